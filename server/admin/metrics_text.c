@@ -69,7 +69,7 @@ static bool is_told_always(int code)
     return always[code];
 }
 
-static void write_requests(FILE *out, const struct eb_stats *stats)
+static void write_request_metrics(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_requests_total";
     begin(out, name, "counter",
@@ -145,10 +145,10 @@ static void write_lag(FILE *out, const struct eb_histogram *lag)
     fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(lag));
 }
 
-static void write_counters(FILE *out, const struct eb_stats *stats)
+static void write_counter_metrics(FILE *out, const struct eb_stats *stats)
 {
     const struct eb_counters *total = &stats->total;
-    write_requests(out, stats);
+    write_request_metrics(out, stats);
 #define X(member, text, help) write_count(out, "embag_" text "_total", help, total->member);
     EB_COUNTERS_COUNT_LIST(X)
 #undef X
@@ -159,7 +159,7 @@ static void write_counters(FILE *out, const struct eb_stats *stats)
 
 /* ---- loops and executor ---- */
 
-static void write_loops(FILE *out, const struct eb_stats *stats)
+static void write_loop_metrics(FILE *out, const struct eb_stats *stats)
 {
     struct eb_stats_loop sum = {0};
     for (size_t i = 0; i < stats->loop_count; i++) {
@@ -185,7 +185,7 @@ static void write_by_priority(
     }
 }
 
-static void write_executor(FILE *out, const struct eb_executor_stats *executor)
+static void write_executor_metrics(FILE *out, const struct eb_executor_stats *executor)
 {
     static const char busy[] = "embag_executor_busy_seconds_total";
     write_by_priority(out, "embag_queue_requests", "Requests that wait for the executor.",
@@ -252,7 +252,7 @@ static struct eb_stats_table add_up_rest(
     return rest;
 }
 
-static void write_tables(FILE *out, const struct eb_stats *stats)
+static void write_table_metrics(FILE *out, const struct eb_stats *stats)
 {
     const struct named_tables named = find_named(stats);
     const struct eb_stats_table rest = add_up_rest(stats, &named);
@@ -380,7 +380,7 @@ static void write_page_bytes(FILE *out, const struct eb_stats *stats)
     fprintf(out, "%s{page_size=\"1g\"} %" PRIu64 "\n", name, sum.huge_1g);
 }
 
-static void write_models(FILE *out, const struct eb_stats *stats)
+static void write_model_metrics(FILE *out, const struct eb_stats *stats)
 {
     static const char loads[] = "embag_model_loads_total";
     write_served(out, stats);
@@ -445,7 +445,7 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
 
 /* What there is no certificate for has no expiry, and a repository that is looked at on command
  * only may have been anything since. */
-static void write_facts(FILE *out, const struct eb_process_facts *facts)
+static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
 {
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
     static const char reloads[] = "embag_reloads_total";
@@ -505,14 +505,14 @@ char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size
     if (!out) {
         return NULL;
     }
-    write_counters(out, stats);
-    write_loops(out, stats);
-    write_executor(out, &stats->executor);
-    write_tables(out, stats);
-    write_models(out, stats);
+    write_counter_metrics(out, stats);
+    write_loop_metrics(out, stats);
+    write_executor_metrics(out, &stats->executor);
+    write_table_metrics(out, stats);
+    write_model_metrics(out, stats);
     write_left_out(out, stats);
     write_server(out, source);
-    write_facts(out, &stats->facts);
+    write_fact_metrics(out, &stats->facts);
     write_limits(out, source->limits);
     write_process(out, source);
     const bool is_whole = !ferror(out);

@@ -127,7 +127,7 @@ static void write_tables(struct eb_json_text *text, const struct eb_stats *stats
     eb_json_text_end(text, ']');
 }
 
-static void write_version(struct eb_json_text *text, const struct eb_stats_version *version)
+static void write_model_version(struct eb_json_text *text, const struct eb_stats_version *version)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_unsigned_id(text, "number", version->number);
@@ -158,7 +158,7 @@ static void write_model(struct eb_json_text *text, const struct eb_stats_model *
     eb_json_text_string(text, "fault", model->failure);
     eb_json_text_begin(text, "versions", '[');
     for (size_t i = 0; i < model->version_count; i++) {
-        write_version(text, &model->versions[i]);
+        write_model_version(text, &model->versions[i]);
     }
     eb_json_text_end(text, ']');
     eb_json_text_end(text, '}');

@@ -1,7 +1,6 @@
 #include "server/admin/web_answer.h"
 
 #include "server/admin/status_json.h"
-#include "server/admin/status_page.h"
 #include "server/stats/process_usage.h"
 
 #include <assert.h>

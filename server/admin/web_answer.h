@@ -40,6 +40,10 @@ struct eb_web_answer {
     size_t size;
 };
 
+/* The status page, status_page.html, as the build has embedded it. */
+extern const uint8_t eb_status_page[];
+extern const size_t eb_status_page_bytes;
+
 /* EB_WEB_PATH_COUNT: there is no such path. */
 enum eb_web_path eb_web_path_find(const char *path);
 enum eb_web_need eb_web_path_need(enum eb_web_path path);

@@ -1,6 +1,5 @@
 #include "server/admin/web_answer.h"
 
-#include "server/admin/status_page.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>

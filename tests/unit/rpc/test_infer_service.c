@@ -1,4 +1,4 @@
-#include "server/rpc/infer_catalogue.h"
+#include "server/rpc/infer_service.h"
 
 #include "proto/grpc_text.h"
 #include "server/rpc/reply.h"
@@ -126,12 +126,12 @@ static void is_live_and_ready_until_it_drains(void **state)
 {
     (void)state;
     const struct circumstances draining = {.arena_bytes = ARENA_BYTES, .is_draining = true};
-    assert_true(ask(eb_infer_catalogue_server_live, NULL, 0, &usual) && read_flag());
-    assert_true(ask(eb_infer_catalogue_server_ready, NULL, 0, &usual) && read_flag());
-    assert_true(ask_for(eb_infer_catalogue_model_ready, "trial", "", &usual) && read_flag());
-    assert_true(ask(eb_infer_catalogue_server_live, NULL, 0, &draining) && read_flag());
-    assert_true(ask(eb_infer_catalogue_server_ready, NULL, 0, &draining) && !read_flag());
-    assert_true(ask_for(eb_infer_catalogue_model_ready, "trial", "", &draining) && !read_flag());
+    assert_true(ask(eb_infer_service_server_live, NULL, 0, &usual) && read_flag());
+    assert_true(ask(eb_infer_service_server_ready, NULL, 0, &usual) && read_flag());
+    assert_true(ask_for(eb_infer_service_model_ready, "trial", "", &usual) && read_flag());
+    assert_true(ask(eb_infer_service_server_live, NULL, 0, &draining) && read_flag());
+    assert_true(ask(eb_infer_service_server_ready, NULL, 0, &draining) && !read_flag());
+    assert_true(ask_for(eb_infer_service_model_ready, "trial", "", &draining) && !read_flag());
 }
 
 static void a_model_is_ready_in_versions_that_answer(void **state)
@@ -150,8 +150,7 @@ static void a_model_is_ready_in_versions_that_answer(void **state)
         {"none", "", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_true(
-            ask_for(eb_infer_catalogue_model_ready, cases[i].name, cases[i].version, &usual));
+        assert_true(ask_for(eb_infer_service_model_ready, cases[i].name, cases[i].version, &usual));
         assert_int_equal(read_flag(), cases[i].is_ready);
     }
 }
@@ -159,7 +158,7 @@ static void a_model_is_ready_in_versions_that_answer(void **state)
 static void describes_tables_and_then_features(void **state)
 {
     (void)state;
-    assert_true(ask_for(eb_infer_catalogue_model_metadata, "trial", "", &usual));
+    assert_true(ask_for(eb_infer_service_model_metadata, "trial", "", &usual));
     Inference__ModelMetadataResponse *read =
         inference__model_metadata_response__unpack(NULL, body_bytes(), eb_reply_body(answer));
     assert_non_null(read);
@@ -198,7 +197,7 @@ static void refuses_what_is_not_there(void **state)
 {
     (void)state;
     static const eb_unary_fn methods[] = {
-        eb_infer_catalogue_model_metadata, eb_infer_catalogue_model_config};
+        eb_infer_service_model_metadata, eb_infer_service_model_config};
     for (size_t i = 0; i < 2; i++) {
         expect_refused(methods[i], "none", "", EB_STATUS_NOT_FOUND, "no model \"none\"");
         expect_refused(methods[i], "idle", "", EB_STATUS_NOT_FOUND,
@@ -209,15 +208,15 @@ static void refuses_what_is_not_there(void **state)
             "version \"new\" is none: versions are numbers from 1 on; empty means the one that is "
             "served");
     }
-    expect_refused(eb_infer_catalogue_model_config, "nine byte", "", EB_STATUS_RESOURCE_EXHAUSTED,
+    expect_refused(eb_infer_service_model_config, "nine byte", "", EB_STATUS_RESOURCE_EXHAUSTED,
         "ModelConfigRequest.name is longer than a name may be (byte 2)");
 }
 
 static void tells_nobody_of_models_that_are_not_his(void **state)
 {
     (void)state;
-    static const eb_unary_fn methods[] = {eb_infer_catalogue_model_ready,
-        eb_infer_catalogue_model_metadata, eb_infer_catalogue_model_config};
+    static const eb_unary_fn methods[] = {eb_infer_service_model_ready,
+        eb_infer_service_model_metadata, eb_infer_service_model_config};
     const struct circumstances unknown = {.arena_bytes = ARENA_BYTES, .caller = &eb_auth_nobody};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         assert_false(ask_for(methods[i], "trial", "", &unknown));
@@ -225,16 +224,16 @@ static void tells_nobody_of_models_that_are_not_his(void **state)
         assert_false(ask_for(methods[i], "none", "", &unknown));
         assert_int_equal(error.status, EB_STATUS_PERMISSION_DENIED);
     }
-    assert_true(ask(eb_infer_catalogue_server_live, NULL, 0, &unknown));
+    assert_true(ask(eb_infer_service_server_live, NULL, 0, &unknown));
 }
 
 static void refuses_bytes_that_are_no_request(void **state)
 {
     (void)state;
-    static const eb_unary_fn methods[] = {eb_infer_catalogue_server_live,
-        eb_infer_catalogue_server_ready, eb_infer_catalogue_server_metadata,
-        eb_infer_catalogue_model_ready, eb_infer_catalogue_model_metadata,
-        eb_infer_catalogue_model_config};
+    static const eb_unary_fn methods[] = {eb_infer_service_server_live,
+        eb_infer_service_server_ready, eb_infer_service_server_metadata,
+        eb_infer_service_model_ready, eb_infer_service_model_metadata,
+        eb_infer_service_model_config};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         assert_false(ask(methods[i], "\x0a", 1, &usual));
         assert_int_equal(error.status, EB_STATUS_INTERNAL);
@@ -245,7 +244,7 @@ static void fails_where_memory_does(void **state)
 {
     (void)state;
     struct circumstances circumstances = {.arena_bytes = 0};
-    while (!ask_for(eb_infer_catalogue_model_config, "trial", "7", &circumstances)) {
+    while (!ask_for(eb_infer_service_model_config, "trial", "7", &circumstances)) {
         assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
         circumstances.arena_bytes += EB_ARENA_ALIGNMENT;
     }
@@ -264,7 +263,7 @@ static int load(void **state)
     return 0;
 }
 
-EB_TEST_GROUP(infer_catalogue)
+EB_TEST_GROUP(infer_service)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
