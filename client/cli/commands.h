@@ -1,6 +1,6 @@
 /* The commands of `embag`. `arguments[0]` is the command's name. Each returns the exit status: 0; 1
- * if a server, the network or a file says no; 2 for a usage error. Thread: main. Memory: each frees
- * everything before it returns. */
+ * if a server, the network or a file says no; 2 for a usage error.
+ * Thread: main. Memory: each frees everything before it returns. */
 #pragma once
 
 #include "server/base/failure.h"

@@ -1,8 +1,165 @@
-#include "client/cli/load_command.h"
+#include "client/cli/load_sweep.h"
+#include "client/cli/output.h"
 #include "server/base/standard_files.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* All that a run needs, made before it. */
+struct session {
+    struct eb_load_options *options;
+    unsigned connection_count; /* that are open */
+    struct eb_load_connection *connections;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    struct eb_load_verify verify;
+};
+
+static bool open_connections(struct session *session)
+{
+    const struct eb_load_options *options = session->options;
+    unsigned count = options->thread_count;
+    session->connections = calloc(count, sizeof *session->connections);
+    if (!session->connections) {
+        fprintf(stderr, "embag-load: no memory: give fewer --threads\n");
+        return false;
+    }
+    while (session->connection_count < count &&
+           eb_load_connection_open(&session->connections[session->connection_count], options,
+               session->connection_count, count)) {
+        session->connection_count++;
+    }
+    return session->connection_count == count;
+}
+
+/* Asks the server for its tables. false: said on stderr. */
+static bool find_load_target(struct session *session)
+{
+    struct embag_model_list *list;
+    struct embag_error error;
+    if (embag_list_models(session->connections[0].client, &list, &error) != EMBAG_OK) {
+        fputs("embag-load: ", stderr);
+        (void)eb_output_error(&error);
+        return false;
+    }
+    bool is_found = eb_load_target_init(&session->target, session->options, list);
+    embag_model_list_free(list);
+    return is_found;
+}
+
+/* A report must not say "stream" of what were unary calls. */
+static void check_mode(struct session *session)
+{
+    bool has_streams = true;
+    for (unsigned i = 0; i < session->connection_count && !session->options->is_unary; i++) {
+        has_streams = eb_load_connection_streams(&session->connections[i]) && has_streams;
+    }
+    if (!has_streams) {
+        fprintf(stderr, "embag-load: the server has no LookupStream: these are unary calls\n");
+        session->options->is_unary = true;
+    }
+}
+
+/* The reference takes its time: seconds, for millions of rows. */
+static bool compute_answers(struct session *session)
+{
+    fprintf(stderr, "computing what %llu answers should be\n",
+        (unsigned long long)(session->pool.count * session->pool.kept_versions));
+    return eb_load_verify_init(&session->verify, &session->pool);
+}
+
+static bool prepare_load(struct session *session)
+{
+    const struct eb_load_options *options = session->options;
+    if (!open_connections(session) || !find_load_target(session) ||
+        !eb_load_pool_init(&session->pool, options, &session->target) ||
+        (options->is_verified && !compute_answers(session))) {
+        return false;
+    }
+    for (unsigned i = 0; i < session->connection_count; i++) {
+        eb_load_connection_supply(&session->connections[i], &session->pool,
+            options->is_verified ? &session->verify : NULL);
+    }
+    check_mode(session);
+    return true;
+}
+
+/* What is under way ends first: it reads all the rest. */
+static void release_load(struct session *session)
+{
+    for (unsigned i = 0; i < session->connection_count; i++) {
+        eb_load_connection_close(&session->connections[i]);
+    }
+    free(session->connections);
+    eb_load_verify_deinit(&session->verify);
+    eb_load_pool_deinit(&session->pool);
+    eb_load_target_deinit(&session->target);
+}
+
+static int report_error(const struct eb_load_subject *subject, const struct eb_load_result *result)
+{
+    bool is_good = eb_load_stats_has_answers(&result->stats) && result->stats.wrong_count == 0;
+    json_t *object = subject->options->is_json ? eb_load_report_json(subject, result) : NULL;
+    if (object) {
+        is_good = json_dumpf(object, stdout, JSON_REAL_PRECISION(9)) == 0 && is_good;
+        printf("\n");
+        json_decref(object);
+    } else {
+        eb_load_report_result(stdout, subject, result);
+    }
+    return is_good ? 0 : 1;
+}
+
+static int run_once(const struct eb_load_run *run, const struct eb_load_subject *subject)
+{
+    struct eb_load_result *result = calloc(1, sizeof *result);
+    if (!result) {
+        fprintf(stderr, "embag-load: no memory for the figures\n");
+        return 1;
+    }
+    eb_load_run(run, result);
+    int status = report_error(subject, result);
+    free(result);
+    return status;
+}
+
+static int run_load_command(struct eb_load_options *options)
+{
+    struct session session = {.options = options};
+    int status = 1;
+    if (prepare_load(&session)) {
+        const struct eb_load_subject subject = {options, &session.target, &session.pool};
+        const struct eb_load_run load = {
+            .options = options,
+            .rate = options->rate,
+            .seed = options->seed,
+            .connections = session.connections,
+        };
+        eb_load_interrupt_init();
+        if (!options->is_json) {
+            eb_load_report_subject(stdout, &subject);
+            fflush(stdout);
+        }
+        status = options->sweep.step_count > 0 ? eb_load_sweep_run(&load, &subject)
+                                               : run_once(&load, &subject);
+    }
+    release_load(&session);
+    return status;
+}
+
+/* Returns the exit status: 0; 1 if the server was not reached, no request was answered or an answer
+ * was wrong; 2 for a usage error. */
+static int read_load_command(int argument_count, char **arguments)
+{
+    struct eb_load_options options;
+    switch (eb_load_options_read(&options, argument_count, arguments)) {
+    case EB_ARGUMENTS_READ: return run_load_command(&options);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
+}
 
 static int dispatch_load(int argument_count, char **arguments)
 {
@@ -13,7 +170,7 @@ static int dispatch_load(int argument_count, char **arguments)
     }
     /* getopt_long begins its messages with what stands here: else all of a path. */
     arguments[0] = name;
-    return eb_load_command_main(argument_count, arguments);
+    return read_load_command(argument_count, arguments);
 }
 
 int main(int argument_count, char **arguments)

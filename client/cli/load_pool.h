@@ -1,9 +1,38 @@
-/* The requests of a run, made before it, so that making them costs nothing while it is measured.
- * Thread: immutable once made. Memory: on the heap, within a budget unless their number was given;
- * borrows the target. With --verify no more requests than their answers fit a budget. */
+/* What a load asks for: the target, which is the tables of one model as the server describes them,
+ * and the pool, which is the requests of a run. They are made before it, so that making them costs
+ * nothing while it is measured.
+ * Thread: one at a time makes and frees them; immutable in between. Memory: on the heap; the
+ * requests are within a budget unless their number was given. With --verify there are no more
+ * requests than their answers fit a budget. A pool borrows its target. */
 #pragma once
 
-#include "client/cli/load_target.h"
+#include "client/cli/load_options.h"
+#include "client/cli/pack_keys.h"
+
+struct eb_load_table {
+    char *name;
+    uint64_t row_count;
+    uint32_t column_count; /* of a row, flattened */
+    uint32_t indices_per_bag;
+    bool is_f32;     /* in type and storage */
+    bool is_keyed;   /* asked for by the target's keys */
+    bool is_feature; /* of the model, with a table of that kind */
+};
+
+/* All zero is an empty one. */
+struct eb_load_target {
+    char *model;
+    uint64_t version; /* the one that was served when it was asked */
+    uint32_t table_count;
+    struct eb_load_table *tables;
+    struct eb_pack_keys keys; /* of the one table that is keyed */
+    char *keyed_name;         /* of that; NULL: none is */
+};
+
+/* Finds the tables that the options name in `list`. false: said on stderr. */
+bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_options *options,
+    const struct embag_model_list *list);
+void eb_load_target_deinit(struct eb_load_target *target);
 
 /* All zero is an empty one. */
 struct eb_load_pool {

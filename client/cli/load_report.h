@@ -1,4 +1,4 @@
-/* What a run measured, told: to people, and as JSON.
+/* Reports what runs measured: to people, as JSON, and as a chart in SVG.
  * Thread: main. Memory: JSON objects are the caller's. */
 #pragma once
 
@@ -29,3 +29,24 @@ json_t *eb_load_report_json(
     const struct eb_load_subject *subject, const struct eb_load_result *result);
 /* The figures alone. */
 json_t *eb_load_report_result_json(const struct eb_load_result *result);
+
+/* ---- the chart ---- */
+
+#define EB_LOAD_CHART_LINES 3
+
+/* A line chart: latency against rate. Colours follow the reader's light or dark scheme. */
+struct eb_load_chart {
+    const char *title;
+    const char *subtitle;
+    const char *x_label;
+    const char *y_label;                    /* of the logarithmic axis */
+    const char *names[EB_LOAD_CHART_LINES]; /* of the lines */
+    unsigned point_count;                   /* at least 1 */
+    const double *x;                        /* [point_count], above 0, rising */
+    const double *y[EB_LOAD_CHART_LINES];   /* [point_count]; 0: not measured, left out */
+    double limit_x;                         /* where a vertical line is drawn; 0: none */
+    const char *limit_label;
+};
+
+/* Writes a whole SVG file. */
+void eb_load_chart_write(FILE *out, const struct eb_load_chart *chart);

@@ -1,12 +1,16 @@
 #include "client/cli/load_run.h"
 
-#include "client/cli/load_arrival.h"
 #include "client/cli/load_clock.h"
-#include "client/cli/load_interrupt.h"
-#include "client/cli/load_progress.h"
+#include "client/cli/sampler.h"
 
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_US 1000
@@ -17,10 +21,124 @@
 #define INTERRUPTED_DRAIN_NS NS_PER_S
 #define TIMER_SLACK_NS 1000
 
+/* ---- signals ---- */
+
+static volatile sig_atomic_t interrupt_has_come;
+
+static void on_interrupt_signal(int number)
+{
+    (void)number;
+    interrupt_has_come = 1;
+}
+
+void eb_load_interrupt_init(void)
+{
+    /* Without SA_RESTART, so that sleeps end; once, so that the next signal does what it does. */
+    const struct sigaction action = {
+        .sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
+    interrupt_has_come = 0;
+    int rc = sigaction(SIGINT, &action, NULL);
+    assert(rc == 0);
+    rc = sigaction(SIGTERM, &action, NULL);
+    assert(rc == 0);
+}
+
+bool eb_load_interrupt_has_come(void)
+{
+    return interrupt_has_come != 0;
+}
+
+/* ---- progress, on stderr ---- */
+
+/* One line that is written over on a terminal, else a line each. */
+struct progress {
+    struct eb_load_connection *connections; /* [connection_count] */
+    unsigned connection_count;
+    struct eb_load_window window;
+    uint64_t next_ns;      /* when to tell again */
+    uint64_t last_ns;      /* when it was told last, */
+    uint64_t last_answers; /* and how many answers there were */
+    bool is_terminal;
+    bool is_line_open;
+};
+
+/* Begins now. */
+static void init_progress(struct progress *progress, struct eb_load_connection *connections,
+    unsigned connection_count, const struct eb_load_window *window)
+{
+    uint64_t now_ns = eb_load_clock_read_ns();
+    *progress = (struct progress){
+        .connections = connections,
+        .connection_count = connection_count,
+        .window = *window,
+        .next_ns = now_ns + NS_PER_S,
+        .last_ns = now_ns,
+        .is_terminal = isatty(STDERR_FILENO) == 1,
+    };
+}
+
+/* Before the window there are no figures to tell. */
+static void show_warmup(const struct progress *progress, uint64_t now_ns, unsigned busy)
+{
+    fprintf(stderr, "warm-up, %.1f s left: %u in flight%s",
+        (double)(progress->window.begin_ns - now_ns) / (double)NS_PER_S, busy,
+        progress->is_terminal ? "\033[K\r" : "\n");
+}
+
+static void show_window(const struct progress *progress, uint64_t now_ns, unsigned busy,
+    const struct eb_load_stats *stats)
+{
+    uint64_t from_ns = progress->last_ns > progress->window.begin_ns ? progress->last_ns
+                                                                     : progress->window.begin_ns;
+    double seconds = (double)(now_ns - from_ns) / (double)NS_PER_S;
+    double answers = (double)(stats->window_answers - progress->last_answers);
+    fprintf(stderr,
+        "%.1f of %g s: %.0f/s, p50 %.0f us, p99 %.0f us, %" PRIu64 " errors, %" PRIu64
+        " unsent, %u in flight%s",
+        (double)(now_ns - progress->window.begin_ns) / (double)NS_PER_S,
+        (double)(progress->window.end_ns - progress->window.begin_ns) / (double)NS_PER_S,
+        seconds > 0 ? answers / seconds : 0, eb_load_stats_quantile_us(stats, 0.5),
+        eb_load_stats_quantile_us(stats, 0.99), eb_load_stats_errors(stats), stats->unsent_count,
+        busy, progress->is_terminal ? "\033[K\r" : "\n");
+}
+
+/* Prints a line if a second has passed. */
+static void show_progress(struct progress *progress, uint64_t now_ns)
+{
+    if (now_ns < progress->next_ns || now_ns >= progress->window.end_ns) {
+        return;
+    }
+    struct eb_load_stats stats = {0};
+    unsigned busy = 0;
+    for (unsigned i = 0; i < progress->connection_count; i++) {
+        busy += eb_load_connection_report(&progress->connections[i], &stats);
+    }
+    if (now_ns < progress->window.begin_ns) {
+        show_warmup(progress, now_ns, busy);
+    } else {
+        show_window(progress, now_ns, busy, &stats);
+    }
+    progress->is_line_open = progress->is_terminal;
+    progress->last_ns = now_ns;
+    progress->last_answers = stats.window_answers;
+    progress->next_ns = now_ns + NS_PER_S;
+}
+
+/* Clears the line. */
+static void end_progress(struct progress *progress)
+{
+    if (progress->is_line_open) {
+        fputs("\033[K", stderr);
+        progress->is_line_open = false;
+    }
+}
+
+/* ---- the run ---- */
+
 struct course {
     const struct eb_load_run *run;
     struct eb_load_window window;
-    struct eb_load_progress progress;
+    struct progress progress;
     unsigned next_connection;
     uint64_t next_tick_ns;
     bool was_interrupted;
@@ -54,7 +172,7 @@ static bool tick_run(struct course *course, uint64_t now_ns)
         }
     }
     course->next_tick_ns = now_ns + TICK_NS;
-    eb_load_progress_show(&course->progress, now_ns);
+    show_progress(&course->progress, now_ns);
     return now_ns < course->window.end_ns;
 }
 
@@ -196,15 +314,14 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
     for (unsigned i = 0; i < count_connections(&course); i++) {
         eb_load_connection_begin(&run->connections[i], &course.window);
     }
-    eb_load_progress_init(
-        &course.progress, run->connections, count_connections(&course), &course.window);
+    init_progress(&course.progress, run->connections, count_connections(&course), &course.window);
     if (course.window.is_closed) {
         run_closed(&course);
     } else {
         run_open(&course, start_ns);
     }
     drain_run(&course);
-    eb_load_progress_end(&course.progress);
+    end_progress(&course.progress);
     collect(&course, result);
 }
 

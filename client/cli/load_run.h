@@ -24,10 +24,18 @@ struct eb_load_result {
     struct eb_load_stats stats;
 };
 
-/* Runs until the time is over or a signal has come (load_interrupt.h), and tells on stderr once a
- * second how it goes. *result may hold anything before. */
+/* Runs until the time is over or a signal has come, and tells on stderr once a second how it goes.
+ * *result may hold anything before. */
 void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result);
 
 /* Answers per second within the measured time: all, and those within the deadline. */
 double eb_load_run_answers_per_s(const struct eb_load_result *result);
 double eb_load_run_good_per_s(const struct eb_load_result *result);
+
+/* ---- signals ---- */
+
+/* From now on Ctrl-C and SIGTERM end a run, not the program: what was measured is still reported. A
+ * second one ends the program. */
+void eb_load_interrupt_init(void);
+/* Returns whether a signal has come since then. Any thread may ask. */
+bool eb_load_interrupt_has_come(void);

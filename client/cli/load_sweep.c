@@ -1,6 +1,5 @@
 #include "client/cli/load_sweep.h"
 
-#include "client/cli/load_chart.h"
 #include "client/cli/output.h"
 
 #include <errno.h>

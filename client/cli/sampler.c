@@ -8,6 +8,7 @@
 
 #define EXPONENT_MAX 4
 #define BATCH_SAMPLES 65536
+#define NS_PER_S 1e9
 
 /* Shares of accesses whose row is used (0,1] (1,2] (2,4] ... (16384,32768] >32768 times per batch.
  */
@@ -190,4 +191,20 @@ uint64_t eb_sampler_draw(struct eb_sampler *sampler)
     case EB_SAMPLER_META2021: return eb_sampler_scatter(sampler, draw_meta2021(sampler));
     }
     return 0;
+}
+
+/* ---- times ---- */
+
+void eb_load_arrival_init(struct eb_load_arrival *arrival, double rate, uint64_t seed)
+{
+    assert(rate > 0);
+    *arrival = (struct eb_load_arrival){.rate = rate, .random = {.state = seed}};
+}
+
+uint64_t eb_load_arrival_next_ns(struct eb_load_arrival *arrival)
+{
+    /* In (0, 1], whose logarithm is finite. */
+    double fraction = (double)((eb_sampler_bits(&arrival->random) >> 11) + 1) * 0x1p-53;
+    arrival->due_ns += -log(fraction) / arrival->rate * NS_PER_S;
+    return (uint64_t)arrival->due_ns;
 }

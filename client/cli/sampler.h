@@ -1,5 +1,6 @@
-/* Row numbers as the distributions of access draw them. The rank of a row, hot ones first, is
- * scattered over the table by a fixed permutation, so that hot rows are not neighbours.
+/* What a load draws at random: rows, as the distributions of access have them, and times. The rank
+ * of a row, hot ones first, is scattered over the table by a fixed permutation, so that hot rows
+ * are not neighbours. The same seed draws the same.
  * Thread: one each. Memory: none. */
 #pragma once
 
@@ -51,3 +52,18 @@ uint64_t eb_sampler_draw(struct eb_sampler *sampler);
 uint64_t eb_sampler_scatter(const struct eb_sampler *sampler, uint64_t rank);
 /* 64 random bits. */
 uint64_t eb_sampler_bits(struct eb_sampler *sampler);
+
+/* ---- times ---- */
+
+/* When the requests of an open load are due: a Poisson process, whose gaps are independent of what
+ * the server does. */
+struct eb_load_arrival {
+    double rate;   /* requests per second */
+    double due_ns; /* from the start of the process */
+    struct eb_sampler random;
+};
+
+/* `rate` is above 0. The same seed gives the same times. */
+void eb_load_arrival_init(struct eb_load_arrival *arrival, double rate, uint64_t seed);
+/* When the next request is due, in nanoseconds from the start; never less than before. */
+uint64_t eb_load_arrival_next_ns(struct eb_load_arrival *arrival);

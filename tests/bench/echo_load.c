@@ -5,7 +5,7 @@
  * Keeps IN_FLIGHT requests on one connection through libuv, as embag's client does, and prints
  * their rate and latencies as one JSON object. */
 #include "client/cli/load_clock.h"
-#include "client/cli/load_histogram.h"
+#include "client/cli/load_stats.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-#include "client/cli/load_interrupt.h"
 #include "client/cli/load_report.h"
+#include "client/cli/load_run.h"
 #include "tests/bench/redis_link.h"
 #include "tests/bench/redis_options.h"
 #include "tests/bench/redis_run.h"

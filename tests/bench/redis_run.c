@@ -1,8 +1,8 @@
 #include "tests/bench/redis_run.h"
 
-#include "client/cli/load_arrival.h"
 #include "client/cli/load_clock.h"
-#include "client/cli/load_interrupt.h"
+#include "client/cli/load_run.h"
+#include "client/cli/sampler.h"
 #include "tests/bench/redis_link.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "client/cli/load_arrival.h"
+#include "client/cli/sampler.h"
 
 #include "tests/lib/test_group.h"
 

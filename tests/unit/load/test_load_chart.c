@@ -1,4 +1,4 @@
-#include "client/cli/load_chart.h"
+#include "client/cli/load_report.h"
 
 #include "tests/lib/test_group.h"
 

@@ -1,4 +1,4 @@
-#include "client/cli/load_histogram.h"
+#include "client/cli/load_stats.h"
 
 #include "tests/lib/test_group.h"
 
