@@ -1,5 +1,8 @@
 #include "client/credentials.h"
 
+#include "proto/memory.h"
+#include "proto/net/tls_stream.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <openssl/err.h>
@@ -143,6 +146,21 @@ static bool open_credential_tls(struct eb_credentials *credentials,
         return refuse_credential(error, "TLS", "OpenSSL cannot be used");
     }
     return load_files(credentials->tls, access, error);
+}
+
+static const struct eb_tls_side client_side = {
+    .idle_row_max = 32,
+    .idle_max = 100,
+    .idle_price_bytes = 65536,
+    .idle_reason = "TLS: the server sends too many records without data (KeyUpdates and the like)",
+    .ended_reason = "closed by the server",
+    .no_memory_reason = "no memory for what is to be sent",
+};
+
+struct eb_tls_stream *eb_credentials_start_tls(const struct eb_credentials *credentials)
+{
+    return eb_tls_stream_create(
+        &client_side, credentials->tls, credentials->server_name, &eb_memory_heap);
 }
 
 /* ---- both ---- */

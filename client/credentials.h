@@ -6,6 +6,7 @@
 #include "proto/grpc_headers.h"
 #include "proto/net/address.h"
 
+struct eb_tls_stream;
 struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
 
 struct eb_credentials {
@@ -17,5 +18,9 @@ struct eb_credentials {
 /* false: *error, INVALID_ARGUMENT, names the file and what is wrong; nothing is open. */
 bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_access *access,
     const struct eb_endpoint *endpoint, struct eb_error *error);
+/* Creates the stream of a connection, whose hello is output; for credentials with tls, which are
+ * borrowed for the call. The stream is refused if the server does not speak HTTP/2, or sends too
+ * many records without data in a row or for what data it sends. NULL: no memory. */
+struct eb_tls_stream *eb_credentials_start_tls(const struct eb_credentials *credentials);
 /* Accepts zeroes. */
 void eb_credentials_close(struct eb_credentials *credentials);

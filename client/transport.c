@@ -1,5 +1,7 @@
 #include "client/transport.h"
 
+#include "proto/net/tls_stream.h"
+
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -31,7 +33,7 @@ static void on_socket_close(uv_handle_t *handle)
 {
     struct eb_transport *transport = handle->data;
     transport->has_socket = false;
-    eb_tls_link_destroy(transport->tls);
+    eb_tls_stream_destroy(transport->tls);
     transport->tls = NULL;
     if (transport->state == EB_TRANSPORT_OPENING && transport->next_address) {
         try_transport_address(transport);
@@ -78,7 +80,7 @@ void eb_transport_close(struct eb_transport *transport)
     }
     assert(transport->state != EB_TRANSPORT_CLOSED);
     if (transport->tls && transport->writing_bytes == 0) {
-        eb_tls_link_end(transport->tls);
+        eb_tls_stream_end(transport->tls);
         transport->queue = NULL;
         write_transport_sealed(transport);
     }
@@ -124,12 +126,13 @@ static void begin_transport(struct eb_transport *transport)
 static void receive_transport_sealed(
     struct eb_transport *transport, const uint8_t *bytes, size_t count)
 {
-    uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
-    int got = eb_tls_link_feed(transport->tls, bytes, count) ? 1 : -1;
+    uint8_t plain[EB_TLS_RECORD_BYTES];
+    int got = 1;
+    eb_tls_stream_feed(transport->tls, bytes, count, 0);
     while (got > 0 && is_alive(transport)) {
-        got = eb_tls_link_read(transport->tls, plain);
+        got = eb_tls_stream_read(transport->tls, plain, sizeof plain);
         if (got >= 0 && transport->state == EB_TRANSPORT_OPENING &&
-            eb_tls_link_is_ready(transport->tls)) {
+            eb_tls_stream_is_ready(transport->tls)) {
             begin_transport(transport);
         }
         if (got > 0 && is_alive(transport)) {
@@ -140,7 +143,7 @@ static void receive_transport_sealed(
         write_transport_sealed(transport);
     }
     if (got < 0 && is_alive(transport)) {
-        lose_for(transport, eb_tls_link_reason(transport->tls));
+        lose_for(transport, eb_tls_stream_reason(transport->tls));
     }
 }
 
@@ -189,7 +192,7 @@ static void on_connect(uv_connect_t *request, int status)
         status = uv_read_start(&transport->socket.stream, on_alloc, on_transport_read);
     }
     if (status == 0 && !is_plain) {
-        transport->tls = eb_tls_link_create(transport->credentials);
+        transport->tls = eb_credentials_start_tls(transport->credentials);
         status = transport->tls ? 0 : UV_ENOMEM;
     }
     if (status != 0) {
@@ -339,7 +342,9 @@ static void on_transport_write(uv_write_t *request, int status)
         lose(transport, status);
         return;
     }
-    if (!transport->tls) {
+    if (transport->tls) {
+        eb_tls_stream_end_write(transport->tls);
+    } else {
         eb_send_queue_drop(transport->queue, written);
     }
     write_more(transport);
@@ -363,21 +368,34 @@ static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, 
     }
 }
 
+/* Encrypts what is in the queue. Returns false if the connection is lost. */
+static bool seal_queue(struct eb_transport *transport)
+{
+    if (!eb_tls_stream_seal(transport->tls, transport->queue)) {
+        lose_for(transport, eb_tls_stream_reason(transport->tls));
+        return false;
+    }
+    if (eb_send_queue_bytes(transport->queue) > 0 && eb_tls_stream_is_held_up(transport->tls)) {
+        lose_for(transport, "TLS cannot send: the server has begun a message and not ended it");
+        return false;
+    }
+    return true;
+}
+
 /* What TLS has to say, and what is in the queue once that may be said. */
 static void write_transport_sealed(struct eb_transport *transport)
 {
     while (is_alive(transport) && transport->writing_bytes == 0) {
-        if (transport->queue && !eb_tls_link_seal(transport->tls, transport->queue)) {
-            lose_for(transport, eb_tls_link_reason(transport->tls));
+        if (transport->queue && !seal_queue(transport)) {
             return;
         }
         size_t count = 0;
-        const uint8_t *bytes = eb_tls_link_take_output(transport->tls, &count);
-        if (count == 0) {
+        uint8_t *bytes = eb_tls_stream_begin_write(transport->tls, &count);
+        if (!bytes) {
             transport->queue = NULL;
             return;
         }
-        uv_buf_t buffer = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)count);
+        uv_buf_t buffer = uv_buf_init((char *)bytes, (unsigned)count);
         int written = uv_try_write(&transport->socket.stream, &buffer, 1);
         if (written < 0 && written != UV_EAGAIN) {
             lose(transport, written);
@@ -385,6 +403,8 @@ static void write_transport_sealed(struct eb_transport *transport)
             buffer.base += written < 0 ? 0 : written;
             buffer.len -= written < 0 ? 0 : (size_t)written;
             write_rest(transport, &buffer, 1);
+        } else {
+            eb_tls_stream_end_write(transport->tls);
         }
     }
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "client/alarms.h"
-#include "client/tls_link.h"
+#include "client/credentials.h"
 #include "proto/send_queue.h"
 #include "proto/status.h"
 
@@ -60,7 +60,7 @@ struct eb_transport {
     uv_write_t write;
     struct eb_send_queue *queue; /* what is being written; NULL: nothing */
     size_t writing_bytes;        /* of the queue, or of TLS's output, by the write under way */
-    struct eb_tls_link *tls;     /* NULL: plain bytes, or no socket yet */
+    struct eb_tls_stream *tls;   /* NULL: plain bytes, or no socket yet */
 };
 
 /* Opens a closed transport: on_open or on_close follows, neither from within the call. */

@@ -1,8 +1,9 @@
 #include "server/net/conn.h"
 
+#include "proto/net/tls_stream.h"
 #include "server/base/log.h"
 #include "server/net/conn_private.h"
-#include "server/net/tls_stream.h"
+#include "server/net/tls.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -657,7 +658,7 @@ static int open_conn_tls(struct eb_conn *conn)
     if (!tls) {
         return 0;
     }
-    conn->tls = eb_tls_stream_create(tls, &conn->loop->receive_memory);
+    conn->tls = eb_tls_accept(tls, &conn->loop->receive_memory);
     return conn->tls ? 0 : UV_ENOMEM;
 }
 

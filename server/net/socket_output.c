@@ -1,6 +1,6 @@
 #include "server/net/socket_output.h"
 
-#include "server/net/tls_stream.h"
+#include "proto/net/tls_stream.h"
 
 #include <assert.h>
 

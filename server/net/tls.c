@@ -1,5 +1,7 @@
 #include "server/net/tls.h"
 
+#include "proto/net/tls_stream.h"
+
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdatomic.h>
@@ -13,6 +15,16 @@
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"     \
     "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+
+/* Clients have reason for a few idle records in a connection's life. */
+static const struct eb_tls_side server_side = {
+    .idle_row_max = 32,
+    .idle_max = 100,
+    .idle_period_ms = 60000,
+    .idle_reason = "the peer sends too many TLS records without data (KeyUpdates and the like)",
+    .ended_reason = "",
+    .no_memory_reason = "no memory for what is to be sent (receive_memory_bytes)",
+};
 
 struct eb_tls {
     SSL_CTX *context;
@@ -215,7 +227,7 @@ int64_t eb_tls_expiry_unix_s(const struct eb_tls *tls)
     return ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) == 1 ? timegm(&end) : 0;
 }
 
-struct ssl_ctx_st *eb_tls_context(const struct eb_tls *tls)
+struct eb_tls_stream *eb_tls_accept(const struct eb_tls *tls, const struct eb_memory *memory)
 {
-    return tls->context;
+    return eb_tls_stream_create(&server_side, tls->context, NULL, memory);
 }

@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct eb_tls;     /* opaque */
-struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
+struct eb_tls; /* opaque */
+struct eb_memory;
+struct eb_tls_stream;
 
 struct eb_tls_options {
     const char *certificate_file; /* PEM: the server's, then those that lead to a root */
@@ -31,5 +32,7 @@ int64_t eb_tls_days_left(const struct eb_tls *tls);
 /* When it does, in seconds since 1970; 0: it does not say. */
 int64_t eb_tls_expiry_unix_s(const struct eb_tls *tls);
 
-/* For tls_stream.c. */
-struct ssl_ctx_st *eb_tls_context(const struct eb_tls *tls);
+/* Creates the stream of a client that has connected (proto/net/tls_stream.h). It is refused if it
+ * sends too many records without data in a row or in a minute. When it ends the stream the reason
+ * is "". `memory` is borrowed for the stream's life. NULL: no memory. */
+struct eb_tls_stream *eb_tls_accept(const struct eb_tls *tls, const struct eb_memory *memory);

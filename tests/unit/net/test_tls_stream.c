@@ -1,5 +1,6 @@
-#include "server/net/tls_stream.h"
+#include "proto/net/tls_stream.h"
 
+#include "server/net/tls.h"
 #include "tests/lib/test_group.h"
 #include "tests/lib/tls_files.h"
 #include "tests/lib/tls_forger.h"
@@ -77,7 +78,7 @@ static void open_fixture(struct fixture *fixture, bool asks_clients, SSL *client
     *fixture = (struct fixture){.client = client};
     lender_init(&fixture->lender, 0);
     fixture->tls = open_tls(asks_clients);
-    fixture->stream = eb_tls_stream_create(fixture->tls, &fixture->lender.memory);
+    fixture->stream = eb_tls_accept(fixture->tls, &fixture->lender.memory);
     assert_non_null(fixture->stream);
     fixture->queue = eb_send_queue_create(&eb_memory_heap);
     assert_non_null(fixture->queue);

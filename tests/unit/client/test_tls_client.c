@@ -1,5 +1,6 @@
-/* Servers that keep OpenSSL busy but send no data. */
-#include "client/tls_link.h"
+/* A client's TLS: servers that keep OpenSSL busy but send no data, that end, or hold it up. */
+#include "client/credentials.h"
+#include "proto/net/tls_stream.h"
 
 #include "tests/lib/test_group.h"
 #include "tests/lib/tls_files.h"
@@ -21,7 +22,7 @@ struct fixture {
     SSL_CTX *context;
     SSL *server;
     struct eb_credentials credentials;
-    struct eb_tls_link *link;
+    struct eb_tls_stream *link;
     int got; /* what the link's last read has returned */
 };
 
@@ -53,26 +54,33 @@ static void make_server(struct fixture *fixture)
     SSL_set_accept_state(fixture->server);
 }
 
-/* Carries each side's output to the other, and lets the link read. */
-static void pass_on(struct fixture *fixture)
+/* Carries the link's output to the server. */
+static void pass_to_server(struct fixture *fixture)
 {
-    uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
     size_t count;
-    const uint8_t *bytes = eb_tls_link_take_output(fixture->link, &count);
+    const uint8_t *bytes = eb_tls_stream_begin_write(fixture->link, &count);
     if (count > 0) {
         assert_int_equal(BIO_write(SSL_get_rbio(fixture->server), bytes, (int)count), count);
     }
+    eb_tls_stream_end_write(fixture->link);
+}
+
+/* Carries each side's output to the other, and lets the link read. */
+static void pass_on(struct fixture *fixture)
+{
+    uint8_t plain[EB_TLS_RECORD_BYTES];
+    pass_to_server(fixture);
     (void)SSL_do_handshake(fixture->server);
     char *said;
     BIO *out = SSL_get_wbio(fixture->server);
     const long size = BIO_get_mem_data(out, &said);
     if (size > 0) {
-        assert_true(eb_tls_link_feed(fixture->link, (const uint8_t *)said, (size_t)size));
-        (void)BIO_reset(out);
+        eb_tls_stream_feed(fixture->link, (const uint8_t *)said, (size_t)size, 0);
     }
     do {
-        fixture->got = eb_tls_link_read(fixture->link, plain);
+        fixture->got = eb_tls_stream_read(fixture->link, plain, sizeof plain);
     } while (fixture->got > 0);
+    (void)BIO_reset(out);
 }
 
 static int begin(void **state)
@@ -94,26 +102,31 @@ static int begin(void **state)
     assert_null(eb_endpoint_parse("localhost:1", 1, &endpoint));
     assert_true(eb_credentials_open(
         &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
-    fixture->link = eb_tls_link_create(&fixture->credentials);
+    fixture->link = eb_credentials_start_tls(&fixture->credentials);
     assert_non_null(fixture->link);
     return 0;
+}
+
+static void shake_hands(struct fixture *fixture)
+{
+    for (int i = 0; i < 3; i++) {
+        pass_on(fixture);
+    }
 }
 
 static int set_up(void **state)
 {
     assert_int_equal(begin(state), 0);
     struct fixture *fixture = *state;
-    for (int i = 0; i < 3; i++) {
-        pass_on(fixture);
-    }
-    assert_true(eb_tls_link_is_ready(fixture->link));
+    shake_hands(fixture);
+    assert_true(eb_tls_stream_is_ready(fixture->link));
     return 0;
 }
 
 static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
-    eb_tls_link_destroy(fixture->link);
+    eb_tls_stream_destroy(fixture->link);
     eb_credentials_close(&fixture->credentials);
     SSL_free(fixture->server);
     SSL_CTX_free(fixture->context);
@@ -125,7 +138,7 @@ static int tear_down(void **state)
 /* Returns how many KeyUpdates the link accepts, each followed by so many bytes of data. */
 static int count_updates(struct fixture *fixture, size_t data_bytes)
 {
-    static const uint8_t data[EB_TLS_LINK_PLAIN_BYTES];
+    static const uint8_t data[EB_TLS_RECORD_BYTES];
     int count = 0;
     while (fixture->got == 0 && count < RECORDS_MAX) {
         assert_int_equal(SSL_key_update(fixture->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
@@ -147,14 +160,14 @@ static void leaves_a_server_that_updates_its_keys_again_and_again(void **state)
     /* The tickets of the handshake count too. */
     assert_in_range(count_updates(fixture, 0), ROW_MAX - 2, ROW_MAX + 2);
     assert_int_equal(fixture->got, -1);
-    assert_string_equal(eb_tls_link_reason(fixture->link),
+    assert_string_equal(eb_tls_stream_reason(fixture->link),
         "TLS: the server sends too many records without data (KeyUpdates and the like)");
 }
 
 /* The first byte of data is behind the tickets of the handshake. */
 static int read_behind(struct fixture *fixture, int updates)
 {
-    uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
+    uint8_t plain[EB_TLS_RECORD_BYTES];
     char *said;
     assert_int_equal(SSL_write(fixture->server, "x", 1), 1);
     pass_on(fixture);
@@ -164,8 +177,8 @@ static int read_behind(struct fixture *fixture, int updates)
     }
     assert_int_equal(SSL_write(fixture->server, "x", 1), 1);
     const long size = BIO_get_mem_data(SSL_get_wbio(fixture->server), &said);
-    assert_true(eb_tls_link_feed(fixture->link, (const uint8_t *)said, (size_t)size));
-    return eb_tls_link_read(fixture->link, plain);
+    eb_tls_stream_feed(fixture->link, (const uint8_t *)said, (size_t)size, 0);
+    return eb_tls_stream_read(fixture->link, plain, sizeof plain);
 }
 
 static void takes_data_behind_as_many_updates_as_may_be(void **state)
@@ -198,10 +211,8 @@ static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void *
     static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
     struct fixture *fixture = *state;
     struct tls_forger forger;
-    size_t count;
     tls_forger_init(&forger, fixture->server);
-    const uint8_t *bytes = eb_tls_link_take_output(fixture->link, &count);
-    assert_int_equal(BIO_write(SSL_get_rbio(fixture->server), bytes, (int)count), count);
+    pass_to_server(fixture);
     (void)SSL_do_handshake(fixture->server);
     /* OpenSSL itself takes no 33 that are empty, and no five warnings. */
     for (int i = 0; i < 4; i++) {
@@ -212,13 +223,56 @@ static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void *
     }
     pass_on(fixture);
     assert_int_equal(fixture->got, -1);
-    assert_string_equal(eb_tls_link_reason(fixture->link),
+    assert_string_equal(eb_tls_stream_reason(fixture->link),
         "TLS: the server sends too many records without data (KeyUpdates and the like)");
+}
+
+static void leaves_a_server_that_picks_no_protocol(void **state)
+{
+    struct fixture *fixture = *state;
+    SSL_CTX_set_alpn_select_cb(fixture->context, NULL, NULL);
+    shake_hands(fixture);
+    assert_int_equal(fixture->got, -1);
+    assert_string_equal(
+        eb_tls_stream_reason(fixture->link), "TLS: the server does not speak HTTP/2");
+}
+
+static void hears_that_nothing_follows(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(SSL_shutdown(fixture->server), 0);
+    pass_on(fixture);
+    assert_int_equal(fixture->got, -1);
+    assert_string_equal(eb_tls_stream_reason(fixture->link), "closed by the server");
+}
+
+static void sends_nothing_amid_a_message_of_the_servers(void **state)
+{
+    struct fixture *fixture = *state;
+    struct tls_forger forger;
+    struct eb_send_queue *queue = eb_send_queue_create(&eb_memory_heap);
+    assert_non_null(queue);
+    tls_forger_init(&forger, fixture->server);
+    /* The forger does not count tickets. */
+    assert_int_equal(SSL_set_num_tickets(fixture->server, 0), 1);
+    shake_hands(fixture);
+    assert_true(eb_send_queue_copy(queue, "request", 7));
+    tls_forger_begin_update(&forger);
+    pass_on(fixture);
+    assert_true(eb_tls_stream_is_held_up(fixture->link));
+    assert_true(eb_tls_stream_seal(fixture->link, queue));
+    assert_int_equal(eb_send_queue_bytes(queue), 7);
+    tls_forger_end_update(&forger);
+    pass_on(fixture);
+    assert_false(eb_tls_stream_is_held_up(fixture->link));
+    assert_true(eb_tls_stream_seal(fixture->link, queue));
+    assert_int_equal(eb_send_queue_bytes(queue), 0);
+    eb_send_queue_destroy(queue);
 }
 
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-EB_TEST_GROUP(tls_link)
+EB_TEST_GROUP(tls_client)
 {
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(leaves_a_server_that_updates_its_keys_again_and_again),
@@ -228,6 +282,10 @@ EB_TEST_GROUP(tls_link)
         WITH_FIXTURE(takes_updates_among_much_data),
         cmocka_unit_test_setup_teardown(
             leaves_a_server_that_sends_them_with_the_end_of_the_handshake, begin, tear_down),
+        cmocka_unit_test_setup_teardown(leaves_a_server_that_picks_no_protocol, begin, tear_down),
+        WITH_FIXTURE(hears_that_nothing_follows),
+        cmocka_unit_test_setup_teardown(
+            sends_nothing_amid_a_message_of_the_servers, begin, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "server/net/tls_stream.h"
+#include "proto/net/tls_stream.h"
 
 #include <assert.h>
 #include <openssl/err.h>
@@ -12,13 +12,6 @@
 #define OUTPUT_BYTES_MIN 4096     /* a handshake's flight, mostly */
 #define PIECES_MAX 64             /* of the queue that are looked at for one record */
 
-/* Records that OpenSSL deals with by itself, and answers where they ask for that: a KeyUpdate costs
- * 19 us for some 28 bytes. Peers have reason for a few in a connection's life. So many pass in a
- * row, and so many in a minute, whatever lies between them. */
-#define IDLE_RECORDS_IN_ROW_MAX 32u
-#define IDLE_RECORDS_PER_MINUTE_MAX 100u
-#define MINUTE_MS 60000u
-
 struct output {
     uint8_t *bytes; /* NULL: none */
     size_t count;
@@ -28,18 +21,20 @@ struct output {
 struct eb_tls_stream {
     SSL *ssl;
     BIO_METHOD *method;
-    struct eb_tls *tls;
+    const struct eb_tls_side *side;
     const struct eb_memory *memory;
     const uint8_t *input; /* what was fed and not taken yet */
     size_t input_bytes;
     struct output filling;
     struct output writing;
-    uint64_t minute_ms;    /* when the minute began in which records are counted */
-    uint32_t row_count;    /* records since data or the minute's begin, data's own included */
-    uint32_t minute_count; /* records of the minute that are no data by their type */
-    bool is_idling;        /* there were too many of either */
+    uint64_t period_ms;  /* when the period began in which records are counted */
+    uint64_t data_bytes; /* read, since the last of them earned a record */
+    uint32_t row_count;  /* records since data or the period's begin, data's own included */
+    uint32_t idle_count; /* records that are no data by their type, less those forgiven */
+    bool is_idling;      /* there were too many of either */
     bool has_begun;
-    bool is_ready; /* the handshake has been done: OpenSSL says so only between messages */
+    bool is_ready;   /* the handshake has been done: OpenSSL says so only between messages */
+    bool is_checked; /* and the protocol that it chose is the right one */
     bool is_over;
     char reason[160];
 };
@@ -159,41 +154,91 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
         return;
     }
     stream->row_count += is_head;
-    stream->minute_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
+    stream->idle_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
     /* The last of the row may be data: its head does not tell. */
-    stream->is_idling = stream->row_count > IDLE_RECORDS_IN_ROW_MAX + 1 ||
-                        stream->minute_count > IDLE_RECORDS_PER_MINUTE_MAX;
+    stream->is_idling = stream->row_count > stream->side->idle_row_max + 1 ||
+                        stream->idle_count > stream->side->idle_max;
 }
 
 static void let_time_pass(struct eb_tls_stream *stream, uint64_t now_ms)
 {
-    if (now_ms - stream->minute_ms >= MINUTE_MS) {
-        stream->minute_ms = now_ms;
+    const uint32_t period_ms = stream->side->idle_period_ms;
+    if (period_ms > 0 && now_ms - stream->period_ms >= period_ms) {
+        stream->period_ms = now_ms;
         stream->row_count = 0;
-        stream->minute_count = 0;
+        stream->idle_count = 0;
+    }
+}
+
+static void count_data(struct eb_tls_stream *stream, size_t count)
+{
+    const uint32_t price = stream->side->idle_price_bytes;
+    stream->row_count = 0;
+    stream->data_bytes += count;
+    if (price > 0 && stream->data_bytes >= price) {
+        stream->data_bytes = 0;
+        stream->idle_count -= stream->idle_count > 0;
     }
 }
 
 /* ---- life ---- */
 
-struct eb_tls_stream *eb_tls_stream_create(struct eb_tls *tls, const struct eb_memory *memory)
+/* The name or address that the server's certificate must have; names are told to the server. */
+static bool expect_name(SSL *ssl, const char *name)
+{
+    X509_VERIFY_PARAM *rules = SSL_get0_param(ssl);
+    if (X509_VERIFY_PARAM_set1_ip_asc(rules, name) == 1) {
+        return true;
+    }
+    ERR_clear_error();
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+/* Puts the hello out. false: no memory. */
+static bool begin_as_client(struct eb_tls_stream *stream, const char *server_name)
+{
+    SSL_set_connect_state(stream->ssl);
+    if (!expect_name(stream->ssl, server_name)) {
+        return false;
+    }
+    stream->has_begun = true;
+    return SSL_get_error(stream->ssl, SSL_do_handshake(stream->ssl)) == SSL_ERROR_WANT_READ;
+}
+
+static bool open_session(
+    struct eb_tls_stream *stream, struct ssl_ctx_st *context, const char *server_name)
+{
+    stream->ssl = SSL_new(context);
+    BIO *bio = stream->ssl ? create_bio(stream) : NULL;
+    if (!bio) {
+        return false;
+    }
+    SSL_set_bio(stream->ssl, bio, bio);
+    SSL_set_msg_callback(stream->ssl, on_stream_record);
+    SSL_set_msg_callback_arg(stream->ssl, stream);
+    if (server_name) {
+        return begin_as_client(stream, server_name);
+    }
+    SSL_set_accept_state(stream->ssl);
+    return true;
+}
+
+struct eb_tls_stream *eb_tls_stream_create(const struct eb_tls_side *side,
+    struct ssl_ctx_st *context, const char *server_name, const struct eb_memory *memory)
 {
     struct eb_tls_stream *stream = calloc(1, sizeof *stream);
     if (!stream) {
         return NULL;
     }
+    stream->side = side;
     stream->memory = memory;
-    stream->tls = eb_tls_hold(tls);
-    stream->ssl = SSL_new(eb_tls_context(tls));
-    BIO *bio = stream->ssl ? create_bio(stream) : NULL;
-    if (!bio) {
+    ERR_clear_error();
+    if (!open_session(stream, context, server_name)) {
+        ERR_clear_error();
         eb_tls_stream_destroy(stream);
         return NULL;
     }
-    SSL_set_bio(stream->ssl, bio, bio);
-    SSL_set_accept_state(stream->ssl);
-    SSL_set_msg_callback(stream->ssl, on_stream_record);
-    SSL_set_msg_callback_arg(stream->ssl, stream);
     return stream;
 }
 
@@ -204,7 +249,6 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream)
     }
     SSL_free(stream->ssl);
     BIO_meth_free(stream->method);
-    eb_tls_drop(stream->tls);
     give_output(stream, &stream->filling);
     give_output(stream, &stream->writing);
     free(stream);
@@ -212,10 +256,10 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream)
 
 /* ---- reading ---- */
 
-static void fail_stream(struct eb_tls_stream *stream, const char *what)
+/* Always -1. */
+static int fail_stream(struct eb_tls_stream *stream, const char *what)
 {
-    unsigned long code = ERR_peek_error();
-    const char *why = ERR_reason_error_string(code);
+    const char *why = ERR_reason_error_string(ERR_peek_error());
     long verified = SSL_get_verify_result(stream->ssl);
     if (verified != X509_V_OK) {
         why = X509_verify_cert_error_string(verified);
@@ -225,6 +269,17 @@ static void fail_stream(struct eb_tls_stream *stream, const char *what)
     snprintf(
         stream->reason, sizeof stream->reason, "%s%s%s", what, why ? ": " : "", why ? why : "");
     ERR_clear_error();
+    return -1;
+}
+
+/* The same, where OpenSSL has nothing to add. Always -1. */
+static int end_stream(struct eb_tls_stream *stream, const char *reason)
+{
+    ERR_clear_error();
+    stream->is_over = true;
+    stream->input_bytes = 0;
+    snprintf(stream->reason, sizeof stream->reason, "%s", reason);
+    return -1;
 }
 
 void eb_tls_stream_feed(
@@ -236,8 +291,7 @@ void eb_tls_stream_feed(
     if (!stream->has_begun && count > 0) {
         stream->has_begun = true;
         if (bytes[0] != EB_TLS_HANDSHAKE_RECORD) {
-            ERR_clear_error();
-            fail_stream(stream, "the peer speaks no TLS, and this port nothing else");
+            end_stream(stream, "the peer speaks no TLS, and this port nothing else");
         }
     }
 }
@@ -246,6 +300,20 @@ void eb_tls_stream_feed(
 static bool can_write(const struct eb_tls_stream *stream)
 {
     return SSL_is_init_finished(stream->ssl);
+}
+
+/* Servers choose the protocol, or refuse; one that picks none would be taken for one of HTTP/1.1.
+ */
+static bool check_protocol(struct eb_tls_stream *stream)
+{
+    const unsigned char *protocol = NULL;
+    unsigned bytes = 0;
+    if (stream->is_checked || !stream->is_ready) {
+        return true;
+    }
+    SSL_get0_alpn_selected(stream->ssl, &protocol, &bytes);
+    stream->is_checked = bytes == 2 && memcmp(protocol, "h2", 2) == 0;
+    return stream->is_checked;
 }
 
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes)
@@ -257,23 +325,20 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
     ERR_clear_error();
     int got = SSL_read(stream->ssl, out, (int)out_bytes);
     stream->is_ready = stream->is_ready || can_write(stream);
+    if (!check_protocol(stream)) {
+        return fail_stream(stream, "TLS: the server does not speak HTTP/2");
+    }
     if (got > 0) {
-        stream->row_count = 0;
+        count_data(stream, (size_t)got);
         return got;
     }
     if (stream->is_idling) {
-        ERR_clear_error();
-        fail_stream(
-            stream, "the peer sends too many TLS records without data (KeyUpdates and the like)");
-        return -1;
+        return end_stream(stream, stream->side->idle_reason);
     }
     switch (SSL_get_error(stream->ssl, got)) {
     case SSL_ERROR_WANT_READ: return 0;
-    case SSL_ERROR_ZERO_RETURN:
-        stream->is_over = true;
-        stream->input_bytes = 0;
-        return -1;
-    default: fail_stream(stream, stream->is_ready ? "TLS" : "TLS handshake"); return -1;
+    case SSL_ERROR_ZERO_RETURN: return end_stream(stream, stream->side->ended_reason);
+    default: return fail_stream(stream, stream->is_ready ? "TLS" : "TLS handshake");
     }
 }
 
@@ -315,8 +380,7 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
         return true;
     }
     if (!stream->filling.bytes && !reserve_output(stream, find_sealed_bytes(queue))) {
-        ERR_clear_error();
-        fail_stream(stream, "no memory for what is to be sent (receive_memory_bytes)");
+        end_stream(stream, stream->side->no_memory_reason);
         return false;
     }
     while (stream->filling.count <= full && eb_send_queue_bytes(queue) > 0) {
