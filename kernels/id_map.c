@@ -1,5 +1,7 @@
 #include "kernels/id_map.h"
 
+#include "kernels/mix64.h"
+
 #include <assert.h>
 
 const char *eb_id_map_name(enum eb_id_map_kind kind)
@@ -13,10 +15,7 @@ const char *eb_id_map_name(enum eb_id_map_kind kind)
 
 static uint64_t mix_id(uint64_t x)
 {
-    x += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
+    return eb_mix64(x + EB_MIX64_STEP);
 }
 
 uint64_t eb_id_map_hash(uint64_t seed, int64_t id)

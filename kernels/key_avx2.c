@@ -19,8 +19,8 @@ static inline lanes hash(uint64_t seed, const int64_t *keys)
     lanes x;
     memcpy(&x, keys, sizeof x);
     x += seed;
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    x = (x ^ x >> 30) * EB_MIX64_FIRST;
+    x = (x ^ x >> 27) * EB_MIX64_SECOND;
     return x ^ x >> 31;
 }
 

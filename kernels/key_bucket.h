@@ -9,6 +9,8 @@
  * Thread: pure functions. Memory: none. */
 #pragma once
 
+#include "kernels/mix64.h"
+
 #include <assert.h>
 #include <stdint.h>
 
@@ -39,14 +41,10 @@ struct eb_key_bucket {
 static_assert(sizeof(struct eb_key_header) == 64, "a cache line");
 static_assert(sizeof(struct eb_key_bucket) == 64, "a cache line");
 
-/* The finaliser of splitmix64 (Stafford's variant 13 of MurmurHash3's) of the key with the seed
- * added: a bijection, whose every bit depends on all bits of the key. */
+/* A bijection of keys, whose every bit depends on all bits of the key. */
 static inline uint64_t eb_key_hash(uint64_t seed, int64_t key)
 {
-    uint64_t x = (uint64_t)key + seed;
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
+    return eb_mix64((uint64_t)key + seed);
 }
 
 static inline uint32_t eb_key_partition(uint64_t hash, uint32_t partition_count)

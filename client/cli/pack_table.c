@@ -2,6 +2,7 @@
 
 #include "kernels/quantize.h"
 #include "kernels/row_format.h"
+#include "proto/splitmix64.h"
 #include "server/tables/table_storage.h"
 
 #include <assert.h>
@@ -27,16 +28,6 @@ struct eb_pack_draw {
     uint64_t row;
     size_t bag;
 };
-
-/* The finaliser of SplitMix64 over a counter. */
-static uint64_t draw_number(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
 
 static int compare_draws(const void *left, const void *right)
 {
@@ -67,7 +58,7 @@ bool eb_pack_error_init(struct eb_pack_error *error, uint64_t row_count, uint32_
     uint64_t state = SAMPLE_SEED;
     for (size_t i = 0; i < error->draw_count; i++) {
         error->draws[i] = (struct eb_pack_draw){
-            .row = draw_number(&state) % row_count, .bag = i / EB_PACK_ERROR_BAG_ROWS};
+            .row = eb_splitmix64_next(&state) % row_count, .bag = i / EB_PACK_ERROR_BAG_ROWS};
     }
     qsort(error->draws, error->draw_count, sizeof *error->draws, compare_draws);
     return true;

@@ -1,5 +1,7 @@
 #include "client/cli/sampler.h"
 
+#include "proto/splitmix64.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,11 +42,7 @@ bool eb_sampler_parse(const char *text, struct eb_sampler_distribution *out)
 
 uint64_t eb_sampler_bits(struct eb_sampler *sampler)
 {
-    /* splitmix64 */
-    uint64_t x = sampler->state += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
+    return eb_splitmix64_next(&sampler->state);
 }
 
 /* In [0, 1). */

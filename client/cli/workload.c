@@ -1,5 +1,7 @@
 #include "client/cli/workload.h"
 
+#include "proto/splitmix64.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -67,17 +69,6 @@ void eb_workload_table_name(uint32_t table, char out[EB_WORKLOAD_TABLE_NAME_BYTE
     *out = '\0';
 }
 
-/* The finaliser of splitmix64. */
-static uint64_t mix_workload(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= UINT64_C(0xBF58476D1CE4E5B9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94D049BB133111EB);
-    x ^= x >> 31;
-    return x;
-}
-
 static uint64_t hash_fnv1a(const char *text)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
@@ -89,13 +80,13 @@ static uint64_t hash_fnv1a(const char *text)
 
 uint64_t eb_workload_seed(const char *table_name, uint64_t version)
 {
-    return mix_workload(hash_fnv1a(table_name) + version * UINT64_C(0x9E3779B97F4A7C15));
+    return eb_splitmix64_mix(hash_fnv1a(table_name) + version * EB_SPLITMIX64_STEP);
 }
 
 static uint64_t hash_columns(uint64_t seed, uint64_t row, uint64_t column)
 {
-    return mix_workload(seed + row * UINT64_C(0xD1B54A32D192ED03) +
-                        column / COLUMNS_PER_HASH * UINT64_C(0x8CB92BA72F3D8DD7));
+    return eb_splitmix64_mix(seed + row * UINT64_C(0xD1B54A32D192ED03) +
+                             column / COLUMNS_PER_HASH * UINT64_C(0x8CB92BA72F3D8DD7));
 }
 
 static float read_lane(uint64_t hash, uint64_t lane)
