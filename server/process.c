@@ -6,7 +6,6 @@
 #include "server/net/tls.h"
 #include "server/net/watchers.h"
 #include "server/ports.h"
-#include "server/publish/load_log.h"
 #include "server/publish/manager.h"
 #include "server/rpc/service.h"
 #include "server/security.h"
@@ -130,9 +129,14 @@ static bool open_models(struct eb_process *process)
         .on_looked = on_looked,
         .context = process,
     };
+    const int rc = eb_manager_create(&process->manager, &options, &process->uv);
+    if (rc < 0) {
+        eb_log_fail_start(
+            "threads", uv_strerror(rc), "let the process have more threads, open files or memory");
+        return false;
+    }
     struct eb_failure failure;
-    process->manager = eb_manager_open(&options, &failure);
-    if (!process->manager) {
+    if (!eb_manager_load(process->manager, &failure)) {
         eb_log_fail_start("model_repository", failure.text,
             "mend the files named, or point "
             "--model-repository at another directory");
@@ -159,7 +163,7 @@ static bool start_models(struct eb_process *process)
     }
     const bool has_port = eb_web_port_reader(process->web_port, &process->readers[count]);
     eb_service_manager_serving(eb_manager_snapshot(process->manager));
-    int code = eb_manager_start(process->manager, &process->uv, process->readers, count + has_port);
+    int code = eb_manager_start(process->manager, process->readers, count + has_port);
     if (code < 0) {
         eb_log_fail_start("model_repository", uv_strerror(code), "free some memory");
     }
@@ -526,16 +530,22 @@ static void init_handles(struct eb_process *process)
     }
 }
 
-/* main's own loop: signals, and word from the others. 0 or a negative libuv code. */
-static int open_main_loop(struct eb_process *process)
+/* main's own loop: loads, later signals and word from the others. */
+static bool open_main_loop(struct eb_process *process)
 {
-    int code = uv_loop_init(&process->uv);
-    if (code < 0) {
-        return code;
+    int rc = uv_loop_init(&process->uv);
+    process->has_uv = rc == 0;
+    rc = rc < 0 ? rc : eb_watchers_reserve(&process->uv, process->config->limits.connections_max);
+    if (rc < 0) {
+        eb_log_fail_start("loops", uv_strerror(rc), "lower --loops");
     }
-    process->has_uv = true;
-    code = eb_watchers_reserve(&process->uv, process->config->limits.connections_max);
-    code = code < 0 ? code : eb_mailbox_open(&process->mailbox, &process->uv);
+    return rc == 0;
+}
+
+/* From now on the process takes its signals. 0 or a negative libuv code. */
+static int start_handles(struct eb_process *process)
+{
+    int code = eb_mailbox_open(&process->mailbox, &process->uv);
     if (code < 0) {
         return code;
     }
@@ -548,7 +558,7 @@ static int open_main_loop(struct eb_process *process)
 
 static bool start_loops(struct eb_process *process)
 {
-    int code = open_main_loop(process);
+    int code = start_handles(process);
     for (uint32_t i = 0; code == 0 && i < process->config->loops; i++) {
         process->end_mails[i] = (struct end_mails){
             .drained = {.deliver = on_drained}, .process = process, .loop = process->loops[i]};
@@ -583,8 +593,8 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
     bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
                  (process->ops = eb_kernel_choice_ops(config->isa)) && open_web_port(process) &&
-                 open_models(process) && open_executor(process) && create_loops(process) &&
-                 eb_ports_listen(&process->ports, process->loops);
+                 open_main_loop(process) && open_models(process) && open_executor(process) &&
+                 create_loops(process) && eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
         (void)eb_process_close(process); /* It has not run. */
         return NULL;
@@ -623,6 +633,7 @@ static void close_main_loop(struct eb_process *process)
     if (!process->has_uv) {
         return;
     }
+    eb_manager_stop(process->manager);
     close_handles(process);
     uv_run(&process->uv, UV_RUN_DEFAULT);
     int code = uv_loop_close(&process->uv);

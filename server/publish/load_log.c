@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-void eb_load_log_progress(
-    void *options, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+void eb_load_log_progress(const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
-    (void)options;
     eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
         eb_log_count("done_bytes", done_bytes), eb_log_count("total_bytes", total_bytes));
 }
@@ -93,7 +91,8 @@ static void log_notes(const struct eb_model_version *version)
         "mend only and exclude in model.yaml: these patterns match no table of the version");
 }
 
-void eb_load_log_loaded(void *options, const struct eb_model_version *version, uint64_t elapsed_ms)
+void eb_load_log_loaded(const struct eb_table_memory_options *options,
+    const struct eb_model_version *version, uint64_t elapsed_ms)
 {
     const struct eb_table_set *tables = &version->tables;
     eb_log(EB_LOG_INFO, "model_loaded", eb_log_text("model", version->model),
@@ -110,9 +109,9 @@ void eb_load_log_loaded(void *options, const struct eb_model_version *version, u
     log_memory(options, version);
 }
 
-void eb_load_log_failed(void *options, const char *model, uint64_t version, const char *why)
+void eb_load_log_failed(void *context, const char *model, uint64_t version, const char *why)
 {
-    (void)options;
+    (void)context;
     eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
         eb_log_count("version", version), eb_log_text("reason", why));
 }

@@ -1,9 +1,9 @@
 #include "server/publish/loader.h"
 
+#include "proto/list.h"
 #include "server/models/repository.h"
 #include "server/publish/load_log.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,13 +62,51 @@ static void on_unused(struct eb_model_version *version)
 
 /* ---- into memory ---- */
 
+/* On its way from the thread that loads. */
+struct progress {
+    struct eb_mail mail;
+    struct eb_loader *loader;
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    char path[];
+};
+
+static void on_progress_mail(struct eb_mail *mail)
+{
+    struct progress *progress = EB_CONTAINER_OF(mail, struct progress, mail);
+    struct eb_loader *loader = progress->loader;
+    loader->on_progress(loader, progress->path, progress->done_bytes, progress->total_bytes);
+    free(progress);
+}
+
+/* It comes before the load is done, as it takes the same way. Without memory it is not told. */
+static void tell_progress(
+    struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const size_t path_bytes = strlen(path) + 1;
+    struct progress *progress = malloc(sizeof *progress + path_bytes);
+    if (progress) {
+        *progress = (struct progress){
+            .mail = {.deliver = on_progress_mail},
+            .loader = loader,
+            .done_bytes = done_bytes,
+            .total_bytes = total_bytes,
+        };
+        memcpy(progress->path, path, path_bytes);
+        eb_mailbox_post(&loader->worker->results, &progress->mail);
+    }
+}
+
 static void on_loader_progress(
     void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_load *load = context;
     atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
     atomic_store_explicit(&load->total_bytes, total_bytes, memory_order_relaxed);
-    eb_load_log_progress(NULL, path, done_bytes, total_bytes);
+    eb_load_log_progress(path, done_bytes, total_bytes);
+    if (load->loader->on_progress) {
+        tell_progress(load->loader, path, done_bytes, total_bytes);
+    }
 }
 
 /* Until what has been read may have been read. false: the load has been cancelled. */
@@ -111,7 +149,7 @@ static void run_load(struct eb_job *job)
     const struct eb_version_source source = {load->model, load->number, load->path, load->settings,
         load->residents, load->resident_count};
     const struct eb_load_progress progress = {.report = on_loader_progress,
-        .go_on = keep_pace,
+        .go_on = load->loader->bytes_per_s > 0 ? keep_pace : NULL,
         .run_short = on_loader_short,
         .context = load};
     load->files = eb_repository_stamp_files(load->path);
@@ -185,19 +223,6 @@ struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_versio
         eb_worker_post(loader->worker, &load->job);
     }
     return load;
-}
-
-bool eb_loader_adopt(struct eb_loader *loader, struct eb_model_version *version)
-{
-    assert(!version->owner);
-    struct eb_load *load = make_load(loader, version->model, version->version, "");
-    if (!load) {
-        return false;
-    }
-    load->version = version;
-    version->owner = load;
-    version->on_unused = on_unused;
-    return true;
 }
 
 void eb_loader_abandon(struct eb_model_version *version)

@@ -1,6 +1,6 @@
 /* Versions on their way into memory and out of it, on the background thread: loads at a pace that
  * leaves the machine's memory to those who serve, and frees what has lost its last reader.
- * Thread: its owner's loop, but eb_loader_adopt's versions may lose their last reference on any.
+ * Thread: its owner's loop, but versions may lose their last reference on any.
  * Memory: a load is on the heap from its start until its version has been freed. */
 #pragma once
 
@@ -13,7 +13,12 @@ struct eb_loader {
     struct eb_worker *worker;
     struct eb_mailbox *mailbox; /* the owner's */
     const struct eb_table_options *tables;
-    uint64_t bytes_per_s; /* read at most */
+    uint64_t bytes_per_s; /* read at most; 0: not bounded. Like on_progress it changes only while
+                             nothing is being loaded */
+    /* A load has come so far, in the file at `path`, each time that it says so in the log. NULL:
+     * nobody asks. */
+    void (*on_progress)(
+        struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     /* A load is over, and gone with this call where it failed. */
     void (*on_loaded)(struct eb_loader *loader, struct eb_load *load);
     /* A version that had been loaded is in memory no longer. */
@@ -50,10 +55,7 @@ struct eb_load {
 
 /* Begins to load, with references to the residents; on_loaded follows. NULL: out of memory. */
 struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source);
-/* Frees the version in the background when its last reference is given: on_freed follows then.
- * false: out of memory. */
-bool eb_loader_adopt(struct eb_loader *loader, struct eb_model_version *version);
-/* The version is freed by whoever gives the last reference, as if it had never been adopted. */
+/* The version is freed by whoever gives the last reference, and on_freed does not follow. */
 void eb_loader_abandon(struct eb_model_version *version);
 /* The load is given up as soon as may be; on_loaded follows all the same. */
 void eb_loader_cancel(struct eb_load *load);

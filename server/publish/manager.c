@@ -1,7 +1,7 @@
 #include "server/publish/manager.h"
 
+#include "proto/list.h"
 #include "server/base/log.h"
-#include "server/publish/first_load.h"
 #include "server/publish/load_log.h"
 #include "server/publish/loader.h"
 #include "server/publish/model_log.h"
@@ -31,7 +31,7 @@ struct eb_manager {
     struct eb_snapshot *first;
     struct eb_publisher publisher;
     struct eb_command_queue commands;
-    uv_loop_t *uv; /* NULL: not started */
+    uv_loop_t *uv;
     struct eb_mailbox mailbox;
     struct eb_worker worker;
     struct eb_loader loader;
@@ -42,6 +42,7 @@ struct eb_manager {
     uint64_t load_scan;     /* the look that is_loaded waits for */
     bool is_short;          /* what is to be loaded waits for memory that is being freed */
     unsigned retired_count; /* versions that are in memory for their last readers */
+    bool is_running;        /* it has been started */
     bool is_stopping;
     bool is_closed;
 };
@@ -69,63 +70,6 @@ static void on_config_failed(void *context, const char *model, const char *why)
         eb_log_text("reason", why),
         eb_log_text("remedy", known->served ? "mend the file; what it said before holds until then"
                                             : "mend the file; the model is held back until then"));
-}
-
-/* ---- the first versions ---- */
-
-static bool load_all(struct eb_manager *manager, struct eb_failure *failure)
-{
-    const struct eb_manager_options *options = &manager->options;
-    const struct eb_first_load load = {
-        .directory = options->directory,
-        .tables = &options->tables,
-        .seen = &manager->scanner.seen,
-        .registry = &manager->registry,
-        .on_loading = options->on_loading,
-        .context = options->context,
-    };
-    if (!eb_first_load_run(&load, failure)) {
-        return false;
-    }
-    manager->first = eb_registry_snapshot(&manager->registry);
-    manager->registry.is_dirty = false;
-    return manager->first || eb_failure_set(failure, "%s: out of memory", options->directory);
-}
-
-struct eb_manager *eb_manager_open(
-    const struct eb_manager_options *options, struct eb_failure *failure)
-{
-    struct eb_manager *manager = calloc(1, sizeof *manager);
-    if (!manager) {
-        eb_failure_set(failure, "%s: out of memory", options->directory);
-        return NULL;
-    }
-    manager->options = *options;
-    manager->registry.directory = options->directory;
-    manager->commands.registry = &manager->registry;
-    manager->registry.kept_versions_max = options->kept_versions_max;
-    manager->registry.kept_bytes_max = options->kept_bytes_max;
-    manager->registry.events = (struct eb_registry_events){
-        .on_failed = eb_load_log_failed,
-        .on_config_failed = on_config_failed,
-        .on_served = eb_model_log_served,
-        .on_retired = on_retired,
-        .on_missing = eb_model_log_missing,
-        .on_changed = eb_model_log_changed,
-        .on_described = eb_model_log_described,
-        .on_evicted = eb_model_log_evicted,
-        .context = manager,
-    };
-    if (!load_all(manager, failure)) {
-        eb_manager_destroy(manager);
-        return NULL;
-    }
-    return manager;
-}
-
-struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
-{
-    return manager->first;
 }
 
 /* ---- what is new ---- */
@@ -186,11 +130,13 @@ static void take_load(struct eb_manager *manager)
 }
 
 /* A version has been loaded, and is taken up when the disk has been looked at: model.yaml may say
- * by now that another one is to be served, or another directory be in its place. */
+ * by now that another one is to be served, or another directory be in its place. Before the start
+ * the disk is not followed. */
 static void await_look(struct eb_manager *manager)
 {
     manager->is_loaded = true;
-    if (manager->is_stopping || manager->options.watch == EB_MANAGER_WATCH_OFF) {
+    if (!manager->is_running || manager->is_stopping ||
+        manager->options.watch == EB_MANAGER_WATCH_OFF) {
         take_load(manager);
         return;
     }
@@ -221,15 +167,16 @@ static void note_manager_failure(struct eb_manager *manager, const struct eb_loa
     const bool is_void = load->settings != model->settings ||
                          atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     eb_registry_note_files(&manager->registry, load->model, load->number, load->files);
+    const enum eb_registry_failure kind =
+        load->failure.is_transient ? EB_REGISTRY_HINDERED : EB_REGISTRY_BROKEN;
     eb_registry_fail(&manager->registry, load->model, load->number,
         is_void ? NULL : load->failure.text,
-        load->failure.is_transient ? EB_REGISTRY_HINDERED : EB_REGISTRY_BROKEN);
+        load->outcome == EB_LOAD_SHORT ? EB_REGISTRY_SHORT : kind);
 }
 
 static void on_loaded(struct eb_loader *loader, struct eb_load *load)
 {
-    struct eb_manager *manager =
-        (struct eb_manager *)((char *)loader - offsetof(struct eb_manager, loader));
+    struct eb_manager *manager = EB_CONTAINER_OF(loader, struct eb_manager, loader);
     switch (load->outcome) {
     case EB_LOAD_DONE:
         eb_load_log_loaded(&manager->options.tables.memory, load->version,
@@ -238,7 +185,11 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
         break;
     case EB_LOAD_SHORT:
         manager->load = NULL;
-        make_manager_room(manager, load);
+        if (manager->is_running) {
+            make_manager_room(manager, load);
+        } else {
+            note_manager_failure(manager, load);
+        }
         break;
     case EB_LOAD_FAILED:
         manager->load = NULL;
@@ -250,8 +201,7 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
 
 static void on_freed(struct eb_loader *loader, const char *model, uint64_t version)
 {
-    struct eb_manager *manager =
-        (struct eb_manager *)((char *)loader - offsetof(struct eb_manager, loader));
+    struct eb_manager *manager = EB_CONTAINER_OF(loader, struct eb_manager, loader);
     eb_log(
         EB_LOG_INFO, "model_freed", eb_log_text("model", model), eb_log_count("version", version));
     eb_registry_note_unloaded(&manager->registry, model, version);
@@ -269,15 +219,16 @@ static void check_manager_load(struct eb_manager *manager)
     }
 }
 
-static void start_manager_load(struct eb_manager *manager)
+/* Begins the next load, or lets it fail for want of memory. false: nothing is to be loaded now. */
+static bool start_manager_load(struct eb_manager *manager)
 {
     struct eb_registry_version *version;
     if (manager->load || manager->is_short) {
-        return;
+        return false;
     }
     const struct eb_registry_model *model = eb_registry_next(&manager->registry, &version);
     if (!model) {
-        return;
+        return false;
     }
     char *path = eb_registry_path(model, version);
     size_t resident_count;
@@ -291,6 +242,7 @@ static void start_manager_load(struct eb_manager *manager)
         eb_registry_fail(
             &manager->registry, model->name, version->number, "out of memory", EB_REGISTRY_SHORT);
     }
+    return true;
 }
 
 /* ---- what follows from what has happened ---- */
@@ -371,9 +323,12 @@ static void advance_manager(struct eb_manager *manager)
         close_if_idle(manager);
         return;
     }
+    if (!manager->is_running) {
+        return;
+    }
     eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
     check_manager_load(manager);
-    start_manager_load(manager);
+    (void)start_manager_load(manager);
     if (manager->load) {
         watch_progress(manager);
     }
@@ -395,12 +350,98 @@ static void on_settled(void *context)
     advance_manager(context);
 }
 
+/* ---- the initial versions ---- */
+
+/* Why a model has no version to answer with. */
+static void find_first_reason(const struct eb_registry_model *model, struct eb_failure *failure)
+{
+    const char *why = model->failure ? model->failure : model->config_failure;
+    if (why) {
+        eb_failure_set(failure, "%s", why);
+    } else if (model->count == 0) {
+        eb_failure_set(failure,
+            "%s: there is no version in it; put its tables into a directory called 1", model->path);
+    } else {
+        why = model->versions[0].failure;
+        eb_failure_set(failure, "model '%.64s': no version loads: %s", model->name,
+            why ? why : "model.yaml serves another one, which is not there");
+    }
+}
+
+/* Whether any model has a version to answer with; says which ones have none. */
+static bool check_served(const struct eb_registry *registry, struct eb_failure *failure)
+{
+    bool is_any_served = false;
+    for (size_t i = 0; i < registry->count; i++) {
+        is_any_served = is_any_served || registry->models[i].served;
+    }
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct eb_registry_model *model = &registry->models[i];
+        if (model->served) {
+            continue;
+        }
+        find_first_reason(model, failure);
+        if (!is_any_served) {
+            return false;
+        }
+        eb_load_log_unserved(model->name, failure->text);
+    }
+    return true;
+}
+
+static void on_first_progress(
+    struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    tell_loading(EB_CONTAINER_OF(loader, struct eb_manager, loader), path, done_bytes, total_bytes);
+}
+
+/* Loads as fast as can be what the disk has now. What is served is decided when all is loaded. */
+static void load_first(struct eb_manager *manager)
+{
+    uint64_t wake_ms;
+    manager->loader.bytes_per_s = 0;
+    manager->loader.on_progress = on_first_progress;
+    while (start_manager_load(manager)) {
+        while (manager->load) {
+            uv_run(manager->uv, UV_RUN_ONCE);
+        }
+    }
+    manager->loader.bytes_per_s = manager->options.load_bytes_per_s;
+    manager->loader.on_progress = NULL;
+    eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
+}
+
+bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
+{
+    const struct eb_manager_options *options = &manager->options;
+    struct eb_repository *seen = &manager->scanner.seen;
+    if (!eb_repository_scan(
+            options->directory, options->tables.name_bytes_max, NULL, seen, failure)) {
+        return false;
+    }
+    if (!eb_registry_update(&manager->registry, seen)) {
+        return eb_failure_set(failure, "%s: out of memory", options->directory);
+    }
+    load_first(manager);
+    if (!check_served(&manager->registry, failure)) {
+        return false;
+    }
+    manager->first = eb_registry_snapshot(&manager->registry);
+    manager->registry.is_dirty = false;
+    return manager->first || eb_failure_set(failure, "%s: out of memory", options->directory);
+}
+
+struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
+{
+    return manager->first;
+}
+
 /* ---- commands ---- */
 
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command)
 {
     eb_command_queue_push(&manager->commands, command);
-    if (!manager->uv || manager->is_stopping) {
+    if (!manager->is_running || manager->is_stopping) {
         eb_command_queue_cancel(&manager->commands);
         return;
     }
@@ -425,7 +466,7 @@ static unsigned count_withheld(struct eb_manager *manager)
 {
     const struct eb_snapshot *snapshot = manager->publisher.current;
     unsigned count = 0;
-    for (size_t i = 0; i < snapshot->count; i++) {
+    for (size_t i = 0; snapshot && i < snapshot->count; i++) {
         const struct eb_snapshot_model *shown = &snapshot->models[i];
         struct eb_registry_model *model = eb_registry_find(&manager->registry, shown->name);
         for (size_t k = 0; k < shown->version_count; k++) {
@@ -436,20 +477,6 @@ static unsigned count_withheld(struct eb_manager *manager)
         }
     }
     return count;
-}
-
-/* From now on versions are freed in the background. false: out of memory. */
-static bool adopt_all(struct eb_manager *manager)
-{
-    for (size_t i = 0; i < manager->registry.count; i++) {
-        for (size_t k = 0; k < manager->registry.models[i].count; k++) {
-            struct eb_model_version *loaded = loaded_at(manager, i, k);
-            if (loaded && !eb_loader_adopt(&manager->loader, loaded)) {
-                return false;
-            }
-        }
-    }
-    return true;
 }
 
 static void abandon_all(struct eb_manager *manager)
@@ -472,74 +499,97 @@ static void abandon_all(struct eb_manager *manager)
     }
 }
 
-static void init_parts(struct eb_manager *manager, uv_loop_t *loop)
+static void init_registry(struct eb_manager *manager)
 {
-    uv_timer_init(loop, &manager->wake);
-    uv_timer_init(loop, &manager->progress);
+    const struct eb_manager_options *options = &manager->options;
+    manager->registry.directory = options->directory;
+    manager->registry.kept_versions_max = options->kept_versions_max;
+    manager->registry.kept_bytes_max = options->kept_bytes_max;
+    manager->registry.events = (struct eb_registry_events){
+        .on_failed = eb_load_log_failed,
+        .on_config_failed = on_config_failed,
+        .on_served = eb_model_log_served,
+        .on_retired = on_retired,
+        .on_missing = eb_model_log_missing,
+        .on_changed = eb_model_log_changed,
+        .on_described = eb_model_log_described,
+        .on_evicted = eb_model_log_evicted,
+        .context = manager,
+    };
+    manager->commands.registry = &manager->registry;
+}
+
+static void init_parts(struct eb_manager *manager)
+{
+    const struct eb_manager_options *options = &manager->options;
+    uv_timer_init(manager->uv, &manager->wake);
+    uv_timer_init(manager->uv, &manager->progress);
     manager->wake.data = manager;
     manager->progress.data = manager;
     manager->loader = (struct eb_loader){
         .worker = &manager->worker,
         .mailbox = &manager->mailbox,
-        .tables = &manager->options.tables,
-        .bytes_per_s = manager->options.load_bytes_per_s,
+        .tables = &options->tables,
         .on_loaded = on_loaded,
         .on_freed = on_freed,
     };
     manager->publisher = (struct eb_publisher){
         .mailbox = &manager->mailbox,
-        .reader_count = manager->options.reader_count,
-        .readers = manager->options.readers,
         .on_settled = on_settled,
+        .context = manager,
+    };
+    manager->scanner = (struct eb_scanner){
+        .directory = options->directory,
+        .name_bytes_max = options->tables.name_bytes_max,
+        .is_watching = options->watch == EB_MANAGER_WATCH_AUTO,
+        .poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms,
+        .on_begun = on_scan_begun,
+        .on_looked = on_manager_looked,
         .context = manager,
     };
 }
 
-/* 0, or a negative libuv code with nothing left behind. */
-static int start_threads(struct eb_manager *manager, uv_loop_t *loop)
+int eb_manager_create(
+    struct eb_manager **out, const struct eb_manager_options *options, uv_loop_t *loop)
 {
-    const struct eb_manager_options *options = &manager->options;
-    struct eb_scanner *scanner = &manager->scanner;
-    scanner->directory = options->directory;
-    scanner->name_bytes_max = options->tables.name_bytes_max;
-    scanner->is_watching = options->watch == EB_MANAGER_WATCH_AUTO;
-    scanner->poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms;
-    scanner->on_begun = on_scan_begun;
-    scanner->on_looked = on_manager_looked;
-    scanner->context = manager;
-    int code = eb_mailbox_open(&manager->mailbox, loop);
-    if (code < 0) {
-        return code;
-    }
-    code = eb_worker_start(&manager->worker, loop);
-    if (code == 0) {
-        code = eb_scanner_start(scanner, loop);
-        if (code == 0) {
-            return 0;
-        }
-        eb_worker_stop(&manager->worker);
-    }
-    eb_mailbox_close(&manager->mailbox);
-    return code;
-}
-
-int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
-    const struct eb_publisher_reader *readers, size_t reader_count)
-{
-    manager->options.readers = readers;
-    manager->options.reader_count = reader_count;
-    int code = start_threads(manager, loop);
-    if (code < 0) {
-        return code;
-    }
-    manager->uv = loop;
-    init_parts(manager, loop);
-    eb_publisher_start(&manager->publisher, manager->first);
-    manager->first = NULL;
-    if (!adopt_all(manager)) {
-        eb_manager_stop(manager);
+    *out = NULL;
+    struct eb_manager *manager = calloc(1, sizeof *manager);
+    if (!manager) {
         return UV_ENOMEM;
     }
+    manager->options = *options;
+    manager->uv = loop;
+    int rc = eb_mailbox_open(&manager->mailbox, loop);
+    if (rc < 0) {
+        free(manager);
+        return rc;
+    }
+    rc = eb_worker_start(&manager->worker, loop);
+    if (rc < 0) {
+        eb_mailbox_close(&manager->mailbox);
+        uv_run(loop, UV_RUN_NOWAIT);
+        free(manager);
+        return rc;
+    }
+    init_registry(manager);
+    init_parts(manager);
+    *out = manager;
+    return 0;
+}
+
+int eb_manager_start(
+    struct eb_manager *manager, const struct eb_publisher_reader *readers, size_t reader_count)
+{
+    int rc = eb_scanner_start(&manager->scanner, manager->uv);
+    if (rc < 0) {
+        return rc;
+    }
+    eb_worker_give_way(&manager->worker);
+    manager->publisher.readers = readers;
+    manager->publisher.reader_count = reader_count;
+    eb_publisher_start(&manager->publisher, manager->first);
+    manager->first = NULL;
+    manager->is_running = true;
     return 0;
 }
 
@@ -557,7 +607,7 @@ static void close_if_idle(struct eb_manager *manager)
 
 void eb_manager_stop(struct eb_manager *manager)
 {
-    if (!manager->uv || manager->is_stopping) {
+    if (!manager || manager->is_stopping) {
         return;
     }
     manager->is_stopping = true;
@@ -575,7 +625,7 @@ void eb_manager_stop(struct eb_manager *manager)
 
 const char *eb_manager_left(const struct eb_manager *manager)
 {
-    if (!manager->uv || manager->is_closed) {
+    if (!manager->is_stopping || manager->is_closed) {
         return NULL;
     }
     return manager->load ? manager->load->path : manager->options.directory;
@@ -586,11 +636,9 @@ void eb_manager_destroy(struct eb_manager *manager)
     if (!manager) {
         return;
     }
-    assert(!manager->uv || manager->is_closed);
+    assert(manager->is_closed);
     abandon_all(manager);
-    if (manager->uv) {
-        eb_publisher_deinit(&manager->publisher);
-    }
+    eb_publisher_deinit(&manager->publisher);
     eb_snapshot_free(manager->first);
     eb_registry_deinit(&manager->registry);
     eb_scanner_deinit(&manager->scanner);

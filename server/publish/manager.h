@@ -3,8 +3,8 @@
  * and hands what requests see to the loops. A version is never served half: it is published when it
  * is in memory whole, and what fails leaves the ones before as they were.
  *
- * Thread: open and destroy on main, where nothing else runs; the rest on the thread of the loop
- * that it was started on. Memory: on the heap from open to destroy. */
+ * Thread: all on the thread of the loop it was created on, which runs nothing else during
+ * eb_manager_load. Memory: on the heap from create to destroy. */
 #pragma once
 
 #include "server/publish/command_queue.h"
@@ -32,10 +32,9 @@ struct eb_manager_options {
     uint64_t load_bytes_per_s;  /* of what is loaded in the background */
     uint64_t kept_versions_max; /* as in struct eb_registry */
     uint64_t kept_bytes_max;
-    size_t reader_count;
-    const struct eb_publisher_reader *readers;
-    /* A version that is on its way into memory has come so far, in eb_manager_open on its thread,
-     * or none is any longer: no path and zeroes, after the start only. NULL: nobody asks. */
+    /* Load progress. During eb_manager_load it names the file that is being read, later the
+     * version's directory. When a load ends after the start it is called once with path NULL and
+     * zeroes. NULL: nobody asks. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     /* The readers are given another snapshot. NULL: nobody asks. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);
@@ -44,25 +43,30 @@ struct eb_manager_options {
     void *context;
 };
 
-/* Loads what each model is to begin with, on this thread. NULL: *error says why the directory
- * cannot be read, that there is no model, or why nothing loads. The readers may be given later, see
- * eb_manager_start. */
-struct eb_manager *eb_manager_open(
-    const struct eb_manager_options *options, struct eb_failure *failure);
-/* What requests see at first. */
+/* Makes a manager without models, and starts its background thread. Returns 0, or a negative libuv
+ * code and *manager is NULL. */
+int eb_manager_create(
+    struct eb_manager **manager, const struct eb_manager_options *options, uv_loop_t *loop);
+/* Loads the initial version of every model, the one that is to be served or else the next one that
+ * loads, and those that have a label, and runs the loop until that is done. A model of which
+ * nothing loads is named in the log, and waits until it does. Called once, before the start. false:
+ * *failure says why the directory cannot be read, that there is no model, or, if no model has a
+ * version that loads, why the first one has none; the manager can only be stopped then. */
+bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure);
+/* What requests see at first. NULL: nothing has been loaded. */
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager);
 /* From now on the models follow the disk. The readers have eb_manager_snapshot already. 0, or a
  * negative libuv code and nothing is started. */
-int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
-    const struct eb_publisher_reader *readers, size_t reader_count);
+int eb_manager_start(
+    struct eb_manager *manager, const struct eb_publisher_reader *readers, size_t reader_count);
 /* Gives up loads and ends commands; the manager's handles close when the readers, which must still
  * run, have given back what is on its way to them or retired. May be called twice, or without
- * start. */
+ * start. Accepts NULL. */
 void eb_manager_stop(struct eb_manager *manager);
 /* After eb_manager_stop: the path of what is still being loaded, looked at or freed, which may take
  * as long as a disk does not answer. NULL: nothing is. */
 const char *eb_manager_left(const struct eb_manager *manager);
-/* When the loop has run out and no reader reads any longer. Accepts NULL. */
+/* When it has been stopped, the loop has run out and no reader reads any longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 
 /* on_done follows: at once, with EB_MODEL_CANCELLED, before the start and after the stop. */

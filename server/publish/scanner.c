@@ -113,6 +113,8 @@ int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
     if (code < 0) {
         return code;
     }
+    eb_worker_give_way(&scanner->worker);
+    scanner->is_running = true;
     uv_timer_init(loop, &scanner->poll);
     uv_timer_init(loop, &scanner->settle);
     scanner->poll.data = scanner;
@@ -128,6 +130,9 @@ int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
 void eb_scanner_stop(struct eb_scanner *scanner)
 {
     scanner->is_stopping = true;
+    if (!scanner->is_running) {
+        return;
+    }
     eb_watch_close(&scanner->watch);
     uv_close((uv_handle_t *)&scanner->poll, NULL);
     uv_close((uv_handle_t *)&scanner->settle, NULL);
@@ -136,7 +141,9 @@ void eb_scanner_stop(struct eb_scanner *scanner)
 void eb_scanner_close(struct eb_scanner *scanner)
 {
     assert(scanner->is_stopping && !scanner->is_busy);
-    eb_worker_stop(&scanner->worker);
+    if (scanner->is_running) {
+        eb_worker_stop(&scanner->worker);
+    }
 }
 
 void eb_scanner_deinit(struct eb_scanner *scanner)

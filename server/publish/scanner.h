@@ -27,6 +27,7 @@ struct eb_scanner {
     struct eb_job job;
     struct eb_repository found;
     struct eb_failure failure;
+    bool is_running; /* it has been started */
     bool is_good;
     bool is_busy;
     bool is_asked; /* to look again after this */
@@ -38,7 +39,8 @@ struct eb_scanner {
 int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop);
 /* on_looked follows, of a look that begins after the call. */
 void eb_scanner_scan(struct eb_scanner *scanner);
-/* Looks no more; one last on_looked follows where it is_busy. */
+/* Looks no more; one last on_looked follows where it is_busy. Accepts, as eb_scanner_close does, a
+ * scanner that was never started. */
 void eb_scanner_stop(struct eb_scanner *scanner);
 /* Ends the thread: it has been stopped, and is not busy. */
 void eb_scanner_close(struct eb_scanner *scanner);

@@ -29,17 +29,16 @@ static void on_worker_end(struct eb_mail *mail)
 
 /* Nearly everything else comes first. SCHED_IDLE would be gentler still, but where all processors
  * are busy for long a thread of that kind does not get on at all, and a new version would never
- * come.
- */
-static void give_way(void)
+ * come. */
+static void on_give_way(struct eb_mail *mail)
 {
+    (void)mail;
     (void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
 }
 
 static void run_worker_thread(void *context)
 {
     struct eb_worker *worker = context;
-    give_way();
     uv_run(&worker->uv, UV_RUN_DEFAULT);
 }
 
@@ -54,7 +53,8 @@ static void close_worker_loop(struct eb_worker *worker)
 
 int eb_worker_start(struct eb_worker *worker, uv_loop_t *owner)
 {
-    *worker = (struct eb_worker){.end = {.deliver = on_worker_end}};
+    *worker =
+        (struct eb_worker){.give_way = {.deliver = on_give_way}, .end = {.deliver = on_worker_end}};
     int code = uv_loop_init(&worker->uv);
     if (code < 0) {
         return code;
@@ -83,6 +83,11 @@ void eb_worker_post(struct eb_worker *worker, struct eb_job *job)
     job->mail.deliver = on_job;
     worker->job_count++;
     eb_mailbox_post(&worker->jobs, &job->mail);
+}
+
+void eb_worker_give_way(struct eb_worker *worker)
+{
+    eb_mailbox_post(&worker->jobs, &worker->give_way);
 }
 
 void eb_worker_stop(struct eb_worker *worker)

@@ -1,7 +1,7 @@
-#include "server/publish/first_load.h"
-
+/* What a server begins with: the initial versions that a manager loads. */
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
+#include "tests/unit/publish/manager_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,10 @@
 
 struct fixture {
     struct eb_scratch scratch;
-    struct eb_repository seen;
-    struct eb_registry registry;
+    struct manager_host host;
+    const struct eb_snapshot *snapshot; /* the host's */
 };
 
-static const struct eb_table_options tables = {.row_bytes_max = 65536, .name_bytes_max = 255};
 static struct fixture fixture;
 
 static int open_fixture(void **state)
@@ -32,8 +31,7 @@ static int open_fixture(void **state)
 static int close_fixture(void **state)
 {
     (void)state;
-    eb_registry_deinit(&fixture.registry);
-    eb_repository_deinit(&fixture.seen);
+    manager_host_free(&fixture.host);
     eb_scratch_deinit(&fixture.scratch);
     return 0;
 }
@@ -50,11 +48,8 @@ static void write_junk(const char *name)
 
 static bool load(struct eb_failure *failure)
 {
-    const struct eb_first_load first = {.directory = fixture.scratch.root,
-        .tables = &tables,
-        .seen = &fixture.seen,
-        .registry = &fixture.registry};
-    return eb_first_load_run(&first, failure);
+    fixture.snapshot = manager_host_load(&fixture.host, fixture.scratch.root, failure);
+    return fixture.snapshot;
 }
 
 static void expect_failure(const char *part)
@@ -62,8 +57,6 @@ static void expect_failure(const char *part)
     struct eb_failure failure = {.text = ""};
     assert_false(load(&failure));
     eb_scratch_expect(failure.text, part);
-    eb_registry_deinit(&fixture.registry);
-    eb_repository_deinit(&fixture.seen);
 }
 
 static uint64_t expect_served(const char *model)
@@ -72,7 +65,19 @@ static uint64_t expect_served(const char *model)
     if (!load(&failure)) {
         fail_msg("%s", failure.text);
     }
-    return eb_registry_find(&fixture.registry, model)->served->version;
+    return eb_snapshot_find(fixture.snapshot, model)->served->version;
+}
+
+/* NULL: nothing was tried of it. */
+static const struct eb_snapshot_version *find_tried(const char *name, uint64_t number)
+{
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
+    for (size_t i = 0; i < model->version_count; i++) {
+        if (model->versions[i].number == number) {
+            return &model->versions[i];
+        }
+    }
+    return NULL;
 }
 
 static void serves_the_highest_version(void **state)
@@ -82,7 +87,7 @@ static void serves_the_highest_version(void **state)
     write_table("m/10/t.npy");
     write_table("m/.11/t.npy");
     assert_int_equal(expect_served("m"), 10);
-    assert_null(eb_registry_find_version(eb_registry_find(&fixture.registry, "m"), 9)->loaded);
+    assert_null(find_tried("m", 9));
 }
 
 static void serves_the_next_lower_version_where_one_is_broken(void **state)
@@ -94,10 +99,8 @@ static void serves_the_next_lower_version_where_one_is_broken(void **state)
     write_table("m/4/t.npy");
     write_table("m/04/t.npy");
     assert_int_equal(expect_served("m"), 2);
-    struct eb_registry_model *model = eb_registry_find(&fixture.registry, "m");
-    eb_scratch_expect(
-        eb_registry_find_version(model, 3)->failure, "/m/3/t.npy: byte 0: not an npy");
-    assert_null(eb_registry_find_version(model, 4));
+    eb_scratch_expect(find_tried("m", 3)->failure, "m/3/t.npy: byte 0: not an npy");
+    eb_scratch_expect(find_tried("m", 4)->failure, "another directory is version 4 too");
 }
 
 static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
@@ -109,7 +112,7 @@ static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
     write_table("m/3/t.npy");
     eb_scratch_write(&fixture.scratch, "m/model.yaml", yaml, strlen(yaml));
     assert_int_equal(expect_served("m"), 2);
-    assert_non_null(eb_registry_find_version(eb_registry_find(&fixture.registry, "m"), 1)->loaded);
+    assert_non_null(find_tried("m", 1)->loaded);
 }
 
 static void serves_the_others_where_one_model_has_nothing_that_loads(void **state)
@@ -129,7 +132,8 @@ static void serves_the_others_where_one_model_has_nothing_that_loads(void **stat
     assert_int_equal(expect_served("good"), 1);
     static const char *const others[] = {"broken", "misnamed\t", "half", "odd", "other", "loop"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        assert_null(eb_registry_find(&fixture.registry, others[i])->served);
+        const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, others[i]);
+        assert_true(!model || !model->served);
     }
 }
 

@@ -128,8 +128,8 @@ static void tells_progress_and_failure(void **state)
     (void)state;
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_load_log_progress(&options, "/m/1/t.npy", 3, 10);
-    eb_load_log_failed(&options, "m", 2, "it is broken");
+    eb_load_log_progress("/m/1/t.npy", 3, 10);
+    eb_load_log_failed(NULL, "m", 2, "it is broken");
     eb_capture_stop(&capture, said, sizeof said);
     expect_said(" level=info event=loading path=/m/1/t.npy done_bytes=3 total_bytes=10\n");
     expect_said(" level=error event=model_failed model=m version=2 reason=\"it is broken\"\n");

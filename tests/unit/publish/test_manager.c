@@ -144,13 +144,13 @@ static int open_fixture(void **state)
 static void start(void)
 {
     struct eb_failure failure = {.text = ""};
-    fixture.manager = eb_manager_open(&fixture.options, &failure);
-    if (!fixture.manager) {
+    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
+    if (!eb_manager_load(fixture.manager, &failure)) {
         fail_msg("%s", failure.text);
     }
     fixture.snapshot = eb_manager_snapshot(fixture.manager);
     fixture.reader = (struct eb_publisher_reader){&fixture.mailbox, swap, NULL};
-    assert_int_equal(eb_manager_start(fixture.manager, &fixture.uv, &fixture.reader, 1), 0);
+    assert_int_equal(eb_manager_start(fixture.manager, &fixture.reader, 1), 0);
 }
 
 static void on_reader_done(uv_timer_t *timer)
@@ -566,8 +566,8 @@ static void ends_without_having_been_started(void **state)
 {
     struct eb_failure failure;
     (void)state;
-    fixture.manager = eb_manager_open(&fixture.options, &failure);
-    assert_non_null(fixture.manager);
+    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
+    assert_true(eb_manager_load(fixture.manager, &failure));
     fixture.snapshot = eb_manager_snapshot(fixture.manager);
     ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
 }
@@ -578,7 +578,8 @@ static void does_not_open_where_no_model_has_anything(void **state)
     (void)state;
     eb_scratch_write(&fixture.scratch, "n/1/t.npy", "junk", 4);
     move("m", ".gone");
-    assert_null(eb_manager_open(&fixture.options, &failure));
+    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
+    assert_false(eb_manager_load(fixture.manager, &failure));
     eb_scratch_expect(failure.text, "model 'n': no version loads: ");
 }
 

@@ -44,16 +44,17 @@ static void on_done(struct eb_job *job)
     }
 }
 
-static void does_one_job_after_the_other_elsewhere_at_the_lowest_priority(void **state)
+static void run_jobs(struct fixture_job jobs[JOBS], bool gives_way)
 {
-    (void)state;
-    static struct fixture_job jobs[JOBS];
     uv_loop_t uv;
     struct eb_worker worker;
     int last = -1;
     done_count = 0;
     assert_int_equal(uv_loop_init(&uv), 0);
     assert_int_equal(eb_worker_start(&worker, &uv), 0);
+    if (gives_way) {
+        eb_worker_give_way(&worker);
+    }
     for (int i = 0; i < JOBS; i++) {
         jobs[i] = (struct fixture_job){.job = {.run = run, .done = on_done},
             .number = i,
@@ -65,8 +66,23 @@ static void does_one_job_after_the_other_elsewhere_at_the_lowest_priority(void *
     assert_int_equal(done_count, JOBS);
     assert_int_equal(last, JOBS - 1);
     assert_true(jobs[0].is_elsewhere);
-    assert_int_equal(jobs[0].priority, 19);
     assert_int_equal(uv_loop_close(&uv), 0);
+}
+
+static void does_one_job_after_the_other_elsewhere(void **state)
+{
+    (void)state;
+    static struct fixture_job jobs[JOBS];
+    run_jobs(jobs, false);
+    assert_int_equal(jobs[0].priority, getpriority(PRIO_PROCESS, 0));
+}
+
+static void does_them_at_the_lowest_priority_once_it_gives_way(void **state)
+{
+    (void)state;
+    static struct fixture_job jobs[JOBS];
+    run_jobs(jobs, true);
+    assert_int_equal(jobs[0].priority, 19);
 }
 
 static void ends_without_having_had_a_job(void **state)
@@ -84,7 +100,8 @@ static void ends_without_having_had_a_job(void **state)
 EB_TEST_GROUP(worker)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(does_one_job_after_the_other_elsewhere_at_the_lowest_priority),
+        cmocka_unit_test(does_one_job_after_the_other_elsewhere),
+        cmocka_unit_test(does_them_at_the_lowest_priority_once_it_gives_way),
         cmocka_unit_test(ends_without_having_had_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,18 +18,12 @@
 
 static void load(struct service_host *host)
 {
-    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     struct eb_scratch scratch;
-    const struct eb_first_load first = {.directory = scratch.root,
-        .tables = &limits,
-        .seen = &host->seen,
-        .registry = &host->registry};
     struct eb_failure failure;
     eb_scratch_init(&scratch);
     eb_scratch_write_npy(&scratch, "trial/7/rows.npy",
         "{'descr': '<i4', 'fortran_order': False, 'shape': (4, 2), }", 32);
-    assert_true(eb_first_load_run(&first, &failure));
-    host->snapshot = eb_registry_snapshot(&host->registry);
+    host->snapshot = manager_host_load(&host->models, scratch.root, &failure);
     assert_non_null(host->snapshot);
     eb_scratch_deinit(&scratch);
 }
@@ -81,9 +75,7 @@ void service_host_stop(struct service_host *host)
     eb_executor_destroy(host->executor);
     uv_sem_destroy(&host->holds);
     uv_sem_destroy(&host->released);
-    eb_snapshot_free(host->snapshot);
-    eb_registry_deinit(&host->registry);
-    eb_repository_deinit(&host->seen);
+    manager_host_free(&host->models);
 }
 
 /* ---- the executor ---- */

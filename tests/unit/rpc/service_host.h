@@ -5,10 +5,10 @@
  * test. */
 #pragma once
 
-#include "server/publish/first_load.h"
 #include "server/rpc/service.h"
 #include "tests/unit/net/loop_host.h"
 #include "tests/unit/net/wire_peer.h"
+#include "tests/unit/publish/manager_host.h"
 
 #define SERVICE_HOST_METHOD(name) "/embag.v1.EmbeddingBag/" name
 #define SERVICE_HOST_TIMEOUT_MS 10000 /* of what must happen */
@@ -19,9 +19,8 @@ struct service_host {
     struct loop_host loops;       /* the first serves, the second has nobody */
     struct eb_server_facts facts; /* for the test to change before the start, as the limits */
     struct eb_limits limits;
-    struct eb_repository seen;
-    struct eb_registry registry;
-    struct eb_snapshot *snapshot;
+    struct manager_host models;
+    struct eb_snapshot *snapshot;      /* of the models */
     struct eb_admin_endpoint endpoint; /* likewise; its mails come on loops.uv */
     struct eb_service service;
     struct eb_executor *executor;

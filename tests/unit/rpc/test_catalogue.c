@@ -1,10 +1,10 @@
 #include "server/rpc/catalogue.h"
 
 #include "proto/grpc_text.h"
-#include "server/publish/first_load.h"
 #include "server/rpc/reply.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
+#include "tests/unit/publish/manager_host.h"
 
 #include "embag/v1/model_admin.pb-c.h"
 
@@ -32,8 +32,7 @@ static const struct eb_server_facts facts = {.version = "1.2.3",
 
 /* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5, which has two
  * labels. */
-static struct eb_repository seen;
-static struct eb_registry registry;
+static struct manager_host models;
 static struct eb_snapshot *snapshot;
 
 /* One call and its answer's bytes. */
@@ -438,7 +437,6 @@ static void refuses_what_memory_does_not_hold(void **state)
 
 static int load_models(void **state)
 {
-    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     static const char cube[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}";
     static const char yaml[] =
         "versions: {labels: [{name: odd, version: 5}, {name: stable, version: 5}]}\n";
@@ -461,20 +459,15 @@ static int load_models(void **state)
     eb_scratch_write_npy(&scratch, "beta/5/line.npy", line, 10);
     eb_scratch_write(&scratch, "alpha/model.yaml", alpha, sizeof alpha - 1);
     eb_scratch_write(&scratch, "beta/model.yaml", yaml, sizeof yaml - 1);
-    const struct eb_first_load first = {
-        .directory = scratch.root, .tables = &limits, .seen = &seen, .registry = &registry};
-    bool is_loaded = eb_first_load_run(&first, &failure);
+    snapshot = manager_host_load(&models, scratch.root, &failure);
     eb_scratch_deinit(&scratch);
-    snapshot = is_loaded ? eb_registry_snapshot(&registry) : NULL;
     return snapshot ? 0 : -1;
 }
 
 static int free_models(void **state)
 {
     (void)state;
-    eb_snapshot_free(snapshot);
-    eb_registry_deinit(&registry);
-    eb_repository_deinit(&seen);
+    manager_host_free(&models);
     return 0;
 }
 
