@@ -3,6 +3,7 @@
 #include "proto/codec_common.h"
 #include "proto/field.h"
 
+#include "embag/v1/model_admin.fields.h"
 #include "embag/v1/model_admin.pb-c.h"
 
 /* Unknown ones included: the message has two. */
@@ -25,8 +26,8 @@ struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, co
 static void write_admin_request(
     struct eb_field_writer *writer, const struct eb_wire_model_query *request)
 {
-    eb_field_put_text(writer, 1, request->model);
-    eb_field_put_number(writer, 2, request->version);
+    eb_field_put_text(writer, EB_FIELD_VERSION_REQUEST_MODEL, request->model);
+    eb_field_put_number(writer, EB_FIELD_VERSION_REQUEST_VERSION, request->version);
 }
 
 size_t eb_version_request_bytes(const struct eb_wire_model_query *request)
@@ -59,10 +60,10 @@ struct eb_wire_progress *eb_version_progress_decode(
 
 static void write_progress(struct eb_field_writer *writer, const struct eb_wire_progress *progress)
 {
-    eb_field_put_number(writer, 1, progress->done_bytes);
-    eb_field_put_number(writer, 2, progress->total_bytes);
-    eb_field_put_number(writer, 3, progress->done);
-    eb_field_put_text(writer, 4, progress->text);
+    eb_field_put_number(writer, EB_FIELD_VERSION_PROGRESS_DONE_BYTES, progress->done_bytes);
+    eb_field_put_number(writer, EB_FIELD_VERSION_PROGRESS_TOTAL_BYTES, progress->total_bytes);
+    eb_field_put_number(writer, EB_FIELD_VERSION_PROGRESS_DONE, progress->done);
+    eb_field_put_text(writer, EB_FIELD_VERSION_PROGRESS_TEXT, progress->text);
 }
 
 size_t eb_version_progress_bytes(const struct eb_wire_progress *progress)

@@ -2,24 +2,25 @@
 
 #include "proto/codec_common.h"
 
+#include "embag/v1/embedding_bag.fields.h"
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
 #include <string.h>
 
 static const struct eb_codec_form forms[] = {
-    [4] = {"values_i64", 8, false},
-    [5] = {"values_i32", 4, false},
-    [6] = {"lengths_i32", 4, false},
-    [7] = {"offsets_i64", 8, false},
-    [8] = {"offsets_i32", 4, false},
+    [EB_FIELD_FEATURE_GROUP_VALUES_I64] = {"values_i64", 8, false},
+    [EB_FIELD_FEATURE_GROUP_VALUES_I32] = {"values_i32", 4, false},
+    [EB_FIELD_FEATURE_GROUP_LENGTHS_I32] = {"lengths_i32", 4, false},
+    [EB_FIELD_FEATURE_GROUP_OFFSETS_I64] = {"offsets_i64", 8, false},
+    [EB_FIELD_FEATURE_GROUP_OFFSETS_I32] = {"offsets_i32", 4, false},
 };
 
-#define VALUES (3u << 4)
-#define LENGTHS (1u << 6)
-#define OFFSETS (3u << 7)
-
-#define FIELD_LAST 12
+/* The forms of each array, a bit for each field. */
+#define FORM(name) (1u << EB_FIELD_FEATURE_GROUP_##name)
+#define VALUES (FORM(VALUES_I64) | FORM(VALUES_I32))
+#define LENGTHS FORM(LENGTHS_I32)
+#define OFFSETS (FORM(OFFSETS_I64) | FORM(OFFSETS_I32))
 
 /* A group that is read. */
 struct reading {
@@ -61,19 +62,25 @@ static inline bool take_group_bytes(
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_group *out = reading->out;
     switch (field->number) {
-    case 1: return eb_codec_take_name(field, limits, &reading->name);
-    case EB_CODEC_GROUP_FEATURES_FIELD:
+    case EB_FIELD_FEATURE_GROUP_NAME: return eb_codec_take_name(field, limits, &reading->name);
+    case EB_FIELD_FEATURE_GROUP_FEATURES:
         return take_feature(reading, field->data, begin, field->data.end);
-    case 4:
-    case 5: eb_codec_take_array(arrays, field->number, field->data, &out->values); return true;
-    case 6: eb_codec_take_array(arrays, field->number, field->data, &out->lengths); return true;
-    case 7:
-    case 8: eb_codec_take_array(arrays, field->number, field->data, &out->offsets); return true;
-    case 9:
+    case EB_FIELD_FEATURE_GROUP_VALUES_I64:
+    case EB_FIELD_FEATURE_GROUP_VALUES_I32:
+        eb_codec_take_array(arrays, field->number, field->data, &out->values);
+        return true;
+    case EB_FIELD_FEATURE_GROUP_LENGTHS_I32:
+        eb_codec_take_array(arrays, field->number, field->data, &out->lengths);
+        return true;
+    case EB_FIELD_FEATURE_GROUP_OFFSETS_I64:
+    case EB_FIELD_FEATURE_GROUP_OFFSETS_I32:
+        eb_codec_take_array(arrays, field->number, field->data, &out->offsets);
+        return true;
+    case EB_FIELD_FEATURE_GROUP_WEIGHTS:
         out->weights = field->data.at;
         out->weights_bytes = eb_field_reader_bytes(&field->data);
         return true;
-    default: return field->number > FIELD_LAST;
+    default: return field->number > EB_FIELD_FEATURE_GROUP_MAX;
     }
 }
 
@@ -81,11 +88,19 @@ static inline bool take_group_bytes(
 static inline bool take_number(const struct eb_field *field, struct eb_wire_group *out)
 {
     switch (field->tag) {
-    case EB_TAG_NUMBER(3): out->bags = (uint32_t)field->varint; return true;
-    case EB_TAG_NUMBER(10): out->weights_type = eb_codec_enum_of(field); return true;
-    case EB_TAG_NUMBER(11): out->reduction = eb_codec_enum_of(field); return true;
-    case EB_TAG_NUMBER(12): out->missing = eb_codec_enum_of(field); return true;
-    default: return field->number > FIELD_LAST;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_BAGS):
+        out->bags = (uint32_t)field->varint;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_WEIGHTS_TYPE):
+        out->weights_type = eb_codec_enum_of(field);
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_REDUCTION):
+        out->reduction = eb_codec_enum_of(field);
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_MISSING):
+        out->missing = eb_codec_enum_of(field);
+        return true;
+    default: return field->number > EB_FIELD_FEATURE_GROUP_MAX;
     }
 }
 
@@ -118,7 +133,8 @@ static const struct eb_known_features *find_group_known(
 static bool take_known(
     struct reading *reading, struct eb_field_reader *message, uint32_t *field_count)
 {
-    if (reading->feature_count > 0 || *message->at != EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD)) {
+    if (reading->feature_count > 0 ||
+        *message->at != EB_TAG_BYTES(EB_FIELD_FEATURE_GROUP_FEATURES)) {
         return false;
     }
     const struct eb_known_features *known = find_group_known(reading->place, message);
@@ -148,7 +164,7 @@ static bool read_group_fields(struct reading *reading)
         const uint8_t *begin = message.at;
         struct eb_field field;
         const bool is_sound =
-            eb_field_reader_take_next(&message, EB_CODEC_GROUP_FEATURES_FIELD, &feature)
+            eb_field_reader_take_next(&message, EB_FIELD_FEATURE_GROUP_FEATURES, &feature)
                 ? take_feature(reading, feature, begin, message.at)
                 : !eb_field_reader_read(&message, &field) &&
                       take_group_field(reading, &field, begin);
@@ -187,7 +203,7 @@ static bool keep_features(const struct reading *reading)
     struct eb_field_reader message = reading->arrays.message;
     struct eb_field_reader name;
     for (size_t i = 0; i < out->feature_count &&
-                       eb_codec_find_field(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name);
+                       eb_codec_find_field(&message, EB_FIELD_FEATURE_GROUP_FEATURES, &name);
          i++) {
         features[i] = text;
         if (!eb_codec_copy_name(text, name)) {
@@ -259,19 +275,23 @@ bool eb_codec_group_read(
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group)
 {
     assert(group->lengths.width != 8);
-    eb_field_put_text(writer, 1, group->name);
+    eb_field_put_text(writer, EB_FIELD_FEATURE_GROUP_NAME, group->name);
     for (size_t i = 0; i < group->feature_count; i++) {
         const char *feature = group->features[i];
         size_t size = strlen(feature);
-        eb_field_put_length(writer, 2, size);
+        eb_field_put_length(writer, EB_FIELD_FEATURE_GROUP_FEATURES, size);
         eb_field_put_content(writer, feature, size);
     }
-    eb_field_put_number(writer, 3, group->bags);
-    eb_codec_put_array(writer, &group->values, 4, 5);
-    eb_field_put_bytes(writer, 6, group->lengths.data, group->lengths.bytes);
-    eb_codec_put_array(writer, &group->offsets, 7, 8);
-    eb_field_put_bytes(writer, 9, group->weights, group->weights_bytes);
-    eb_field_put_enum(writer, 10, group->weights_type);
-    eb_field_put_enum(writer, 11, group->reduction);
-    eb_field_put_enum(writer, 12, group->missing);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_GROUP_BAGS, group->bags);
+    eb_codec_put_array(writer, &group->values, EB_FIELD_FEATURE_GROUP_VALUES_I64,
+        EB_FIELD_FEATURE_GROUP_VALUES_I32);
+    eb_field_put_bytes(
+        writer, EB_FIELD_FEATURE_GROUP_LENGTHS_I32, group->lengths.data, group->lengths.bytes);
+    eb_codec_put_array(writer, &group->offsets, EB_FIELD_FEATURE_GROUP_OFFSETS_I64,
+        EB_FIELD_FEATURE_GROUP_OFFSETS_I32);
+    eb_field_put_bytes(
+        writer, EB_FIELD_FEATURE_GROUP_WEIGHTS, group->weights, group->weights_bytes);
+    eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_WEIGHTS_TYPE, group->weights_type);
+    eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_REDUCTION, group->reduction);
+    eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_MISSING, group->missing);
 }

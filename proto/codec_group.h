@@ -5,8 +5,6 @@
 
 #include "proto/codec_common.h"
 
-#define EB_CODEC_GROUP_FEATURES_FIELD 2
-
 /* Fills in *out, but for its error, from a FeatureGroup's bytes, and the place's name. false: the
  * place's error says what is wrong. */
 bool eb_codec_group_read(

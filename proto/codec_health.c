@@ -3,6 +3,7 @@
 #include "proto/codec_common.h"
 #include "proto/field.h"
 
+#include "grpc/health/v1/health.fields.h"
 #include "grpc/health/v1/health.pb-c.h"
 
 /* Unknown ones included: the message has one. */
@@ -19,7 +20,7 @@ const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *byte
 
 static void write_health_response(struct eb_field_writer *writer, enum eb_health_status status)
 {
-    eb_field_put_enum(writer, 1, (int32_t)status);
+    eb_field_put_enum(writer, EB_FIELD_HEALTH_CHECK_RESPONSE_STATUS, (int32_t)status);
 }
 
 size_t eb_health_response_bytes(enum eb_health_status status)
@@ -38,8 +39,9 @@ void eb_health_response_encode(enum eb_health_status status, uint8_t *out)
 /* One entry of the map: the name, and a HealthCheckResponse. */
 static void write_entry(struct eb_field_writer *writer, const struct eb_wire_health *item)
 {
-    eb_field_put_text(writer, 1, item->name);
-    eb_field_put_length(writer, 2, eb_health_response_bytes(item->status));
+    eb_field_put_text(writer, EB_FIELD_HEALTH_LIST_RESPONSE_STATUSES_ENTRY_KEY, item->name);
+    eb_field_put_length(writer, EB_FIELD_HEALTH_LIST_RESPONSE_STATUSES_ENTRY_VALUE,
+        eb_health_response_bytes(item->status));
     write_health_response(writer, item->status);
 }
 
@@ -49,7 +51,7 @@ static void write_list(
     for (size_t i = 0; i < count; i++) {
         struct eb_field_writer counter = {.out = NULL};
         write_entry(&counter, &items[i]);
-        eb_field_put_length(writer, 1, counter.bytes);
+        eb_field_put_length(writer, EB_FIELD_HEALTH_LIST_RESPONSE_STATUSES, counter.bytes);
         write_entry(writer, &items[i]);
     }
 }

@@ -5,6 +5,7 @@
 #include "proto/infer_type.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
+#include "inference/open_inference.fields.h"
 #include "inference/open_inference.pb-c.h"
 
 #include <assert.h>
@@ -14,26 +15,23 @@
 
 /* ---- ModelInferResponse ---- */
 
-#define OUTPUTS_FIELD 5
-#define RAW_FIELD 6
-
 /* "missing" of an output. */
 #define MISSING_PARAMETER "missing"
-#define MISSING_FORM_FIELD 2
 
 /* An entry of a map: a key, and a message of one number. */
 static void write_missing_entry(struct eb_field_writer *writer, uint64_t missing)
 {
-    eb_field_put_text(writer, 1, MISSING_PARAMETER);
-    eb_field_put_length(writer, 2, 1 + eb_field_varint_bytes(missing));
-    eb_field_put_present(writer, MISSING_FORM_FIELD, missing);
+    eb_field_put_text(writer, EB_FIELD_INFER_OUTPUT_TENSOR_PARAMETERS_ENTRY_KEY, MISSING_PARAMETER);
+    eb_field_put_length(writer, EB_FIELD_INFER_OUTPUT_TENSOR_PARAMETERS_ENTRY_VALUE,
+        1 + eb_field_varint_bytes(missing));
+    eb_field_put_present(writer, EB_FIELD_INFER_PARAMETER_INT64_PARAM, missing);
 }
 
 static void write_missing(struct eb_field_writer *writer, uint64_t missing)
 {
     struct eb_field_writer counter = {.out = NULL};
     write_missing_entry(&counter, missing);
-    eb_field_put_length(writer, 4, counter.bytes);
+    eb_field_put_length(writer, EB_FIELD_INFER_OUTPUT_TENSOR_PARAMETERS, counter.bytes);
     write_missing_entry(writer, missing);
 }
 
@@ -43,11 +41,13 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
     static const char suffix[] = "." EB_INFER_OUTPUT;
     const char *end = output->table[0] == '\0' ? suffix + 1 : suffix;
     const size_t table_bytes = strlen(output->table);
-    eb_field_put_length(writer, 1, table_bytes + strlen(end));
+    eb_field_put_length(writer, EB_FIELD_INFER_OUTPUT_TENSOR_NAME, table_bytes + strlen(end));
     eb_field_put_content(writer, output->table, table_bytes);
     eb_field_put_content(writer, end, strlen(end));
-    eb_field_put_text(writer, 2, eb_infer_type_name(result->type));
-    eb_field_put_packed(writer, 3, result->shape, result->shape_count);
+    eb_field_put_text(
+        writer, EB_FIELD_INFER_OUTPUT_TENSOR_DATATYPE, eb_infer_type_name(result->type));
+    eb_field_put_packed(
+        writer, EB_FIELD_INFER_OUTPUT_TENSOR_SHAPE, result->shape, result->shape_count);
     if (result->missing > 0) {
         write_missing(writer, result->missing);
     }
@@ -70,23 +70,24 @@ static void write_infer_response(struct eb_field_writer *writer,
 {
     char version[sizeof "18446744073709551615"];
     snprintf(version, sizeof version, "%" PRIu64, response->version);
-    eb_field_put_text(writer, 1, response->model);
-    eb_field_put_text(writer, 2, version);
-    eb_field_put_text(writer, 3, request->id);
+    eb_field_put_text(writer, EB_FIELD_MODEL_INFER_RESPONSE_MODEL_NAME, response->model);
+    eb_field_put_text(writer, EB_FIELD_MODEL_INFER_RESPONSE_MODEL_VERSION, version);
+    eb_field_put_text(writer, EB_FIELD_MODEL_INFER_RESPONSE_ID, request->id);
     for (size_t i = 0; i < response->result_count; i++) {
         struct eb_wire_result *result = &response->results[i];
         if (values_at) {
-            eb_field_put_length(writer, OUTPUTS_FIELD, result->head_bytes);
+            eb_field_put_length(writer, EB_FIELD_MODEL_INFER_RESPONSE_OUTPUTS, result->head_bytes);
             write_output(writer, &request->outputs[i], result);
         } else {
             const size_t bytes = count_output(&request->outputs[i], result);
-            eb_field_put_length(writer, OUTPUTS_FIELD, bytes);
+            eb_field_put_length(writer, EB_FIELD_MODEL_INFER_RESPONSE_OUTPUTS, bytes);
             writer->bytes += bytes;
         }
     }
     for (size_t i = 0; i < response->result_count; i++) {
         const struct eb_wire_result *result = &response->results[i];
-        eb_field_put_length(writer, RAW_FIELD, result->values_bytes);
+        eb_field_put_length(
+            writer, EB_FIELD_MODEL_INFER_RESPONSE_RAW_OUTPUT_CONTENTS, result->values_bytes);
         if (values_at) {
             values_at[i] = writer->out + writer->bytes;
         }
@@ -149,9 +150,15 @@ struct eb_wire_model_query *eb_infer_model_query_decode(
     return eb_infer_version_read(message->version, &query->version, error) ? query : NULL;
 }
 
+/* All three messages have one field. */
+static_assert(
+    (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_SERVER_READY_RESPONSE_READY &&
+        (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_MODEL_READY_RESPONSE_READY,
+    "the same field");
+
 static void write_flag(struct eb_field_writer *writer, bool flag)
 {
-    eb_field_put_number(writer, 1, flag);
+    eb_field_put_number(writer, EB_FIELD_SERVER_LIVE_RESPONSE_LIVE, flag);
 }
 
 size_t eb_infer_flag_bytes(bool flag)
@@ -169,10 +176,11 @@ void eb_infer_flag_encode(bool flag, uint8_t *out)
 
 static void write_infer_server(struct eb_field_writer *writer, const struct eb_infer_server *server)
 {
-    eb_field_put_text(writer, 1, server->name);
-    eb_field_put_text(writer, 2, server->version);
+    eb_field_put_text(writer, EB_FIELD_SERVER_METADATA_RESPONSE_NAME, server->name);
+    eb_field_put_text(writer, EB_FIELD_SERVER_METADATA_RESPONSE_VERSION, server->version);
     for (size_t i = 0; i < server->extension_count; i++) {
-        eb_field_put_text(writer, 3, server->extensions[i]);
+        eb_field_put_text(
+            writer, EB_FIELD_SERVER_METADATA_RESPONSE_EXTENSIONS, server->extensions[i]);
     }
 }
 
@@ -197,11 +205,11 @@ struct tensor {
     bool is_input; /* whose shape is [any]; of an output the trailing dimensions follow */
 };
 
-static void write_name(struct eb_field_writer *writer, const struct tensor *tensor)
+static void write_name(struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)
 {
     const char *table = tensor->feature->name;
     const size_t bytes = strlen(table) + 1 + strlen(tensor->suffix);
-    eb_field_put_length(writer, 1, bytes);
+    eb_field_put_length(writer, number, bytes);
     eb_field_put_content(writer, table, strlen(table));
     eb_field_put_content(writer, ".", 1);
     eb_field_put_content(writer, tensor->suffix, strlen(tensor->suffix));
@@ -226,19 +234,24 @@ static void write_shape(
 /* TensorMetadata. */
 static void write_metadata_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
 {
-    write_name(writer, tensor);
-    eb_field_put_text(writer, 2, eb_infer_type_name(tensor->type));
-    write_shape(writer, 3, tensor);
+    write_name(writer, EB_FIELD_TENSOR_METADATA_NAME, tensor);
+    eb_field_put_text(writer, EB_FIELD_TENSOR_METADATA_DATATYPE, eb_infer_type_name(tensor->type));
+    write_shape(writer, EB_FIELD_TENSOR_METADATA_SHAPE, tensor);
 }
 
 /* ModelInput and ModelOutput. */
 static void write_config_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
 {
-    write_name(writer, tensor);
-    eb_field_put_enum(writer, 2, eb_infer_type_number(tensor->type));
-    write_shape(writer, tensor->is_input ? 4 : 3, tensor);
+    const int32_t type = eb_infer_type_number(tensor->type);
     if (tensor->is_input) {
-        eb_field_put_number(writer, 8, true);
+        write_name(writer, EB_FIELD_MODEL_INPUT_NAME, tensor);
+        eb_field_put_enum(writer, EB_FIELD_MODEL_INPUT_DATA_TYPE, type);
+        write_shape(writer, EB_FIELD_MODEL_INPUT_DIMS, tensor);
+        eb_field_put_number(writer, EB_FIELD_MODEL_INPUT_OPTIONAL, true);
+    } else {
+        write_name(writer, EB_FIELD_MODEL_OUTPUT_NAME, tensor);
+        eb_field_put_enum(writer, EB_FIELD_MODEL_OUTPUT_DATA_TYPE, type);
+        write_shape(writer, EB_FIELD_MODEL_OUTPUT_DIMS, tensor);
     }
 }
 
@@ -279,15 +292,15 @@ static void write_outputs(struct eb_field_writer *writer, uint32_t number,
 
 static void write_metadata(struct eb_field_writer *writer, const struct eb_infer_model *model)
 {
-    eb_field_put_text(writer, 1, model->name);
+    eb_field_put_text(writer, EB_FIELD_MODEL_METADATA_RESPONSE_NAME, model->name);
     for (size_t i = 0; i < model->version_count; i++) {
         char version[sizeof "18446744073709551615"];
         snprintf(version, sizeof version, "%" PRIu64, model->versions[i]);
-        eb_field_put_text(writer, 2, version);
+        eb_field_put_text(writer, EB_FIELD_MODEL_METADATA_RESPONSE_VERSIONS, version);
     }
-    eb_field_put_text(writer, 3, model->platform);
-    write_inputs(writer, 4, model, write_metadata_tensor);
-    write_outputs(writer, 5, model, write_metadata_tensor);
+    eb_field_put_text(writer, EB_FIELD_MODEL_METADATA_RESPONSE_PLATFORM, model->platform);
+    write_inputs(writer, EB_FIELD_MODEL_METADATA_RESPONSE_INPUTS, model, write_metadata_tensor);
+    write_outputs(writer, EB_FIELD_MODEL_METADATA_RESPONSE_OUTPUTS, model, write_metadata_tensor);
 }
 
 size_t eb_infer_metadata_bytes(const struct eb_infer_model *model)
@@ -305,11 +318,11 @@ void eb_infer_metadata_encode(const struct eb_infer_model *model, uint8_t *out)
 
 static void write_config(struct eb_field_writer *writer, const struct eb_infer_model *model)
 {
-    eb_field_put_text(writer, 1, model->name);
-    eb_field_put_text(writer, 2, model->platform);
-    write_inputs(writer, 5, model, write_config_tensor);
-    write_outputs(writer, 6, model, write_config_tensor);
-    eb_field_put_text(writer, 17, model->platform);
+    eb_field_put_text(writer, EB_FIELD_MODEL_CONFIG_NAME, model->name);
+    eb_field_put_text(writer, EB_FIELD_MODEL_CONFIG_PLATFORM, model->platform);
+    write_inputs(writer, EB_FIELD_MODEL_CONFIG_INPUT, model, write_config_tensor);
+    write_outputs(writer, EB_FIELD_MODEL_CONFIG_OUTPUT, model, write_config_tensor);
+    eb_field_put_text(writer, EB_FIELD_MODEL_CONFIG_BACKEND, model->platform);
 }
 
 size_t eb_infer_config_bytes(const struct eb_infer_model *model)
@@ -317,7 +330,7 @@ size_t eb_infer_config_bytes(const struct eb_infer_model *model)
     struct eb_field_writer counter = {.out = NULL};
     write_config(&counter, model);
     struct eb_field_writer outer = {.out = NULL};
-    eb_field_put_length(&outer, 1, counter.bytes);
+    eb_field_put_length(&outer, EB_FIELD_MODEL_CONFIG_RESPONSE_CONFIG, counter.bytes);
     return outer.bytes + counter.bytes;
 }
 
@@ -326,6 +339,6 @@ void eb_infer_config_encode(const struct eb_infer_model *model, uint8_t *out)
     struct eb_field_writer counter = {.out = NULL};
     write_config(&counter, model);
     struct eb_field_writer writer = {.out = out};
-    eb_field_put_length(&writer, 1, counter.bytes);
+    eb_field_put_length(&writer, EB_FIELD_MODEL_CONFIG_RESPONSE_CONFIG, counter.bytes);
     write_config(&writer, model);
 }

@@ -4,6 +4,7 @@
 #include "proto/infer_type.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
+#include "inference/open_inference.fields.h"
 #include "inference/open_inference.pb-c.h"
 
 #include <ctype.h>
@@ -44,18 +45,6 @@ enum parameter {
 /* Triton's priorities: 1 is the highest, 0 the server's choice. */
 #define PRIORITY_HIGHEST 1
 #define PRIORITY_LOWEST 2
-
-#define KEY_FIELD 1
-#define VALUE_FIELD 2
-#define ENTRY_FIELD_LAST 2
-
-/* Fields of an InferParameter. */
-#define BOOL_FIELD 1
-#define INT64_FIELD 2
-#define STRING_FIELD 3
-#define DOUBLE_FIELD 4
-#define UINT64_FIELD 5
-#define PARAMETER_FIELD_LAST 5
 
 static const char *const parameter_names[] = {
 #define X(name, constant) [PARAMETER_##constant] = #name,
@@ -124,16 +113,16 @@ static bool take_value(
     const struct eb_codec_place *place, const struct eb_field *field, struct entry *out)
 {
     switch (field->tag) {
-    case EB_TAG_NUMBER(BOOL_FIELD):
-    case EB_TAG_NUMBER(INT64_FIELD):
-    case EB_TAG_NUMBER(UINT64_FIELD): out->number = field->varint; break;
-    case EB_TAG_FIXED64(DOUBLE_FIELD): break;
-    case EB_TAG_BYTES(STRING_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_PARAMETER_BOOL_PARAM):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_PARAMETER_INT64_PARAM):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_PARAMETER_UINT64_PARAM): out->number = field->varint; break;
+    case EB_TAG_FIXED64(EB_FIELD_INFER_PARAMETER_DOUBLE_PARAM): break;
+    case EB_TAG_BYTES(EB_FIELD_INFER_PARAMETER_STRING_PARAM):
         if (!eb_codec_take_name(field, place->limits, &out->text)) {
             return false;
         }
         break;
-    default: return field->number > PARAMETER_FIELD_LAST;
+    default: return field->number > EB_FIELD_INFER_PARAMETER_MAX;
     }
     out->form = field->number;
     return true;
@@ -152,6 +141,7 @@ static bool read_parameter_value(
     return eb_codec_count_fields(place->limits, count, place->field_count);
 }
 
+/* Entries of all maps of parameters have the same two fields. */
 static bool read_entry(
     const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
 {
@@ -163,10 +153,10 @@ static bool read_entry(
         if (eb_field_reader_read(&message, &field)) {
             return false;
         }
-        bool is_good = field.number > ENTRY_FIELD_LAST;
-        if (field.tag == EB_TAG_BYTES(KEY_FIELD)) {
+        bool is_good = field.number > EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_MAX;
+        if (field.tag == EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_KEY)) {
             is_good = eb_codec_take_name(&field, place->limits, &out->key);
-        } else if (field.tag == EB_TAG_BYTES(VALUE_FIELD)) {
+        } else if (field.tag == EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_VALUE)) {
             is_good = !has_value && read_parameter_value(place, field.data, out);
             has_value = true;
         }
@@ -242,7 +232,8 @@ static bool take_word(const struct eb_codec_place *place, const struct entry *en
     enum parameter parameter, int32_t *out)
 {
     const ProtobufCEnumDescriptor *type = parameter_enums[parameter].type;
-    for (unsigned i = 1; entry->form == STRING_FIELD && i < type->n_values; i++) {
+    for (unsigned i = 1; entry->form == EB_FIELD_INFER_PARAMETER_STRING_PARAM && i < type->n_values;
+         i++) {
         if (is_parameter_word(
                 entry->text, type->values[i].name + strlen(parameter_enums[parameter].prefix))) {
             *out = type->values[i].value;
@@ -254,14 +245,16 @@ static bool take_word(const struct eb_codec_place *place, const struct entry *en
 
 static bool has_integer(const struct entry *entry)
 {
-    const bool is_int64 = entry->form == INT64_FIELD;
-    return is_int64 || (entry->form == UINT64_FIELD && entry->number <= INT64_MAX);
+    const bool is_int64 = entry->form == EB_FIELD_INFER_PARAMETER_INT64_PARAM;
+    return is_int64 ||
+           (entry->form == EB_FIELD_INFER_PARAMETER_UINT64_PARAM && entry->number <= INT64_MAX);
 }
 
 static bool check_flag(
     const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
 {
-    return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
+    return entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM ||
+           refuse_value(place, parameter, "a boolean");
 }
 
 /* Reads Triton's priority: 0 and 1 mean interactive, 2 means batch, which is served later. */
@@ -279,9 +272,11 @@ static bool take_no_sequence(
     const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
 {
     const bool is_id = parameter == PARAMETER_SEQUENCE_ID;
-    const bool is_empty = entry->form == STRING_FIELD && eb_field_reader_bytes(&entry->text) == 0;
-    const bool is_none = is_id ? is_empty || (has_integer(entry) && entry->number == 0)
-                               : entry->form == BOOL_FIELD && entry->number == 0;
+    const bool is_empty = entry->form == EB_FIELD_INFER_PARAMETER_STRING_PARAM &&
+                          eb_field_reader_bytes(&entry->text) == 0;
+    const bool is_none =
+        is_id ? is_empty || (has_integer(entry) && entry->number == 0)
+              : entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM && entry->number == 0;
     return is_none ||
            refuse_value(place, parameter,
                is_id ? "0: there are no sequences, since no state is kept between requests"
@@ -293,7 +288,7 @@ static bool take_raw_bytes(
 {
     options->has_raw_bytes = true;
     options->raw_bytes = entry->number;
-    return (entry->form == INT64_FIELD && entry->number <= INT64_MAX) ||
+    return (entry->form == EB_FIELD_INFER_PARAMETER_INT64_PARAM && entry->number <= INT64_MAX) ||
            refuse_value(place, PARAMETER_BINARY_DATA_SIZE,
                "an int64, the number of bytes of the input's raw contents");
 }
@@ -363,27 +358,6 @@ static bool read_parameters(const struct eb_codec_place *place, struct eb_field_
 }
 
 /* ---- tensors ---- */
-
-#define NAME_FIELD 1
-#define DATATYPE_FIELD 2
-#define SHAPE_FIELD 3
-#define INPUT_PARAMETERS_FIELD 4
-#define CONTENTS_FIELD 5
-#define INPUT_FIELD_LAST 5
-
-#define OUTPUT_PARAMETERS_FIELD 2
-#define OUTPUT_FIELD_LAST 2
-
-/* Fields of InferTensorContents. */
-#define BOOLS 1
-#define INTS 2
-#define INT64S 3
-#define UINTS 4
-#define UINT64S 5
-#define FLOATS 6
-#define DOUBLES 7
-#define BYTES 8
-#define CONTENTS_FIELD_LAST 8
 
 #define TYPE(name) EMBAG__V1__DATA_TYPE__DATA_TYPE_##name
 
@@ -484,16 +458,18 @@ static bool take_input_field(struct tensor_reading *reading, const struct eb_fie
 {
     const struct eb_guard_limits *limits = reading->place->limits;
     switch (field->tag) {
-    case EB_TAG_BYTES(NAME_FIELD): return eb_codec_take_name(field, limits, &reading->name);
-    case EB_TAG_BYTES(DATATYPE_FIELD): return eb_codec_take_name(field, limits, &reading->datatype);
-    case EB_TAG_NUMBER(SHAPE_FIELD):
-    case EB_TAG_BYTES(SHAPE_FIELD): return take_dims(reading, field->data);
-    case EB_TAG_BYTES(INPUT_PARAMETERS_FIELD): return true;
-    case EB_TAG_BYTES(CONTENTS_FIELD):
+    case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_NAME):
+        return eb_codec_take_name(field, limits, &reading->name);
+    case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_DATATYPE):
+        return eb_codec_take_name(field, limits, &reading->datatype);
+    case EB_TAG_NUMBER(EB_FIELD_INFER_INPUT_TENSOR_SHAPE):
+    case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_SHAPE): return take_dims(reading, field->data);
+    case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_PARAMETERS): return true;
+    case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_CONTENTS):
         reading->contents = field->data;
         reading->contents_count++;
         return reading->contents_count == 1;
-    default: return field->number > INPUT_FIELD_LAST;
+    default: return field->number > EB_FIELD_INFER_INPUT_TENSOR_MAX;
     }
 }
 
@@ -501,26 +477,28 @@ static bool take_input_field(struct tensor_reading *reading, const struct eb_fie
 static bool take_contents_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     const size_t bytes = eb_field_reader_bytes(&field->data);
-    if (field->number <= CONTENTS_FIELD_LAST && (bytes > 0 || field->number == BYTES)) {
+    if (field->number <= EB_FIELD_INFER_TENSOR_CONTENTS_MAX &&
+        (bytes > 0 || field->number == EB_FIELD_INFER_TENSOR_CONTENTS_BYTES_CONTENTS)) {
         reading->forms |= UINT32_C(1) << field->number;
     }
     switch (field->tag) {
-    case EB_TAG_NUMBER(BOOLS):
-    case EB_TAG_NUMBER(INTS):
-    case EB_TAG_NUMBER(INT64S):
-    case EB_TAG_NUMBER(UINTS):
-    case EB_TAG_NUMBER(UINT64S): return true;
-    case EB_TAG_BYTES(BOOLS):
-    case EB_TAG_BYTES(INTS):
-    case EB_TAG_BYTES(INT64S):
-    case EB_TAG_BYTES(UINTS):
-    case EB_TAG_BYTES(UINT64S): return !eb_field_reader_find_endless(field->data);
-    case EB_TAG_FIXED32(FLOATS):
-    case EB_TAG_BYTES(FLOATS): return bytes % 4 == 0;
-    case EB_TAG_FIXED64(DOUBLES):
-    case EB_TAG_BYTES(DOUBLES): return bytes % 8 == 0;
-    case EB_TAG_BYTES(BYTES): return true;
-    default: return field->number > CONTENTS_FIELD_LAST;
+    case EB_TAG_NUMBER(EB_FIELD_INFER_TENSOR_CONTENTS_BOOL_CONTENTS):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_TENSOR_CONTENTS_INT_CONTENTS):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_TENSOR_CONTENTS_INT64_CONTENTS):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_TENSOR_CONTENTS_UINT_CONTENTS):
+    case EB_TAG_NUMBER(EB_FIELD_INFER_TENSOR_CONTENTS_UINT64_CONTENTS): return true;
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_BOOL_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_INT_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_INT64_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_UINT_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_UINT64_CONTENTS):
+        return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_FIXED32(EB_FIELD_INFER_TENSOR_CONTENTS_FP32_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_FP32_CONTENTS): return bytes % 4 == 0;
+    case EB_TAG_FIXED64(EB_FIELD_INFER_TENSOR_CONTENTS_FP64_CONTENTS):
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_FP64_CONTENTS): return bytes % 8 == 0;
+    case EB_TAG_BYTES(EB_FIELD_INFER_TENSOR_CONTENTS_BYTES_CONTENTS): return true;
+    default: return field->number > EB_FIELD_INFER_TENSOR_CONTENTS_MAX;
     }
 }
 
@@ -582,12 +560,14 @@ static bool take_tensor_elements(const struct tensor_reading *reading, struct eb
     struct eb_wire_array *array = &out->array;
     const bool is_integer = out->type == TYPE(I64) || out->type == TYPE(I32);
     const bool is_float = out->type == TYPE(F32) || out->type == TYPE(F64);
-    uint32_t number = out->type == TYPE(I64) ? INT64S : INTS;
+    uint32_t number = out->type == TYPE(I64) ? EB_FIELD_INFER_TENSOR_CONTENTS_INT64_CONTENTS
+                                             : EB_FIELD_INFER_TENSOR_CONTENTS_INT_CONTENTS;
     if (reading->forms == 0) {
         return true;
     }
     if (is_float) {
-        number = out->type == TYPE(F64) ? DOUBLES : FLOATS;
+        number = out->type == TYPE(F64) ? EB_FIELD_INFER_TENSOR_CONTENTS_FP64_CONTENTS
+                                        : EB_FIELD_INFER_TENSOR_CONTENTS_FP32_CONTENTS;
     }
     if ((!is_float && (!is_integer || out->role == EB_INFER_WEIGHTS)) ||
         reading->forms != UINT32_C(1) << number) {
@@ -671,8 +651,8 @@ static bool read_input(struct eb_codec_place *place, struct eb_field_reader byte
     }
     return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
            take_shape(&reading, out) && take_contents(&reading, raw, out) &&
-           read_parameters(
-               place, bytes, INPUT_PARAMETERS_FIELD, input_parameters[out->role], &out->options) &&
+           read_parameters(place, bytes, EB_FIELD_INFER_INPUT_TENSOR_PARAMETERS,
+               input_parameters[out->role], &out->options) &&
            check_raw_bytes(place, raw, &out->options);
 }
 
@@ -682,10 +662,10 @@ static bool read_input(struct eb_codec_place *place, struct eb_field_reader byte
 static bool take_output_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     switch (field->tag) {
-    case EB_TAG_BYTES(NAME_FIELD):
+    case EB_TAG_BYTES(EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_NAME):
         return eb_codec_take_name(field, reading->place->limits, &reading->name);
-    case EB_TAG_BYTES(OUTPUT_PARAMETERS_FIELD): return true;
-    default: return field->number > OUTPUT_FIELD_LAST;
+    case EB_TAG_BYTES(EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_PARAMETERS): return true;
+    default: return field->number > EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_MAX;
     }
 }
 
@@ -706,8 +686,9 @@ static bool read_output(
         return eb_codec_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
     }
     out->table = keep_tensor_table(place, size);
-    if (!out->table || !read_parameters(place, bytes, OUTPUT_PARAMETERS_FIELD,
-                           PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
+    if (!out->table ||
+        !read_parameters(place, bytes, EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_PARAMETERS,
+            PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
         return false;
     }
     out->output_type = options.output_type;
@@ -722,12 +703,6 @@ static bool read_output(
 
 /* Inputs of a table. */
 #define QUERY_INPUTS_MAX 3u
-
-#define PARAMETERS_FIELD 4
-#define INPUTS_FIELD 5
-#define OUTPUTS_FIELD 6
-#define RAW_FIELD 7
-#define FIELD_LAST 7
 
 /* A request that is read. */
 struct reading {
@@ -760,14 +735,19 @@ static bool take_infer_field(struct reading *reading, const struct eb_field *fie
 {
     const struct eb_guard_limits *limits = &reading->limits;
     switch (field->tag) {
-    case EB_TAG_BYTES(1): return eb_codec_take_name(field, limits, &reading->model);
-    case EB_TAG_BYTES(2): return eb_codec_take_name(field, limits, &reading->version);
-    case EB_TAG_BYTES(3): return eb_codec_take_name(field, limits, &reading->id);
-    case EB_TAG_BYTES(PARAMETERS_FIELD): return true;
-    case EB_TAG_BYTES(INPUTS_FIELD): reading->input_count++; return true;
-    case EB_TAG_BYTES(OUTPUTS_FIELD): reading->output_count++; return true;
-    case EB_TAG_BYTES(RAW_FIELD): reading->raw_count++; return true;
-    default: return field->number > FIELD_LAST;
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_MODEL_NAME):
+        return eb_codec_take_name(field, limits, &reading->model);
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_MODEL_VERSION):
+        return eb_codec_take_name(field, limits, &reading->version);
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_ID):
+        return eb_codec_take_name(field, limits, &reading->id);
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS): return true;
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_INPUTS): reading->input_count++; return true;
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_OUTPUTS): reading->output_count++; return true;
+    case EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_RAW_INPUT_CONTENTS):
+        reading->raw_count++;
+        return true;
+    default: return field->number > EB_FIELD_MODEL_INFER_REQUEST_MAX;
     }
 }
 
@@ -817,8 +797,9 @@ static bool read_inputs(
         reading->arena, reading->input_count, sizeof *out->inputs, reading->error);
     bool is_good = out->inputs;
     place->list = "inputs";
-    while (is_good && eb_codec_find_field(&inputs, INPUTS_FIELD, &bytes)) {
-        const bool is_raw = eb_codec_find_field(&raws, RAW_FIELD, &raw);
+    while (is_good && eb_codec_find_field(&inputs, EB_FIELD_MODEL_INFER_REQUEST_INPUTS, &bytes)) {
+        const bool is_raw =
+            eb_codec_find_field(&raws, EB_FIELD_MODEL_INFER_REQUEST_RAW_INPUT_CONTENTS, &raw);
         place->index = out->input_count++;
         place->name = "";
         is_good = read_input(place, bytes, is_raw ? &raw : NULL, &out->inputs[place->index]);
@@ -835,7 +816,7 @@ static bool read_outputs(
         reading->arena, reading->output_count, sizeof *out->outputs, reading->error);
     bool is_good = out->outputs;
     place->list = "outputs";
-    while (is_good && eb_codec_find_field(&outputs, OUTPUTS_FIELD, &bytes)) {
+    while (is_good && eb_codec_find_field(&outputs, EB_FIELD_MODEL_INFER_REQUEST_OUTPUTS, &bytes)) {
         place->index = out->output_count++;
         place->name = "";
         is_good = read_output(place, bytes, &out->outputs[place->index]);
@@ -869,7 +850,8 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
         return false;
     }
     if (!eb_infer_version_read(version, &request->version, error) ||
-        !read_parameters(place, reading->message, PARAMETERS_FIELD, parameters, &out->options)) {
+        !read_parameters(place, reading->message, EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS,
+            parameters, &out->options)) {
         return false;
     }
     request->output_type = out->options.output_type;

@@ -3,25 +3,26 @@
 #include "proto/codec_common.h"
 #include "proto/field.h"
 
+#include "embag/v1/embedding_bag.fields.h"
 #include "embag/v1/embedding_bag.pb-c.h"
 
 static void write_model_table(struct eb_field_writer *writer, const struct eb_wire_table *table)
 {
-    eb_field_put_text(writer, 1, table->name);
-    eb_field_put_number(writer, 2, table->rows);
-    eb_field_put_packed(writer, 3, table->shape, table->shape_count);
-    eb_field_put_enum(writer, 4, table->type);
-    eb_field_put_text(writer, 5, table->storage);
-    eb_field_put_number(writer, 6, table->keyed);
-    eb_field_put_number(writer, 7, table->resident_bytes);
-    eb_field_put_enum(writer, 8, table->missing);
+    eb_field_put_text(writer, EB_FIELD_TABLE_NAME, table->name);
+    eb_field_put_number(writer, EB_FIELD_TABLE_ROWS, table->rows);
+    eb_field_put_packed(writer, EB_FIELD_TABLE_SHAPE, table->shape, table->shape_count);
+    eb_field_put_enum(writer, EB_FIELD_TABLE_TYPE, table->type);
+    eb_field_put_text(writer, EB_FIELD_TABLE_STORAGE, table->storage);
+    eb_field_put_number(writer, EB_FIELD_TABLE_KEYED, table->keyed);
+    eb_field_put_number(writer, EB_FIELD_TABLE_RESIDENT_BYTES, table->resident_bytes);
+    eb_field_put_enum(writer, EB_FIELD_TABLE_MISSING, table->missing);
     if (table->has_default) {
-        eb_field_put_present(writer, 9, (uint64_t)table->default_index);
+        eb_field_put_present(writer, EB_FIELD_TABLE_DEFAULT_INDEX, (uint64_t)table->default_index);
     }
     if (table->has_unknown_row) {
-        eb_field_put_present(writer, 10, (uint64_t)table->unknown_row);
+        eb_field_put_present(writer, EB_FIELD_TABLE_UNKNOWN_ROW, (uint64_t)table->unknown_row);
     }
-    eb_field_put_fixed64(writer, 11, table->digest);
+    eb_field_put_fixed64(writer, EB_FIELD_TABLE_DIGEST, table->digest);
 }
 
 static size_t table_bytes(const struct eb_wire_table *table)
@@ -33,16 +34,17 @@ static size_t table_bytes(const struct eb_wire_table *table)
 
 static void write_feature(struct eb_field_writer *writer, const struct eb_wire_feature *feature)
 {
-    eb_field_put_text(writer, 1, feature->name);
-    eb_field_put_text(writer, 2, feature->table);
-    eb_field_put_enum(writer, 3, feature->reduction);
-    eb_field_put_enum(writer, 4, feature->missing);
+    eb_field_put_text(writer, EB_FIELD_FEATURE_NAME, feature->name);
+    eb_field_put_text(writer, EB_FIELD_FEATURE_TABLE, feature->table);
+    eb_field_put_enum(writer, EB_FIELD_FEATURE_REDUCTION, feature->reduction);
+    eb_field_put_enum(writer, EB_FIELD_FEATURE_MISSING, feature->missing);
     if (feature->has_default) {
-        eb_field_put_present(writer, 5, (uint64_t)feature->default_index);
+        eb_field_put_present(
+            writer, EB_FIELD_FEATURE_DEFAULT_INDEX, (uint64_t)feature->default_index);
     }
-    eb_field_put_text(writer, 6, feature->id_map);
-    eb_field_put_number(writer, 7, feature->seed);
-    eb_field_put_number(writer, 8, feature->max_ids);
+    eb_field_put_text(writer, EB_FIELD_FEATURE_ID_MAP, feature->id_map);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_SEED, feature->seed);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_MAX_IDS, feature->max_ids);
 }
 
 static size_t feature_bytes(const struct eb_wire_feature *feature)
@@ -54,9 +56,9 @@ static size_t feature_bytes(const struct eb_wire_feature *feature)
 
 static void write_group(struct eb_field_writer *writer, const struct eb_wire_feature_list *group)
 {
-    eb_field_put_text(writer, 1, group->name);
+    eb_field_put_text(writer, EB_FIELD_GROUP_NAME, group->name);
     for (size_t i = 0; i < group->feature_count; i++) {
-        eb_field_put_text(writer, 2, group->features[i]);
+        eb_field_put_text(writer, EB_FIELD_GROUP_FEATURES, group->features[i]);
     }
 }
 
@@ -70,29 +72,32 @@ static size_t measure_model_group(const struct eb_wire_feature_list *group)
 static void write_model_version(
     struct eb_field_writer *writer, const struct eb_wire_version *version)
 {
-    eb_field_put_number(writer, 1, version->version);
-    eb_field_put_enum(writer, 2, version->state);
-    eb_field_put_fixed64(writer, 3, version->digest);
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_VERSION, version->version);
+    eb_field_put_enum(writer, EB_FIELD_MODEL_VERSION_STATE, version->state);
+    eb_field_put_fixed64(writer, EB_FIELD_MODEL_VERSION_DIGEST, version->digest);
     for (size_t i = 0; i < version->table_count; i++) {
-        eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_MODEL_VERSION_TABLES, table_bytes(&version->tables[i]));
         write_model_table(writer, &version->tables[i]);
     }
     for (size_t i = 0; i < version->feature_count; i++) {
-        eb_field_put_length(writer, 6, feature_bytes(&version->features[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_MODEL_VERSION_FEATURES, feature_bytes(&version->features[i]));
         write_feature(writer, &version->features[i]);
     }
     for (size_t i = 0; i < version->group_count; i++) {
-        eb_field_put_length(writer, 7, measure_model_group(&version->groups[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_MODEL_VERSION_GROUPS, measure_model_group(&version->groups[i]));
         write_group(writer, &version->groups[i]);
     }
     for (size_t i = 0; i < version->label_count; i++) {
-        eb_field_put_text(writer, 8, version->labels[i]);
+        eb_field_put_text(writer, EB_FIELD_MODEL_VERSION_LABELS, version->labels[i]);
     }
-    eb_field_put_text(writer, 11, version->error);
-    eb_field_put_number(writer, 12, version->bytes);
-    eb_field_put_number(writer, 13, version->loaded_unix_ms);
-    eb_field_put_number(writer, 14, version->load_ms);
-    eb_field_put_number(writer, 15, version->held);
+    eb_field_put_text(writer, EB_FIELD_MODEL_VERSION_ERROR, version->error);
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_BYTES, version->bytes);
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_LOADED_UNIX_MS, version->loaded_unix_ms);
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_LOAD_MS, version->load_ms);
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_HELD, version->held);
 }
 
 static size_t version_bytes(const struct eb_wire_version *version)
@@ -104,14 +109,14 @@ static size_t version_bytes(const struct eb_wire_version *version)
 
 static void write_model_message(struct eb_field_writer *writer, const struct eb_wire_model *model)
 {
-    eb_field_put_text(writer, 1, model->name);
-    eb_field_put_number(writer, 2, model->served_version);
+    eb_field_put_text(writer, EB_FIELD_MODEL_NAME, model->name);
+    eb_field_put_number(writer, EB_FIELD_MODEL_SERVED_VERSION, model->served_version);
     for (size_t i = 0; i < model->version_count; i++) {
-        eb_field_put_length(writer, 3, version_bytes(&model->versions[i]));
+        eb_field_put_length(writer, EB_FIELD_MODEL_VERSIONS, version_bytes(&model->versions[i]));
         write_model_version(writer, &model->versions[i]);
     }
-    eb_field_put_number(writer, 4, model->commanded_version);
-    eb_field_put_text(writer, 5, model->config_error);
+    eb_field_put_number(writer, EB_FIELD_MODEL_COMMANDED_VERSION, model->commanded_version);
+    eb_field_put_text(writer, EB_FIELD_MODEL_CONFIG_ERROR, model->config_error);
 }
 
 size_t eb_model_bytes(const struct eb_wire_model *model)
@@ -130,7 +135,8 @@ void eb_model_encode(const struct eb_wire_model *model, uint8_t *out)
 static void write_model_list(struct eb_field_writer *writer, const struct eb_wire_model_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        eb_field_put_length(writer, 1, eb_model_bytes(&list->models[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_LIST_MODELS_RESPONSE_MODELS, eb_model_bytes(&list->models[i]));
         write_model_message(writer, &list->models[i]);
     }
 }
@@ -150,8 +156,8 @@ void eb_model_list_encode(const struct eb_wire_model_list *list, uint8_t *out)
 
 static void write_limit(struct eb_field_writer *writer, const struct eb_wire_limit *limit)
 {
-    eb_field_put_text(writer, 1, limit->name);
-    eb_field_put_number(writer, 2, limit->value);
+    eb_field_put_text(writer, EB_FIELD_LIMIT_NAME, limit->name);
+    eb_field_put_number(writer, EB_FIELD_LIMIT_VALUE, limit->value);
 }
 
 static size_t limit_bytes(const struct eb_wire_limit *limit)
@@ -163,15 +169,15 @@ static size_t limit_bytes(const struct eb_wire_limit *limit)
 
 static void write_model_server(struct eb_field_writer *writer, const struct eb_wire_server *server)
 {
-    eb_field_put_text(writer, 1, server->version);
-    eb_field_put_text(writer, 2, server->build);
-    eb_field_put_text(writer, 3, server->isa);
+    eb_field_put_text(writer, EB_FIELD_SERVER_VERSION, server->version);
+    eb_field_put_text(writer, EB_FIELD_SERVER_BUILD, server->build);
+    eb_field_put_text(writer, EB_FIELD_SERVER_ISA, server->isa);
     for (size_t i = 0; i < server->limit_count; i++) {
-        eb_field_put_length(writer, 4, limit_bytes(&server->limits[i]));
+        eb_field_put_length(writer, EB_FIELD_SERVER_LIMITS, limit_bytes(&server->limits[i]));
         write_limit(writer, &server->limits[i]);
     }
-    eb_field_put_number(writer, 5, server->loops);
-    eb_field_put_number(writer, 6, server->threads);
+    eb_field_put_number(writer, EB_FIELD_SERVER_LOOPS, server->loops);
+    eb_field_put_number(writer, EB_FIELD_SERVER_THREADS, server->threads);
 }
 
 size_t eb_server_bytes(const struct eb_wire_server *server)

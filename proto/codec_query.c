@@ -1,30 +1,30 @@
 #include "proto/codec_query.h"
 
+#include "embag/v1/embedding_bag.fields.h"
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
 
 static const struct eb_codec_form forms[] = {
-    [4] = {"indices_i64", 8, false},
-    [5] = {"indices_i32", 4, false},
-    [6] = {"indices", 8, true},
-    [7] = {"offsets_i64", 8, false},
-    [8] = {"offsets_i32", 4, false},
-    [9] = {"offsets", 8, true},
-    [11] = {"segment_ids_i64", 8, false},
-    [12] = {"segment_ids_i32", 4, false},
-    [13] = {"segment_ids", 8, true},
-    [22] = {"lengths_i32", 4, false},
-    [23] = {"lengths_i64", 8, false},
+    [EB_FIELD_BAG_QUERY_INDICES_I64] = {"indices_i64", 8, false},
+    [EB_FIELD_BAG_QUERY_INDICES_I32] = {"indices_i32", 4, false},
+    [EB_FIELD_BAG_QUERY_INDICES] = {"indices", 8, true},
+    [EB_FIELD_BAG_QUERY_OFFSETS_I64] = {"offsets_i64", 8, false},
+    [EB_FIELD_BAG_QUERY_OFFSETS_I32] = {"offsets_i32", 4, false},
+    [EB_FIELD_BAG_QUERY_OFFSETS] = {"offsets", 8, true},
+    [EB_FIELD_BAG_QUERY_SEGMENT_IDS_I64] = {"segment_ids_i64", 8, false},
+    [EB_FIELD_BAG_QUERY_SEGMENT_IDS_I32] = {"segment_ids_i32", 4, false},
+    [EB_FIELD_BAG_QUERY_SEGMENT_IDS] = {"segment_ids", 8, true},
+    [EB_FIELD_BAG_QUERY_LENGTHS_I32] = {"lengths_i32", 4, false},
+    [EB_FIELD_BAG_QUERY_LENGTHS_I64] = {"lengths_i64", 8, false},
 };
 
-#define INDICES (7u << 4)
-#define OFFSETS (7u << 7)
-#define SEGMENT_IDS (7u << 11)
-#define LENGTHS (3u << 22)
-#define WEIGHTS_F32_FIELD 18
-
-#define FIELD_LAST 23
+/* The forms of each array, a bit for each field. */
+#define FORM(name) (1u << EB_FIELD_BAG_QUERY_##name)
+#define INDICES (FORM(INDICES_I64) | FORM(INDICES_I32) | FORM(INDICES))
+#define OFFSETS (FORM(OFFSETS_I64) | FORM(OFFSETS_I32) | FORM(OFFSETS))
+#define SEGMENT_IDS (FORM(SEGMENT_IDS_I64) | FORM(SEGMENT_IDS_I32) | FORM(SEGMENT_IDS))
+#define LENGTHS (FORM(LENGTHS_I64) | FORM(LENGTHS_I32))
 
 /* A query that is read. */
 struct reading {
@@ -131,7 +131,7 @@ static inline bool take_query_elements(struct reading *reading, uint32_t number)
 static inline bool take_floats(struct reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
-    eb_codec_see_array(&reading->arrays, WEIGHTS_F32_FIELD);
+    eb_codec_see_array(&reading->arrays, EB_FIELD_BAG_QUERY_WEIGHTS_F32);
     return !eb_field_reader_data(&reading->rest, &field) &&
            eb_field_reader_bytes(&field.data) % sizeof(float) == 0;
 }
@@ -140,7 +140,7 @@ static inline bool take_floats(struct reading *reading, uint32_t tag)
 static inline bool pass_by(struct reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
-    return field.number > FIELD_LAST && !eb_field_reader_data(&reading->rest, &field);
+    return field.number > EB_FIELD_BAG_QUERY_MAX && !eb_field_reader_data(&reading->rest, &field);
 }
 
 /* Each form of an array is a case of its own, in which its number is a constant. */
@@ -149,33 +149,52 @@ static inline __attribute__((always_inline)) bool take_query_field(
 {
     struct eb_wire_query *out = reading->out;
     switch (tag) {
-    case EB_TAG_BYTES(1): return take_name(reading);
-    case EB_TAG_NUMBER(2): return take_enum(reading, &out->reduction);
-    case EB_TAG_NUMBER(3): return take_enum(reading, &out->missing);
-    case EB_TAG_BYTES(4): return take_array(reading, 4, &out->indices);
-    case EB_TAG_BYTES(5): return take_array(reading, 5, &out->indices);
-    case EB_TAG_NUMBER(6): return take_element(reading, 6);
-    case EB_TAG_BYTES(6): return take_query_elements(reading, 6);
-    case EB_TAG_BYTES(7): return take_array(reading, 7, &out->offsets);
-    case EB_TAG_BYTES(8): return take_array(reading, 8, &out->offsets);
-    case EB_TAG_NUMBER(9): return take_element(reading, 9);
-    case EB_TAG_BYTES(9): return take_query_elements(reading, 9);
-    case EB_TAG_NUMBER(10): return take_uint32(reading, &out->indices_per_bag);
-    case EB_TAG_BYTES(11): return take_array(reading, 11, &out->segment_ids);
-    case EB_TAG_BYTES(12): return take_array(reading, 12, &out->segment_ids);
-    case EB_TAG_NUMBER(13): return take_element(reading, 13);
-    case EB_TAG_BYTES(13): return take_query_elements(reading, 13);
-    case EB_TAG_NUMBER(14): return take_uint64(reading, &out->num_segments);
-    case EB_TAG_NUMBER(15): return take_bool(reading, &out->include_last_offset);
-    case EB_TAG_BYTES(16): return take_query_bytes(reading, &out->weights, &out->weights_bytes);
-    case EB_TAG_NUMBER(17): return take_enum(reading, &out->weights_type);
-    case EB_TAG_FIXED32(WEIGHTS_F32_FIELD):
-    case EB_TAG_BYTES(WEIGHTS_F32_FIELD): return take_floats(reading, tag);
-    case EB_TAG_NUMBER(19): return take_default(reading);
-    case EB_TAG_NUMBER(20): return take_enum(reading, &out->layout);
-    case EB_TAG_NUMBER(21): return take_uint64(reading, &out->num_bags);
-    case EB_TAG_BYTES(22): return take_array(reading, 22, &out->lengths);
-    case EB_TAG_BYTES(23): return take_array(reading, 23, &out->lengths);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_TABLE): return take_name(reading);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_REDUCTION): return take_enum(reading, &out->reduction);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_MISSING): return take_enum(reading, &out->missing);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_INDICES_I64):
+        return take_array(reading, EB_FIELD_BAG_QUERY_INDICES_I64, &out->indices);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_INDICES_I32):
+        return take_array(reading, EB_FIELD_BAG_QUERY_INDICES_I32, &out->indices);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_INDICES):
+        return take_element(reading, EB_FIELD_BAG_QUERY_INDICES);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_INDICES):
+        return take_query_elements(reading, EB_FIELD_BAG_QUERY_INDICES);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_OFFSETS_I64):
+        return take_array(reading, EB_FIELD_BAG_QUERY_OFFSETS_I64, &out->offsets);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_OFFSETS_I32):
+        return take_array(reading, EB_FIELD_BAG_QUERY_OFFSETS_I32, &out->offsets);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_OFFSETS):
+        return take_element(reading, EB_FIELD_BAG_QUERY_OFFSETS);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_OFFSETS):
+        return take_query_elements(reading, EB_FIELD_BAG_QUERY_OFFSETS);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_INDICES_PER_BAG):
+        return take_uint32(reading, &out->indices_per_bag);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_SEGMENT_IDS_I64):
+        return take_array(reading, EB_FIELD_BAG_QUERY_SEGMENT_IDS_I64, &out->segment_ids);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_SEGMENT_IDS_I32):
+        return take_array(reading, EB_FIELD_BAG_QUERY_SEGMENT_IDS_I32, &out->segment_ids);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_SEGMENT_IDS):
+        return take_element(reading, EB_FIELD_BAG_QUERY_SEGMENT_IDS);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_SEGMENT_IDS):
+        return take_query_elements(reading, EB_FIELD_BAG_QUERY_SEGMENT_IDS);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_NUM_SEGMENTS):
+        return take_uint64(reading, &out->num_segments);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_INCLUDE_LAST_OFFSET):
+        return take_bool(reading, &out->include_last_offset);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_WEIGHTS):
+        return take_query_bytes(reading, &out->weights, &out->weights_bytes);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_WEIGHTS_TYPE):
+        return take_enum(reading, &out->weights_type);
+    case EB_TAG_FIXED32(EB_FIELD_BAG_QUERY_WEIGHTS_F32):
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_WEIGHTS_F32): return take_floats(reading, tag);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_DEFAULT_INDEX): return take_default(reading);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_LAYOUT): return take_enum(reading, &out->layout);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_NUM_BAGS): return take_uint64(reading, &out->num_bags);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_LENGTHS_I32):
+        return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I32, &out->lengths);
+    case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_LENGTHS_I64):
+        return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I64, &out->lengths);
     default: return pass_by(reading, tag);
     }
 }
@@ -282,12 +301,12 @@ static inline bool take_offsets_alone(const struct reading *reading)
 static bool choose_weights(const struct eb_codec_place *place, const struct eb_codec_arrays *arrays,
     struct eb_wire_query *out)
 {
-    if (!(arrays->seen & 1u << WEIGHTS_F32_FIELD)) {
+    if (!(arrays->seen & FORM(WEIGHTS_F32))) {
         return true;
     }
     size_t bytes;
     const void *floats = eb_codec_read_floats(
-        arrays->message, WEIGHTS_F32_FIELD, &bytes, place->arena, place->error);
+        arrays->message, EB_FIELD_BAG_QUERY_WEIGHTS_F32, &bytes, place->arena, place->error);
     if (!floats || bytes == 0) {
         return floats;
     }
@@ -358,7 +377,7 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
     bool is_good = true;
     for (struct eb_wire_query *out = queries + place->index; is_good && out < queries + count;
          out++) {
-        const bool is_there = eb_codec_find_field(&rest, EB_CODEC_QUERIES_FIELD, &bytes);
+        const bool is_there = eb_codec_find_field(&rest, EB_FIELD_LOOKUP_REQUEST_QUERIES, &bytes);
         assert(is_there);
         is_good = read_query_message(place, bytes, out);
         place->index += is_good;
@@ -369,21 +388,26 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
 
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query)
 {
-    eb_field_put_text(writer, 1, query->table);
-    eb_field_put_enum(writer, 2, query->reduction);
-    eb_field_put_enum(writer, 3, query->missing);
-    eb_codec_put_array(writer, &query->indices, 4, 5);
-    eb_codec_put_array(writer, &query->offsets, 7, 8);
-    eb_field_put_number(writer, 10, query->indices_per_bag);
-    eb_codec_put_array(writer, &query->segment_ids, 11, 12);
-    eb_field_put_number(writer, 14, query->num_segments);
-    eb_field_put_number(writer, 15, query->include_last_offset);
-    eb_field_put_bytes(writer, 16, query->weights, query->weights_bytes);
-    eb_field_put_enum(writer, 17, query->weights_type);
+    eb_field_put_text(writer, EB_FIELD_BAG_QUERY_TABLE, query->table);
+    eb_field_put_enum(writer, EB_FIELD_BAG_QUERY_REDUCTION, query->reduction);
+    eb_field_put_enum(writer, EB_FIELD_BAG_QUERY_MISSING, query->missing);
+    eb_codec_put_array(
+        writer, &query->indices, EB_FIELD_BAG_QUERY_INDICES_I64, EB_FIELD_BAG_QUERY_INDICES_I32);
+    eb_codec_put_array(
+        writer, &query->offsets, EB_FIELD_BAG_QUERY_OFFSETS_I64, EB_FIELD_BAG_QUERY_OFFSETS_I32);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_INDICES_PER_BAG, query->indices_per_bag);
+    eb_codec_put_array(writer, &query->segment_ids, EB_FIELD_BAG_QUERY_SEGMENT_IDS_I64,
+        EB_FIELD_BAG_QUERY_SEGMENT_IDS_I32);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_NUM_SEGMENTS, query->num_segments);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_INCLUDE_LAST_OFFSET, query->include_last_offset);
+    eb_field_put_bytes(writer, EB_FIELD_BAG_QUERY_WEIGHTS, query->weights, query->weights_bytes);
+    eb_field_put_enum(writer, EB_FIELD_BAG_QUERY_WEIGHTS_TYPE, query->weights_type);
     if (query->has_default) {
-        eb_field_put_present(writer, 19, (uint64_t)query->default_index);
+        eb_field_put_present(
+            writer, EB_FIELD_BAG_QUERY_DEFAULT_INDEX, (uint64_t)query->default_index);
     }
-    eb_field_put_enum(writer, 20, query->layout);
-    eb_field_put_number(writer, 21, query->num_bags);
-    eb_codec_put_array(writer, &query->lengths, 23, 22);
+    eb_field_put_enum(writer, EB_FIELD_BAG_QUERY_LAYOUT, query->layout);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_NUM_BAGS, query->num_bags);
+    eb_codec_put_array(
+        writer, &query->lengths, EB_FIELD_BAG_QUERY_LENGTHS_I64, EB_FIELD_BAG_QUERY_LENGTHS_I32);
 }

@@ -5,8 +5,6 @@
 
 #include "proto/codec_common.h"
 
-#define EB_CODEC_QUERIES_FIELD 4 /* of a LookupRequest */
-
 /* Fills in queries[place->index], ..., queries[count - 1], but for their errors, from the next
  * BagQueries of a LookupRequest's message, which has as many, and moves past them and the index on.
  * false: place->index is that of a query, of which the place's error says what is wrong. */

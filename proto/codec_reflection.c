@@ -3,10 +3,27 @@
 #include "proto/codec_common.h"
 #include "proto/field.h"
 
+#include "grpc/reflection/v1/reflection.fields.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
+
+#include <assert.h>
 
 /* Unknown ones included: the message has seven, and one of two within it. */
 #define REQUEST_FIELDS_MAX 64
+
+static_assert((int)EB_REFLECTION_FILE == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_BY_FILENAME,
+    "a question is a field's number");
+static_assert(
+    (int)EB_REFLECTION_SYMBOL == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_CONTAINING_SYMBOL,
+    "a question is a field's number");
+static_assert((int)EB_REFLECTION_EXTENSION ==
+                  (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_CONTAINING_EXTENSION,
+    "a question is a field's number");
+static_assert((int)EB_REFLECTION_EXTENSION_NUMBERS ==
+                  (int)EB_FIELD_SERVER_REFLECTION_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE,
+    "a question is a field's number");
+static_assert((int)EB_REFLECTION_SERVICES == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_LIST_SERVICES,
+    "a question is a field's number");
 
 /* What names the thing that is asked for. */
 static const char *find_reflection_name(
@@ -43,14 +60,15 @@ struct eb_wire_reflection_request *eb_reflection_request_decode(
 
 static void write_error(struct eb_field_writer *writer, const struct eb_error *error)
 {
-    eb_field_put_number(writer, 1, (uint64_t)error->status);
-    eb_field_put_text(writer, 2, error->text);
+    eb_field_put_number(writer, EB_FIELD_ERROR_RESPONSE_ERROR_CODE, (uint64_t)error->status);
+    eb_field_put_text(writer, EB_FIELD_ERROR_RESPONSE_ERROR_MESSAGE, error->text);
 }
 
 static void write_files(struct eb_field_writer *writer, const struct eb_schema_files *files)
 {
     for (size_t i = 0; i < files->count; i++) {
-        eb_field_put_bytes(writer, 1, files->files[i].bytes, files->files[i].size);
+        eb_field_put_bytes(writer, EB_FIELD_FILE_DESCRIPTOR_RESPONSE_FILE_DESCRIPTOR_PROTO,
+            files->files[i].bytes, files->files[i].size);
     }
 }
 
@@ -59,9 +77,9 @@ static void write_services(
 {
     for (size_t i = 0; i < response->service_count; i++) {
         struct eb_field_writer counter = {.out = NULL};
-        eb_field_put_text(&counter, 1, response->services[i]);
-        eb_field_put_length(writer, 1, counter.bytes);
-        eb_field_put_text(writer, 1, response->services[i]);
+        eb_field_put_text(&counter, EB_FIELD_SERVICE_RESPONSE_NAME, response->services[i]);
+        eb_field_put_length(writer, EB_FIELD_LIST_SERVICE_RESPONSE_SERVICE, counter.bytes);
+        eb_field_put_text(writer, EB_FIELD_SERVICE_RESPONSE_NAME, response->services[i]);
     }
 }
 
@@ -71,18 +89,19 @@ static uint32_t write_content(
 {
     if (response->error) {
         write_error(writer, response->error);
-        return 7;
+        return EB_FIELD_SERVER_REFLECTION_RESPONSE_ERROR_RESPONSE;
     }
     if (response->files) {
         write_files(writer, response->files);
-        return 4;
+        return EB_FIELD_SERVER_REFLECTION_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
     }
     if (response->base_type) {
-        eb_field_put_text(writer, 1, response->base_type);
-        return 5;
+        eb_field_put_text(
+            writer, EB_FIELD_EXTENSION_NUMBER_RESPONSE_BASE_TYPE_NAME, response->base_type);
+        return EB_FIELD_SERVER_REFLECTION_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE;
     }
     write_services(writer, response);
-    return 6;
+    return EB_FIELD_SERVER_REFLECTION_RESPONSE_LIST_SERVICES_RESPONSE;
 }
 
 static void write_reflection_response(
@@ -90,8 +109,9 @@ static void write_reflection_response(
 {
     struct eb_field_writer counter = {.out = NULL};
     const uint32_t number = write_content(&counter, response);
-    eb_field_put_text(writer, 1, response->host);
-    eb_field_put_length(writer, 2, response->request_bytes);
+    eb_field_put_text(writer, EB_FIELD_SERVER_REFLECTION_RESPONSE_VALID_HOST, response->host);
+    eb_field_put_length(
+        writer, EB_FIELD_SERVER_REFLECTION_RESPONSE_ORIGINAL_REQUEST, response->request_bytes);
     eb_field_put_content(writer, response->request, response->request_bytes);
     eb_field_put_length(writer, number, counter.bytes);
     (void)write_content(writer, response);

@@ -5,6 +5,7 @@
 #include "proto/codec_query.h"
 #include "proto/field.h"
 
+#include "embag/v1/embedding_bag.fields.h"
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
@@ -23,11 +24,6 @@
 #define QUERY_BYTES_MIN 2u /* on the wire: tag and length; of a feature's name too */
 
 #define PRIORITY_MAX 1u
-#define TIMEOUT_US_FIELD 9
-
-#define GROUPS_FIELD 8
-
-#define FIELD_LAST 19
 
 /* A request that is read. */
 struct reading {
@@ -75,11 +71,11 @@ static struct eb_guard_limits lookup_request_limits(const struct eb_codec_limits
 
 /* Declared, and refused where set until they are built. */
 static const char *const unbuilt_names[] = {
-    [13] = "unnormalized",
-    [14] = "min_sequence",
-    [15] = "shard_epoch",
-    [16] = "traceparent",
-    [19] = "allow_incomplete",
+    [EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED] = "unnormalized",
+    [EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE] = "min_sequence",
+    [EB_FIELD_LOOKUP_REQUEST_SHARD_EPOCH] = "shard_epoch",
+    [EB_FIELD_LOOKUP_REQUEST_TRACEPARENT] = "traceparent",
+    [EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE] = "allow_incomplete",
 };
 
 static bool check_unbuilt(const struct reading *reading)
@@ -103,8 +99,8 @@ static size_t count_queries(const struct reading *reading, size_t max)
     struct eb_field_reader group;
     size_t count = reading->query_count;
     for (size_t i = 0; i < reading->group_count; i++) {
-        if (eb_codec_find_field(&message, GROUPS_FIELD, &group)) {
-            count += eb_field_reader_count(group, EB_CODEC_GROUP_FEATURES_FIELD);
+        if (eb_codec_find_field(&message, EB_FIELD_LOOKUP_REQUEST_GROUPS, &group)) {
+            count += eb_field_reader_count(group, EB_FIELD_FEATURE_GROUP_FEATURES);
         }
     }
     return count;
@@ -215,7 +211,8 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
         return false;
     }
     bool goes_on = !reading->is_bad || request->errors_per_query;
-    for (size_t i = 0; goes_on && i < count && eb_codec_find_field(&message, GROUPS_FIELD, &bytes);
+    for (size_t i = 0; goes_on && i < count &&
+                       eb_codec_find_field(&message, EB_FIELD_LOOKUP_REQUEST_GROUPS, &bytes);
          i++) {
         place.index = i;
         struct eb_wire_group *group = &request->groups[i];
@@ -248,31 +245,42 @@ static bool take_lookup_field(
     const uint64_t value = field->varint;
     struct eb_field_reader text;
     switch (field->tag) {
-    case EB_TAG_NUMBER(1): out->request_id = value; return true;
-    case EB_TAG_BYTES(2): return eb_codec_take_name(field, &reading->limits, &reading->model);
-    case EB_TAG_NUMBER(3): out->version = value; return true;
-    case EB_TAG_BYTES(EB_CODEC_QUERIES_FIELD): reading->query_count++; return true;
-    case EB_TAG_NUMBER(5): out->output_type = eb_codec_enum_of(field); return true;
-    case EB_TAG_NUMBER(6): out->concat = value != 0; return true;
-    case EB_TAG_NUMBER(7): out->partial = value != 0; return true;
-    case EB_TAG_BYTES(GROUPS_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_REQUEST_ID): out->request_id = value; return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_MODEL):
+        return eb_codec_take_name(field, &reading->limits, &reading->model);
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_VERSION): out->version = value; return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_QUERIES): reading->query_count++; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_OUTPUT_TYPE):
+        out->output_type = eb_codec_enum_of(field);
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_CONCAT): out->concat = value != 0; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_PARTIAL): out->partial = value != 0; return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_GROUPS):
         reading->group_count++;
         reading->group_bytes += eb_field_reader_bytes(&field->data);
         return true;
-    case EB_TAG_NUMBER(TIMEOUT_US_FIELD): out->timeout_us = value; return true;
-    case EB_TAG_NUMBER(10): out->cancel = value != 0; return true;
-    case EB_TAG_NUMBER(11): out->errors_per_query = value != 0; return true;
-    case EB_TAG_NUMBER(12): out->report_missing = value != 0; return true;
-    case EB_TAG_NUMBER(17): out->priority = (uint32_t)value; return true;
-    case EB_TAG_NUMBER(13):
-    case EB_TAG_NUMBER(14):
-    case EB_TAG_NUMBER(15):
-    case EB_TAG_NUMBER(19): return take_unbuilt(reading, field, value != 0);
-    case EB_TAG_BYTES(18): return eb_codec_take_name(field, &reading->limits, &reading->label);
-    case EB_TAG_BYTES(16):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US): out->timeout_us = value; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_CANCEL): out->cancel = value != 0; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_ERRORS_PER_QUERY):
+        out->errors_per_query = value != 0;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_REPORT_MISSING):
+        out->report_missing = value != 0;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_PRIORITY):
+        out->priority = (uint32_t)value;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_SHARD_EPOCH):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE):
+        return take_unbuilt(reading, field, value != 0);
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL):
+        return eb_codec_take_name(field, &reading->limits, &reading->label);
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_TRACEPARENT):
         return eb_codec_take_name(field, &reading->limits, &text) &&
                take_unbuilt(reading, field, text.at < text.end);
-    default: return field->number > FIELD_LAST;
+    default: return field->number > EB_FIELD_LOOKUP_REQUEST_MAX;
     }
 }
 
@@ -286,7 +294,7 @@ static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *
     for (; message.at < message.end && is_sound; count++) {
         struct eb_field field;
         /* Most fields are queries. */
-        if (eb_field_reader_take_next(&message, EB_CODEC_QUERIES_FIELD, &query)) {
+        if (eb_field_reader_take_next(&message, EB_FIELD_LOOKUP_REQUEST_QUERIES, &query)) {
             reading->query_count++;
             continue;
         }
@@ -340,8 +348,8 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
         request = NULL;
     }
     if (!request) {
-        failure->request_id = eb_guard_find_varint(bytes, size, 1);
-        failure->cancel = eb_guard_find_varint(bytes, size, 10) != 0;
+        failure->request_id = eb_guard_find_varint(bytes, size, EB_FIELD_LOOKUP_REQUEST_REQUEST_ID);
+        failure->cancel = eb_guard_find_varint(bytes, size, EB_FIELD_LOOKUP_REQUEST_CANCEL) != 0;
         failure->undecodable = failure->error.status == EB_STATUS_INTERNAL;
     }
     return request;
@@ -389,30 +397,35 @@ static uint32_t clamp_timeout(uint64_t timeout_us)
 static void write_lookup_request(
     struct eb_field_writer *writer, const struct eb_wire_request *request)
 {
-    eb_field_put_number(writer, 1, request->request_id);
-    eb_field_put_text(writer, 2, request->model);
-    eb_field_put_number(writer, 3, request->version);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_REQUEST_ID, request->request_id);
+    eb_field_put_text(writer, EB_FIELD_LOOKUP_REQUEST_MODEL, request->model);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_VERSION, request->version);
     for (size_t i = 0; i < request->query_count; i++) {
-        eb_field_put_length(writer, 4, query_bytes(&request->queries[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_LOOKUP_REQUEST_QUERIES, query_bytes(&request->queries[i]));
         eb_codec_query_write(writer, &request->queries[i]);
     }
-    eb_field_put_enum(writer, 5, request->output_type);
-    eb_field_put_number(writer, 6, request->concat);
-    eb_field_put_number(writer, 7, request->partial);
+    eb_field_put_enum(writer, EB_FIELD_LOOKUP_REQUEST_OUTPUT_TYPE, request->output_type);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_CONCAT, request->concat);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_PARTIAL, request->partial);
     for (size_t i = 0; i < request->group_count; i++) {
-        eb_field_put_length(writer, 8, measure_request_group(&request->groups[i]));
+        eb_field_put_length(
+            writer, EB_FIELD_LOOKUP_REQUEST_GROUPS, measure_request_group(&request->groups[i]));
         eb_codec_group_write(writer, &request->groups[i]);
     }
-    eb_field_put_number(writer, TIMEOUT_US_FIELD, request->is_timed ? 0 : request->timeout_us);
-    eb_field_put_number(writer, 10, request->cancel);
-    eb_field_put_number(writer, 11, request->errors_per_query);
-    eb_field_put_number(writer, 12, request->report_missing);
-    eb_field_put_number(writer, 17, request->priority);
+    eb_field_put_number(
+        writer, EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US, request->is_timed ? 0 : request->timeout_us);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_CANCEL, request->cancel);
+    eb_field_put_number(
+        writer, EB_FIELD_LOOKUP_REQUEST_ERRORS_PER_QUERY, request->errors_per_query);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_REPORT_MISSING, request->report_missing);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_PRIORITY, request->priority);
     if (request->version_label) {
-        eb_field_put_text(writer, 18, request->version_label);
+        eb_field_put_text(writer, EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL, request->version_label);
     }
     if (request->is_timed) {
-        eb_field_put_padded(writer, TIMEOUT_US_FIELD, clamp_timeout(request->timeout_us));
+        eb_field_put_padded(
+            writer, EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US, clamp_timeout(request->timeout_us));
     }
 }
 
@@ -432,6 +445,6 @@ void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *ou
 void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeout_us)
 {
     uint8_t *at = message + size - EB_FIELD_PADDED_BYTES;
-    assert(at[-1] == TIMEOUT_US_FIELD << 3);
+    assert(at[-1] == EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US << 3);
     eb_field_set_padded(at, clamp_timeout(timeout_us));
 }

@@ -3,46 +3,19 @@
 #include "proto/codec_common.h"
 #include "proto/field.h"
 
+#include "embag/v1/embedding_bag.fields.h"
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
-
-#define REQUEST_ID_FIELD 1
-#define MODEL_FIELD 2
-#define VERSION_FIELD 3
-#define RESULTS_FIELD 4
-#define ERROR_CODE_OF_ALL_FIELD 6
-#define ERROR_MESSAGE_OF_ALL_FIELD 7
-#define SEQUENCE_FIELD 8
-#define RETRY_AFTER_MS_FIELD 9
-#define DIGEST_FIELD 10
-#define SHARD_EPOCH_FIELD 11
-#define INCOMPLETE_FIELD 12
-#define QUEUE_US_FIELD 13
-#define COMPUTE_US_FIELD 14
 
 /* Where the times of a timed answer lie: two fields at its start, each with a tag of one byte. */
 #define QUEUE_US_AT 1
 #define COMPUTE_US_AT (QUEUE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
 /* Behind them, where it is set, that more is to come. */
-#define MORE_FIELD 5
 #define MORE_AT (COMPUTE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
-static_assert(COMPUTE_US_FIELD < 16, "tags of larger fields take two bytes");
-
-#define QUERY_FIELD 1
-#define TYPE_FIELD 2
-#define SHAPE_FIELD 3
-#define MISSING_FIELD 4
-#define FOUND_FIELD 5
-#define WEIGHT_SUM_FIELD 6
-#define MISSING_POSITIONS_FIELD 7
-#define WEIGHT_SQUARE_SUM_FIELD 8
-#define ERROR_CODE_FIELD 9
-#define ERROR_MESSAGE_FIELD 10
-#define MISSING_BY_QUERY_FIELD 11
-#define VALUES_FIELD 15
+static_assert(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US < 16, "tags of larger fields take two bytes");
 
 /* Of a result that is plain: type, shape, missing and the values' length, in the longest form of
  * each, and their tags. */
@@ -56,9 +29,10 @@ static inline void write_missing_by_query(
 {
     const size_t count = result->missing_by_query_count;
     if (result->missing_by_query) {
-        eb_field_put_packed(writer, MISSING_BY_QUERY_FIELD, result->missing_by_query, count);
+        eb_field_put_packed(
+            writer, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY, result->missing_by_query, count);
     } else {
-        eb_field_put_zeros(writer, MISSING_BY_QUERY_FIELD, count);
+        eb_field_put_zeros(writer, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY, count);
     }
 }
 
@@ -69,20 +43,20 @@ static inline __attribute__((always_inline)) void write_tail(
     struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_plain)
 {
     assert(result->error_code == 0 || result->values_bytes == 0);
-    eb_field_put_enum(writer, TYPE_FIELD, result->type);
-    eb_field_put_packed(writer, SHAPE_FIELD, result->shape, result->shape_count);
-    eb_field_put_number(writer, MISSING_FIELD, result->missing);
+    eb_field_put_enum(writer, EB_FIELD_BAG_RESULT_TYPE, result->type);
+    eb_field_put_packed(writer, EB_FIELD_BAG_RESULT_SHAPE, result->shape, result->shape_count);
+    eb_field_put_number(writer, EB_FIELD_BAG_RESULT_MISSING, result->missing);
     if (!is_plain) {
-        eb_field_put_bytes(writer, MISSING_POSITIONS_FIELD, result->missing_positions,
+        eb_field_put_bytes(writer, EB_FIELD_BAG_RESULT_MISSING_POSITIONS, result->missing_positions,
             result->missing_positions_bytes);
-        eb_field_put_number(writer, ERROR_CODE_FIELD, result->error_code);
+        eb_field_put_number(writer, EB_FIELD_BAG_RESULT_ERROR_CODE, result->error_code);
         if (result->error_message) {
-            eb_field_put_text(writer, ERROR_MESSAGE_FIELD, result->error_message);
+            eb_field_put_text(writer, EB_FIELD_BAG_RESULT_ERROR_MESSAGE, result->error_message);
         }
         write_missing_by_query(writer, result);
     }
     if (result->values_bytes > 0) {
-        eb_field_put_length(writer, VALUES_FIELD, result->values_bytes);
+        eb_field_put_length(writer, EB_FIELD_BAG_RESULT_VALUES, result->values_bytes);
     }
 }
 
@@ -121,7 +95,7 @@ static size_t prepare_result(struct eb_wire_result *result)
     }
     const struct eb_wire_result *pattern = find_pattern(result);
     struct eb_field_writer head = {.out = NULL, .bytes = pattern->tail_bytes};
-    eb_field_put_number(&head, QUERY_FIELD, result->query);
+    eb_field_put_number(&head, EB_FIELD_BAG_RESULT_QUERY, result->query);
     result->head_bytes = head.bytes;
     return head.bytes + pattern->values_bytes;
 }
@@ -144,8 +118,9 @@ static size_t write_result(
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
     assert(out); /* After which a compiler leaves out the counting. */
     const struct eb_wire_result *pattern = find_pattern(result);
-    eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + pattern->values_bytes);
-    eb_field_put_number(&writer, QUERY_FIELD, result->query);
+    eb_field_put_length(
+        &writer, EB_FIELD_LOOKUP_RESPONSE_RESULTS, result->head_bytes + pattern->values_bytes);
+    eb_field_put_number(&writer, EB_FIELD_BAG_RESULT_QUERY, result->query);
     if (pattern->is_tail_kept) {
         copy_tail(out + writer.bytes, pattern->tail, pattern->tail_bytes);
         writer.bytes += pattern->tail_bytes;
@@ -162,26 +137,26 @@ static inline __attribute__((always_inline)) void write_before_results(
     struct eb_field_writer *writer, const struct eb_wire_response *response)
 {
     if (response->is_timed) {
-        eb_field_put_padded(writer, QUEUE_US_FIELD, response->queue_us);
-        eb_field_put_padded(writer, COMPUTE_US_FIELD, response->compute_us);
-        eb_field_put_number(writer, MORE_FIELD, response->more);
+        eb_field_put_padded(writer, EB_FIELD_LOOKUP_RESPONSE_QUEUE_US, response->queue_us);
+        eb_field_put_padded(writer, EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US, response->compute_us);
+        eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_MORE, response->more);
     }
-    eb_field_put_number(writer, REQUEST_ID_FIELD, response->request_id);
-    eb_field_put_text(writer, MODEL_FIELD, response->model);
-    eb_field_put_number(writer, VERSION_FIELD, response->version);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_REQUEST_ID, response->request_id);
+    eb_field_put_text(writer, EB_FIELD_LOOKUP_RESPONSE_MODEL, response->model);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_VERSION, response->version);
     if (!response->is_timed) {
-        eb_field_put_number(writer, MORE_FIELD, response->more);
-        eb_field_put_number(writer, QUEUE_US_FIELD, response->queue_us);
-        eb_field_put_number(writer, COMPUTE_US_FIELD, response->compute_us);
+        eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_MORE, response->more);
+        eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_QUEUE_US, response->queue_us);
+        eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US, response->compute_us);
     }
 }
 
 static inline __attribute__((always_inline)) void write_after_results(
     struct eb_field_writer *writer, const struct eb_wire_response *response)
 {
-    eb_field_put_number(writer, ERROR_CODE_OF_ALL_FIELD, response->error_code);
-    eb_field_put_text(writer, ERROR_MESSAGE_OF_ALL_FIELD, response->error_message);
-    eb_field_put_number(writer, RETRY_AFTER_MS_FIELD, response->retry_after_ms);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_ERROR_CODE, response->error_code);
+    eb_field_put_text(writer, EB_FIELD_LOOKUP_RESPONSE_ERROR_MESSAGE, response->error_message);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_RETRY_AFTER_MS, response->retry_after_ms);
 }
 
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
@@ -192,7 +167,7 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
     write_before_results(&counter, response);
     for (size_t i = 0; i < count; i++) {
         const size_t size = prepare_result(&results[i]);
-        eb_field_put_length(&counter, RESULTS_FIELD, size);
+        eb_field_put_length(&counter, EB_FIELD_LOOKUP_RESPONSE_RESULTS, size);
         counter.bytes += size;
     }
     write_after_results(&counter, response);
@@ -214,14 +189,14 @@ void eb_lookup_response_encode(
 
 void eb_lookup_response_set_times(uint8_t *message, uint32_t queue_us, uint32_t compute_us)
 {
-    assert(message[0] == QUEUE_US_FIELD << 3);
+    assert(message[0] == EB_FIELD_LOOKUP_RESPONSE_QUEUE_US << 3);
     eb_field_set_padded(message + QUEUE_US_AT, queue_us);
     eb_field_set_padded(message + COMPUTE_US_AT, compute_us);
 }
 
 void eb_lookup_response_set_last(uint8_t *message)
 {
-    assert(message[MORE_AT - 1] == MORE_FIELD << 3);
+    assert(message[MORE_AT - 1] == EB_FIELD_LOOKUP_RESPONSE_MORE << 3);
     message[MORE_AT] = 0;
 }
 
@@ -259,28 +234,35 @@ static bool take_result_field(
 {
     const size_t bytes = eb_field_reader_bytes(&field->data);
     switch (field->tag) {
-    case EB_TAG_NUMBER(QUERY_FIELD): out->query = (uint32_t)field->varint; return true;
-    case EB_TAG_NUMBER(TYPE_FIELD): out->type = eb_codec_enum_of(field); return true;
-    case EB_TAG_NUMBER(MISSING_FIELD): out->missing = field->varint; return true;
-    case EB_TAG_BYTES(MISSING_POSITIONS_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_QUERY):
+        out->query = (uint32_t)field->varint;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_TYPE): out->type = eb_codec_enum_of(field); return true;
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_MISSING): out->missing = field->varint; return true;
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_MISSING_POSITIONS):
         out->missing_positions = field->data.at;
         out->missing_positions_bytes = bytes;
         return true;
-    case EB_TAG_NUMBER(ERROR_CODE_FIELD): out->error_code = (uint32_t)field->varint; return true;
-    case EB_TAG_BYTES(ERROR_MESSAGE_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_ERROR_CODE):
+        out->error_code = (uint32_t)field->varint;
+        return true;
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_ERROR_MESSAGE):
         return eb_codec_take_name(field, &eb_codec_answer_limits, text);
-    case EB_TAG_BYTES(VALUES_FIELD):
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_VALUES):
         out->values = field->data.at;
         out->values_bytes = bytes;
         return true;
-    case EB_TAG_NUMBER(SHAPE_FIELD):
-    case EB_TAG_BYTES(SHAPE_FIELD):
-    case EB_TAG_NUMBER(MISSING_BY_QUERY_FIELD):
-    case EB_TAG_BYTES(MISSING_BY_QUERY_FIELD): return !eb_field_reader_find_endless(field->data);
-    case EB_TAG_BYTES(FOUND_FIELD):
-    case EB_TAG_BYTES(WEIGHT_SUM_FIELD):
-    case EB_TAG_BYTES(WEIGHT_SQUARE_SUM_FIELD): return true;
-    default: return field->number > MISSING_BY_QUERY_FIELD && field->number != VALUES_FIELD;
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_SHAPE):
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_SHAPE):
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_MISSING_BY_QUERY):
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_MISSING_BY_QUERY):
+        return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_FOUND):
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SUM):
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SQUARE_SUM): return true;
+    default:
+        return field->number > EB_FIELD_BAG_RESULT_MISSING_BY_QUERY &&
+               field->number != EB_FIELD_BAG_RESULT_VALUES;
     }
 }
 
@@ -306,10 +288,10 @@ static bool read_result(
         result->values_bytes = 0;
     }
     result->error_message = eb_codec_keep_text(text, reading->arena, reading->error);
-    result->shape = read_result_numbers(reading, message, SHAPE_FIELD, &shape_count);
+    result->shape = read_result_numbers(reading, message, EB_FIELD_BAG_RESULT_SHAPE, &shape_count);
     result->shape_count = (uint32_t)shape_count;
     result->missing_by_query = read_result_numbers(
-        reading, message, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
+        reading, message, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY, &result->missing_by_query_count);
     return result->error_message && result->shape && result->missing_by_query;
 }
 
@@ -320,7 +302,8 @@ static bool read_results(
     response->results = eb_codec_take_elements(
         reading->arena, response->result_count, sizeof *response->results, reading->error);
     bool is_sound = response->results;
-    for (size_t i = 0; is_sound && eb_codec_find_field(&message, RESULTS_FIELD, &bytes); i++) {
+    for (size_t i = 0;
+         is_sound && eb_codec_find_field(&message, EB_FIELD_LOOKUP_RESPONSE_RESULTS, &bytes); i++) {
         is_sound = read_result(reading, bytes, &response->results[i]);
     }
     return is_sound;
@@ -339,23 +322,31 @@ static bool take_response_field(
 {
     const uint64_t value = field->varint;
     switch (field->tag) {
-    case EB_TAG_NUMBER(REQUEST_ID_FIELD): out->request_id = value; return true;
-    case EB_TAG_BYTES(MODEL_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_REQUEST_ID): out->request_id = value; return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_RESPONSE_MODEL):
         return eb_codec_take_name(field, &eb_codec_answer_limits, &texts->model);
-    case EB_TAG_NUMBER(VERSION_FIELD): out->version = value; return true;
-    case EB_TAG_BYTES(RESULTS_FIELD): out->result_count++; return true;
-    case EB_TAG_NUMBER(MORE_FIELD): out->more = value != 0; return true;
-    case EB_TAG_NUMBER(ERROR_CODE_OF_ALL_FIELD): out->error_code = (uint32_t)value; return true;
-    case EB_TAG_BYTES(ERROR_MESSAGE_OF_ALL_FIELD):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_VERSION): out->version = value; return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_RESPONSE_RESULTS): out->result_count++; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_MORE): out->more = value != 0; return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_ERROR_CODE):
+        out->error_code = (uint32_t)value;
+        return true;
+    case EB_TAG_BYTES(EB_FIELD_LOOKUP_RESPONSE_ERROR_MESSAGE):
         return eb_codec_take_name(field, &eb_codec_answer_limits, &texts->error);
-    case EB_TAG_NUMBER(RETRY_AFTER_MS_FIELD): out->retry_after_ms = (uint32_t)value; return true;
-    case EB_TAG_NUMBER(QUEUE_US_FIELD): out->queue_us = (uint32_t)value; return true;
-    case EB_TAG_NUMBER(COMPUTE_US_FIELD): out->compute_us = (uint32_t)value; return true;
-    case EB_TAG_NUMBER(SEQUENCE_FIELD):
-    case EB_TAG_FIXED64(DIGEST_FIELD):
-    case EB_TAG_NUMBER(SHARD_EPOCH_FIELD):
-    case EB_TAG_NUMBER(INCOMPLETE_FIELD): return true;
-    default: return field->number > COMPUTE_US_FIELD;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_RETRY_AFTER_MS):
+        out->retry_after_ms = (uint32_t)value;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_QUEUE_US):
+        out->queue_us = (uint32_t)value;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US):
+        out->compute_us = (uint32_t)value;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SEQUENCE):
+    case EB_TAG_FIXED64(EB_FIELD_LOOKUP_RESPONSE_DIGEST):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SHARD_EPOCH):
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_INCOMPLETE): return true;
+    default: return field->number > EB_FIELD_LOOKUP_RESPONSE_MAX;
     }
 }
 

@@ -8,13 +8,23 @@
 extern const uint8_t eb_schema_descriptors[];
 extern const size_t eb_schema_descriptors_bytes;
 
-/* Field numbers of google/protobuf/descriptor.proto. */
-#define SET_FILE 1
-#define FILE_NAME 1
-#define FILE_PACKAGE 2
-#define FILE_DEPENDENCY 3
-#define NAME 1 /* of everything else that has one */
-#define ENUM_VALUE 2
+/* Field numbers of google/protobuf/descriptor.proto, of which there is no generated code here. */
+enum {
+    SET_FILE = 1,
+    FILE_NAME = 1,
+    FILE_PACKAGE = 2,
+    FILE_DEPENDENCY = 3,
+    FILE_MESSAGE = 4,
+    FILE_ENUM = 5,
+    FILE_SERVICE = 6,
+    MESSAGE_FIELD = 2,
+    MESSAGE_MESSAGE = 3,
+    MESSAGE_ENUM = 4,
+    MESSAGE_ONEOF = 8,
+    ENUM_VALUE = 2,
+    SERVICE_METHOD = 2,
+    NAME = 1 /* of everything else that has one */
+};
 
 enum scope { SCOPE_NONE, SCOPE_FILE, SCOPE_MESSAGE, SCOPE_ENUM, SCOPE_SERVICE };
 
@@ -24,11 +34,14 @@ static const struct rule {
     uint32_t number;
     enum scope inner;
 } rules[] = {
-    {SCOPE_FILE, 4, SCOPE_MESSAGE}, {SCOPE_FILE, 5, SCOPE_ENUM}, {SCOPE_FILE, 6, SCOPE_SERVICE},
-    {SCOPE_MESSAGE, 2, SCOPE_NONE}, /* fields */
-    {SCOPE_MESSAGE, 3, SCOPE_MESSAGE}, {SCOPE_MESSAGE, 4, SCOPE_ENUM},
-    {SCOPE_MESSAGE, 8, SCOPE_NONE}, /* oneofs */
-    {SCOPE_SERVICE, 2, SCOPE_NONE}, /* methods */
+    {SCOPE_FILE, FILE_MESSAGE, SCOPE_MESSAGE},
+    {SCOPE_FILE, FILE_ENUM, SCOPE_ENUM},
+    {SCOPE_FILE, FILE_SERVICE, SCOPE_SERVICE},
+    {SCOPE_MESSAGE, MESSAGE_FIELD, SCOPE_NONE},
+    {SCOPE_MESSAGE, MESSAGE_MESSAGE, SCOPE_MESSAGE},
+    {SCOPE_MESSAGE, MESSAGE_ENUM, SCOPE_ENUM},
+    {SCOPE_MESSAGE, MESSAGE_ONEOF, SCOPE_NONE},
+    {SCOPE_SERVICE, SERVICE_METHOD, SCOPE_NONE},
 };
 
 /* A piece of a text. */

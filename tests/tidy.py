@@ -75,7 +75,7 @@ NO_TARGET_OF_THEIR_OWN = {"client/examples"}
 # Which files may use a library (written as above): by header, by what it is called in CMake.
 LIBRARIES = {
     "nghttp2": (r"nghttp2/", ("proto/",)),
-    "protobuf": (r"protobuf-c/|.*\.pb-c\.h$", ("proto/", "server/rpc/")),
+    "protobuf": (r"protobuf-c/|.*\.(pb-c|fields)\.h$", ("proto/", "server/rpc/")),
     "zlib": (r"zlib\.h$", ("proto/",)),
     "uv": (r"uv\.h$", ("proto/net/", "server/", "server/publish/", "server/net/", "server/work/",
                        "server/stats/", "server/rpc/", "server/admin/", "client/")),
@@ -353,7 +353,7 @@ def check_project_includes(tree):
         allowed = allowed_includes(path) or ()
         text = without_comments(text)
         for match in INCLUDE.finditer(text):
-            if match[1] == '"' and not match[2].endswith(".pb-c.h"):
+            if match[1] == '"' and not match[2].endswith((".pb-c.h", ".fields.h")):
                 if not covers(allowed, match[2]):
                     yield Finding(path, line_of(text, match.start()),
                                   f'may not include "{match[2]}" (written from the root?)')

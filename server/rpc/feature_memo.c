@@ -1,7 +1,8 @@
 #include "server/rpc/feature_memo.h"
 
-#include "proto/codec_group.h"
 #include "proto/field_reader.h"
+
+#include "embag/v1/embedding_bag.fields.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static size_t find_memo_place(const struct eb_feature_memo *memo)
 static bool can_be_known(const struct eb_wire_group *group)
 {
     return group->run && group->run_bytes <= EB_FEATURE_MEMO_RUN_BYTES_MAX &&
-           group->run[0] == EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD);
+           group->run[0] == EB_TAG_BYTES(EB_FIELD_FEATURE_GROUP_FEATURES);
 }
 
 /* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
