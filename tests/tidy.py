@@ -67,6 +67,9 @@ PROJECT_INCLUDES = {
     "client/embag_async.h": ("embag.h",),
     "client/cli/": ("proto/", "proto/net/", "client/", "client/cli/", "kernels/", *TABLES),
     "client/examples/": ("client/embag.h", "client/embag_async.h"),
+    # What has no sockets is tested without them.
+    "tests/unit/proto/": ("proto/", "tests/lib/", "tests/unit/proto/"),
+    "tests/unit/grpc/": ("proto/", "tests/lib/", "tests/unit/proto/", "tests/unit/grpc/"),
     "tests/*": ("proto/*", "kernels/*", "server/*", "client/*", "tests/*"),
 }
 # A folder of one-file programs that its parent's CMakeLists.txt builds.
