@@ -3,20 +3,17 @@
  * Thread: any, but for init and deinit. Memory: from the heap, capped. */
 #pragma once
 
+#include "proto/buffer_bins.h"
 #include "proto/memory.h"
 
 #include <uv.h>
 
-#define EB_BLOCK_POOL_CLASSES 19
-
 struct eb_block_pool {
     struct eb_memory memory; /* how others take from the pool */
     uv_mutex_t lock;         /* of what follows */
-    size_t lent_bytes;
-    size_t kept_bytes;
-    size_t lent_bytes_max;
-    size_t kept_bytes_max;
-    void *kept[EB_BLOCK_POOL_CLASSES]; /* by size, singly linked through their first bytes */
+    uint64_t lent_bytes;
+    uint64_t lent_bytes_max;
+    struct eb_buffer_bins bins;
 };
 
 /* At most lent_bytes_max are lent at a time; more gives NULL. What comes back is kept up to

@@ -3,71 +3,35 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define SMALLEST_BIN_BITS 10
-#define ALIGNMENT 64
-
-struct eb_kept_buffer {
-    struct eb_kept_buffer *next;
-};
-
-/* The bin whose buffers hold `bytes`; EB_BUFFER_POOL_BINS where they are too large to keep. */
-static unsigned find_bin(size_t bytes)
-{
-    if (bytes <= (size_t)1 << SMALLEST_BIN_BITS) {
-        return 0;
-    }
-    /* The logarithm, rounded up. */
-    const unsigned bits = 64 - (unsigned)__builtin_clzll(bytes - 1);
-    const unsigned bin = bits - SMALLEST_BIN_BITS;
-    return bin < EB_BUFFER_POOL_BINS ? bin : EB_BUFFER_POOL_BINS;
-}
-
-/* What a request for `bytes` really takes. */
-static uint64_t rounded_bytes(unsigned bin, size_t bytes)
-{
-    if (bin < EB_BUFFER_POOL_BINS) {
-        return UINT64_C(1) << (bin + SMALLEST_BIN_BITS);
-    }
-    return ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
+static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15}; /* to 2^24 bytes */
 
 uint64_t eb_buffer_pool_rounded(size_t bytes)
 {
-    return rounded_bytes(find_bin(bytes), bytes);
+    return eb_buffer_range_round(range, bytes);
 }
 
 void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes)
 {
-    *pool = (struct eb_buffer_pool){.cap_bytes = cap_bytes};
+    *pool = (struct eb_buffer_pool){
+        .cap_bytes = cap_bytes, .bins = {.kept_bytes_max = EB_BUFFER_POOL_KEPT_MAX}};
 }
 
 void eb_buffer_pool_deinit(struct eb_buffer_pool *pool)
 {
     assert(pool->taken_bytes == 0);
-    for (unsigned bin = 0; bin < EB_BUFFER_POOL_BINS; bin++) {
-        while (pool->kept[bin]) {
-            struct eb_kept_buffer *buffer = pool->kept[bin];
-            pool->kept[bin] = buffer->next;
-            free(buffer);
-        }
-    }
+    eb_buffer_bins_deinit(&pool->bins);
 }
 
 void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes)
 {
-    unsigned bin = find_bin(bytes);
-    if (bytes > pool->cap_bytes ||
-        rounded_bytes(bin, bytes) > pool->cap_bytes - pool->taken_bytes) {
+    uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    if (bytes > pool->cap_bytes || rounded > pool->cap_bytes - pool->taken_bytes) {
         pool->refusals++;
         return NULL;
     }
-    uint64_t rounded = rounded_bytes(bin, bytes);
-    struct eb_kept_buffer *buffer = bin < EB_BUFFER_POOL_BINS ? pool->kept[bin] : NULL;
-    if (buffer) {
-        pool->kept[bin] = buffer->next;
-        pool->kept_bytes -= rounded;
-    } else {
-        buffer = aligned_alloc(ALIGNMENT, rounded);
+    void *buffer = eb_buffer_bins_pop(&pool->bins, range, bytes);
+    if (!buffer) {
+        buffer = aligned_alloc(EB_BUFFER_ALIGNMENT, rounded);
     }
     if (buffer) {
         pool->taken_bytes += rounded;
@@ -80,18 +44,12 @@ void eb_buffer_pool_give(struct eb_buffer_pool *pool, void *buffer, size_t bytes
     if (!buffer) {
         return;
     }
-    unsigned bin = find_bin(bytes);
-    uint64_t rounded = rounded_bytes(bin, bytes);
+    uint64_t rounded = eb_buffer_pool_rounded(bytes);
     assert(pool->taken_bytes >= rounded);
     pool->taken_bytes -= rounded;
-    if (bin == EB_BUFFER_POOL_BINS || pool->kept_bytes + rounded > EB_BUFFER_POOL_KEPT_MAX) {
+    if (!eb_buffer_bins_push(&pool->bins, range, buffer, bytes)) {
         free(buffer);
-        return;
     }
-    struct eb_kept_buffer *kept = buffer;
-    kept->next = pool->kept[bin];
-    pool->kept[bin] = kept;
-    pool->kept_bytes += rounded;
 }
 
 static void *take_for_proto(void *context, size_t bytes)

@@ -4,19 +4,18 @@
  * Thread: one. Memory: the heap; at most cap_bytes handed out, and EB_BUFFER_POOL_KEPT_MAX kept. */
 #pragma once
 
+#include "proto/buffer_bins.h"
 #include "proto/memory.h"
 
 #include <stdint.h>
 
-#define EB_BUFFER_POOL_BINS 15                       /* 2^10 to 2^24 bytes */
 #define EB_BUFFER_POOL_KEPT_MAX (UINT64_C(64) << 20) /* beyond it, a buffer given is freed */
 
 struct eb_buffer_pool {
-    struct eb_kept_buffer *kept[EB_BUFFER_POOL_BINS];
+    struct eb_buffer_bins bins;
     uint64_t cap_bytes;
     uint64_t taken_bytes; /* handed out, as rounded up */
     uint64_t refusals;    /* times that there was not what was asked for, or not for who asked */
-    uint64_t kept_bytes;  /* waiting in the bins */
 };
 
 void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes);

@@ -68,7 +68,7 @@ static void does_not_keep_large_buffers(void **state)
     assert_non_null(large);
     assert_int_equal(pool.taken_bytes, (1 << 24) + 64);
     eb_buffer_pool_give(&pool, large, (1 << 24) + 1);
-    assert_int_equal(pool.kept_bytes, 0);
+    assert_int_equal(pool.bins.kept_bytes, 0);
     eb_buffer_pool_deinit(&pool);
 }
 
@@ -86,7 +86,7 @@ static void keeps_no_more_than_its_bound(void **state)
     for (int i = 0; i < COUNT; i++) {
         eb_buffer_pool_give(&pool, buffers[i], 1 << 20);
     }
-    assert_int_equal(pool.kept_bytes, EB_BUFFER_POOL_KEPT_MAX);
+    assert_int_equal(pool.bins.kept_bytes, EB_BUFFER_POOL_KEPT_MAX);
     eb_buffer_pool_deinit(&pool);
 }
 

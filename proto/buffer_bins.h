@@ -1,0 +1,93 @@
+/* Bins of free buffers: a buffer that comes back is kept for the next taker of its size, which is a
+ * power of two. Who owns the bins allocates and frees buffers, counts what is lent, and locks where
+ * it has to. Everything is inline, so that a constant range costs nothing.
+ * Thread: one at a time. Memory: keeps what is pushed, up to a bound. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define EB_BUFFER_BINS_MAX 19
+#define EB_BUFFER_ALIGNMENT 64
+
+/* The sizes of buffers that are kept: 2^smallest_bits bytes, twice that, and so on. */
+struct eb_buffer_range {
+    unsigned smallest_bits;
+    unsigned bins; /* at most EB_BUFFER_BINS_MAX */
+};
+
+struct eb_kept_buffer {
+    struct eb_kept_buffer *next;
+};
+
+struct eb_buffer_bins {
+    struct eb_kept_buffer *kept[EB_BUFFER_BINS_MAX];
+    uint64_t kept_bytes;
+    uint64_t kept_bytes_max;
+};
+
+/* Returns the bin whose buffers hold `bytes`, or range.bins if they are too large to be kept. */
+static inline unsigned eb_buffer_range_find(struct eb_buffer_range range, size_t bytes)
+{
+    if (bytes <= (size_t)1 << range.smallest_bits) {
+        return 0;
+    }
+    /* The logarithm, rounded up. */
+    unsigned bits = 64 - (unsigned)__builtin_clzll(bytes - 1);
+    unsigned bin = bits - range.smallest_bits;
+    return bin < range.bins ? bin : range.bins;
+}
+
+/* Returns how large the buffer for `bytes` is to be allocated. It wraps around near SIZE_MAX. */
+static inline uint64_t eb_buffer_range_round(struct eb_buffer_range range, size_t bytes)
+{
+    unsigned bin = eb_buffer_range_find(range, bytes);
+    if (bin < range.bins) {
+        return UINT64_C(1) << (bin + range.smallest_bits);
+    }
+    return ((uint64_t)bytes + EB_BUFFER_ALIGNMENT - 1) / EB_BUFFER_ALIGNMENT * EB_BUFFER_ALIGNMENT;
+}
+
+/* Returns a kept buffer for `bytes`, or NULL if there is none. */
+static inline void *eb_buffer_bins_pop(
+    struct eb_buffer_bins *bins, struct eb_buffer_range range, size_t bytes)
+{
+    unsigned bin = eb_buffer_range_find(range, bytes);
+    struct eb_kept_buffer *buffer = bin < range.bins ? bins->kept[bin] : NULL;
+    if (buffer) {
+        bins->kept[bin] = buffer->next;
+        bins->kept_bytes -= eb_buffer_range_round(range, bytes);
+    }
+    return buffer;
+}
+
+/* Keeps a buffer that was allocated for `bytes`. Returns false if it is too large, or too much is
+ * kept: the buffer is still the caller's. */
+static inline bool eb_buffer_bins_push(
+    struct eb_buffer_bins *bins, struct eb_buffer_range range, void *buffer, size_t bytes)
+{
+    unsigned bin = eb_buffer_range_find(range, bytes);
+    uint64_t rounded = eb_buffer_range_round(range, bytes);
+    if (bin == range.bins || rounded > bins->kept_bytes_max - bins->kept_bytes) {
+        return false;
+    }
+    struct eb_kept_buffer *kept = buffer;
+    kept->next = bins->kept[bin];
+    bins->kept[bin] = kept;
+    bins->kept_bytes += rounded;
+    return true;
+}
+
+/* Frees all that is kept; buffers were allocated from the C library's heap. */
+static inline void eb_buffer_bins_deinit(struct eb_buffer_bins *bins)
+{
+    for (unsigned bin = 0; bin < EB_BUFFER_BINS_MAX; bin++) {
+        while (bins->kept[bin]) {
+            struct eb_kept_buffer *buffer = bins->kept[bin];
+            bins->kept[bin] = buffer->next;
+            free(buffer);
+        }
+    }
+}
