@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -29,7 +30,7 @@ static void on_call(void *context, struct eb_grpc_call *call)
 }
 
 /* `size` bytes of `bytes`, or each its position's where that is NULL. */
-static void answer(
+static void answer_bytes(
     struct eb_conn *conn, struct eb_grpc_call *call, const uint8_t *bytes, size_t size)
 {
     struct eb_outgoing *reply = eb_reply_take(eb_loop_answer_pool(eb_conn_loop(conn)), size);
@@ -49,10 +50,10 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
     uint32_t size;
     atomic_fetch_add(&find_host(conn)->message_count, 1);
     if (strcmp(call->path, "/t/Echo") == 0) {
-        answer(conn, call, message.bytes, message.size);
+        answer_bytes(conn, call, message.bytes, message.size);
     } else if (message.size == sizeof size) {
         memcpy(&size, message.bytes, sizeof size);
-        answer(conn, call, NULL, size);
+        answer_bytes(conn, call, NULL, size);
     }
     eb_grpc_message_give(eb_conn_receive_memory(conn), &message);
 }
@@ -180,6 +181,7 @@ void loop_host_create(struct loop_host *host)
 {
     assert_int_equal(uv_loop_init(&host->uv), 0);
     assert_int_equal(eb_mailbox_open(&host->mailbox, &host->uv), 0);
+    host->is_created = true;
     for (unsigned i = 0; i < LOOP_HOST_LOOPS; i++) {
         host->words[i] = (struct loop_host_word){.mail = {.deliver = on_drained}, .host = host};
         assert_int_equal(eb_loop_create(&host->loops[i], &host->options), 0);
@@ -245,6 +247,11 @@ bool loop_host_wait_drained(struct loop_host *host, int timeout_ms)
 
 void loop_host_stop(struct loop_host *host)
 {
+    if (!host->is_created) {
+        return;
+    }
+    assert_false(host->is_stopping);
+    host->is_stopping = true;
     if (!host->is_draining) {
         loop_host_drain(host);
     }
@@ -261,9 +268,29 @@ void loop_host_stop(struct loop_host *host)
     eb_mailbox_close(&host->mailbox);
     uv_run(&host->uv, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&host->uv), 0);
+    host->is_created = false;
     assert_int_equal(atomic_load(&host->loop_states), 0);
     assert_int_equal(atomic_load(&host->opened_count), atomic_load(&host->closed_count));
     assert_int_equal(host->drained_count, LOOP_HOST_LOOPS);
+}
+
+int loop_host_set_up(void **state)
+{
+    struct loop_host *host = malloc(sizeof *host);
+    if (!host) {
+        return -1;
+    }
+    loop_host_init(host);
+    *state = host;
+    return 0;
+}
+
+int loop_host_tear_down(void **state)
+{
+    struct loop_host *host = *state;
+    loop_host_stop(host);
+    free(host);
+    return 0;
 }
 
 /* ---- looking inside ---- */
@@ -312,7 +339,7 @@ uint64_t loop_host_taken_bytes(struct loop_host *host)
 uint64_t loop_host_conn_count(const struct loop_host *host)
 {
     uint64_t count = 0;
-    for (unsigned i = 0; i < LOOP_HOST_LOOPS; i++) {
+    for (unsigned i = 0; i < LOOP_HOST_LOOPS && host->is_created; i++) {
         count += eb_loop_conn_count(host->loops[i]);
     }
     return count;

@@ -67,7 +67,7 @@ bool wire_read_to_end(int socket, int timeout_ms, char *out, size_t out_bytes)
 
 /* ---- the gRPC client ---- */
 
-static void on_message(void *context, struct eb_grpc_client_call *grpc_call, void *user,
+static void on_peer_message(void *context, struct eb_grpc_client_call *grpc_call, void *user,
     const uint8_t *bytes, size_t size)
 {
     struct wire_call *call = user;
@@ -87,9 +87,12 @@ static void on_message(void *context, struct eb_grpc_client_call *grpc_call, voi
 static void on_finish(
     void *context, struct eb_grpc_client_call *grpc_call, void *user, const struct eb_error *error)
 {
+    const struct wire_peer *peer = context;
     struct wire_call *call = user;
-    (void)context;
     (void)grpc_call;
+    if (peer->is_abandoned) {
+        return;
+    }
     call->call = NULL;
     call->is_finished = true;
     call->error = *error;
@@ -98,8 +101,9 @@ static void on_finish(
 void wire_peer_open(struct wire_peer *peer, const struct eb_address *address)
 {
     static const struct eb_grpc_client_limits limits = {.response_bytes_max = 1 << 30};
-    static const struct eb_grpc_client_handler handler = {on_message, on_finish};
+    static const struct eb_grpc_client_handler handler = {on_peer_message, on_finish};
     peer->is_over = false;
+    peer->is_abandoned = false;
     peer->socket = wire_connect(address, 0);
     assert_true(peer->socket >= 0);
     static const struct eb_grpc_client_identity identity = {.authority = "t"};
@@ -110,7 +114,16 @@ void wire_peer_open(struct wire_peer *peer, const struct eb_address *address)
 void wire_peer_close(struct wire_peer *peer)
 {
     eb_grpc_client_destroy(peer->client);
+    peer->client = NULL;
     close(peer->socket);
+}
+
+void wire_peer_abandon(struct wire_peer *peer)
+{
+    if (peer->client) {
+        peer->is_abandoned = true;
+        wire_peer_close(peer);
+    }
 }
 
 void wire_peer_call(struct wire_peer *peer, struct wire_call *call, const char *path)

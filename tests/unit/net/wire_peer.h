@@ -21,6 +21,7 @@ struct wire_peer {
     int socket;
     struct eb_grpc_client *client;
     bool is_over; /* closed by the server, or the session gave up */
+    bool is_abandoned;
 };
 
 /* One call and what came of it. */
@@ -39,6 +40,9 @@ struct wire_call {
 void wire_peer_open(struct wire_peer *peer, const struct eb_address *address);
 /* Also ends what calls there are. */
 void wire_peer_close(struct wire_peer *peer);
+/* For teardowns: closes the peer unless that is done or it was never opened, and touches no call:
+ * those may have lain on the stack of a test that failed. */
+void wire_peer_abandon(struct wire_peer *peer);
 
 void wire_peer_call(struct wire_peer *peer, struct wire_call *call, const char *path);
 /* A message of `size` bytes, each its position's, of which the last `missing` are not sent. */

@@ -16,7 +16,7 @@
 
 /* ---- life ---- */
 
-static void load(struct service_host *host)
+static void load_trial(struct service_host *host)
 {
     struct eb_scratch scratch;
     struct eb_failure failure;
@@ -40,7 +40,7 @@ void service_host_init(struct service_host *host)
     host->limits.inline_below_us = 0;
     host->limits.queue_bytes_max = QUEUE_BYTES_MAX;
     loop_host_init(&host->loops);
-    load(host);
+    load_trial(host);
 }
 
 void service_host_start(struct service_host *host)
@@ -50,6 +50,7 @@ void service_host_start(struct service_host *host)
     assert_non_null(host->executor);
     assert_int_equal(uv_sem_init(&host->holds, 0), 0);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
+    host->is_started = true;
     host->endpoint.mailbox = &host->loops.mailbox;
     host->facts.limits = &host->limits;
     host->service = (struct eb_service){
@@ -68,13 +69,21 @@ void service_host_start(struct service_host *host)
     loop_host_start(&host->loops);
 }
 
-void service_host_stop(struct service_host *host)
+static void stop_threads(struct service_host *host)
 {
     service_host_release(host);
     loop_host_stop(&host->loops);
+    host->is_started = false;
     eb_executor_destroy(host->executor);
     uv_sem_destroy(&host->holds);
     uv_sem_destroy(&host->released);
+}
+
+void service_host_stop(struct service_host *host)
+{
+    if (host->is_started) {
+        stop_threads(host);
+    }
     manager_host_free(&host->models);
 }
 
@@ -195,7 +204,7 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
     return bytes;
 }
 
-static void keep(struct service_call *call, const struct eb_wire_response *response)
+static void keep_answer(struct service_call *call, const struct eb_wire_response *response)
 {
     struct service_answer *answer = &call->answers[call->count++];
     *answer = (struct service_answer){.id = response->request_id,
@@ -220,7 +229,7 @@ static void on_answer(struct wire_call *wire, const uint8_t *bytes, size_t size)
     eb_arena_reset(&arena, ANSWER_ARENA_BYTES);
     struct eb_wire_response *response = eb_lookup_response_decode(&arena, bytes, size, &error);
     if (response && call->count < SERVICE_HOST_ANSWERS_MAX) {
-        keep(call, response);
+        keep_answer(call, response);
     } else {
         call->is_garbled = true;
     }
@@ -284,4 +293,41 @@ void service_peer_settle(struct wire_peer *peer)
     wire_peer_call(peer, &call, SERVICE_HOST_METHOD("GetServer"));
     wire_peer_write(&call, 0, 0, true);
     assert_true(wire_peer_run(peer, &call.is_finished, SERVICE_HOST_TIMEOUT_MS));
+}
+
+/* ---- fixture ---- */
+
+int service_fixture_set_up(void **state)
+{
+    struct service_fixture *fixture = calloc(1, sizeof *fixture);
+    if (!fixture) {
+        return -1;
+    }
+    service_host_init(&fixture->host);
+    *state = fixture;
+    return 0;
+}
+
+int service_fixture_tear_down(void **state)
+{
+    struct service_fixture *fixture = *state;
+    wire_peer_abandon(&fixture->peer);
+    const bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    service_host_stop(&fixture->host);
+    free(fixture);
+    assert_true(is_closed);
+    return 0;
+}
+
+void service_fixture_start(struct service_fixture *fixture)
+{
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
+}
+
+void service_fixture_stop(struct service_fixture *fixture)
+{
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture->host);
 }

@@ -32,12 +32,14 @@ struct service_host {
     uv_sem_t holds; /* the executor's thread has come to one of them */
     uv_sem_t released;
     bool is_held;
+    bool is_started;
 };
 
 /* Default limits, but everything goes to the executor. */
 void service_host_init(struct service_host *host);
 void service_host_start(struct service_host *host);
-/* Releases the executor, cuts what is left; everything that was taken must come back. */
+/* Releases the executor, cuts what is left; everything that was taken must come back. Frees what
+ * service_host_init has loaded, also where nothing was started. Does nothing the second time. */
 void service_host_stop(struct service_host *host);
 
 /* What is submitted from now on stays queued until released. Once for each host. */
@@ -111,3 +113,20 @@ const struct service_answer *service_call_find(const struct service_call *call, 
 
 /* The service has dealt with all that the peer has sent until now. */
 void service_peer_settle(struct wire_peer *peer);
+
+/* What most tests of the service use, for cmocka's setup and teardown. */
+struct service_fixture {
+    struct service_host host;
+    struct wire_peer peer;
+    struct service_call call;
+};
+
+/* Sets *state to one on the heap, its host initialised. */
+int service_fixture_set_up(void **state);
+/* Closes the peer, stops the host when it has no connection left, and frees the fixture. */
+int service_fixture_tear_down(void **state);
+/* Starts the host, after the test's own limits, and connects the peer. */
+void service_fixture_start(struct service_fixture *fixture);
+/* For tests that look at what is left: closes the peer, and stops the host when it has no
+ * connection left. */
+void service_fixture_stop(struct service_fixture *fixture);

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -22,7 +23,8 @@ struct fixture {
     struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
 };
 
-static struct fixture fixture;
+/* On the heap: its threads may outlive a test that fails. */
+static struct fixture *fixture;
 
 /* A call, and the last message of its answer. */
 struct command_call {
@@ -36,32 +38,39 @@ struct command_call {
 static void on_ask(void *context, struct eb_model_command *command)
 {
     (void)context;
-    fixture.commands[fixture.count++] = command;
+    fixture->commands[fixture->count++] = command;
 }
 
-static int open_fixture(void **state)
+static int set_up(void **state)
 {
     (void)state;
-    memset(&fixture, 0, sizeof fixture);
-    service_host_init(&fixture.host);
-    fixture.host.facts.is_admin_on_data_port = true;
-    fixture.host.endpoint.ask = on_ask;
+    fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    service_host_init(&fixture->host);
+    fixture->host.facts.is_admin_on_data_port = true;
+    fixture->host.endpoint.ask = on_ask;
     return 0;
 }
 
-static void start(void)
+static int tear_down(void **state)
 {
-    service_host_start(&fixture.host);
-    wire_peer_open(&fixture.peer, &fixture.host.address);
+    (void)state;
+    wire_peer_abandon(&fixture->peer);
+    const bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    service_host_stop(&fixture->host);
+    free(fixture);
+    fixture = NULL;
+    assert_true(is_closed);
+    return 0;
 }
 
-static void stop(void)
+static void start_admin(void)
 {
-    wire_peer_close(&fixture.peer);
-    service_host_stop(&fixture.host);
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
 }
 
-static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
+static void on_progress_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
     struct command_call *call = (struct command_call *)wire;
     struct eb_arena arena;
@@ -79,7 +88,8 @@ static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size
     eb_arena_deinit(&arena);
 }
 
-static void ask(struct command_call *call, const char *method, const char *model, uint64_t version)
+static void ask_command(
+    struct command_call *call, const char *method, const char *model, uint64_t version)
 {
     const struct eb_wire_model_query request = {model, version};
     uint8_t bytes[512];
@@ -87,8 +97,8 @@ static void ask(struct command_call *call, const char *method, const char *model
     assert_true(size <= sizeof bytes);
     eb_version_request_encode(&request, bytes);
     *call = (struct command_call){.text = ""};
-    wire_peer_call(&fixture.peer, &call->wire, method);
-    call->wire.on_message = on_message;
+    wire_peer_call(&fixture->peer, &call->wire, method);
+    call->wire.on_message = on_progress_message;
     wire_peer_write_bytes(&call->wire, bytes, size, true);
 }
 
@@ -96,24 +106,24 @@ static void ask(struct command_call *call, const char *method, const char *model
 static void wait_for_commands(size_t count)
 {
     const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
-    while (fixture.count < count && uv_hrtime() < deadline_ns) {
-        wire_peer_send(&fixture.peer);
-        uv_run(&fixture.host.loops.uv, UV_RUN_NOWAIT);
+    while (fixture->count < count && uv_hrtime() < deadline_ns) {
+        wire_peer_send(&fixture->peer);
+        uv_run(&fixture->host.loops.uv, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
-    assert_int_equal(fixture.count, count);
+    assert_int_equal(fixture->count, count);
 }
 
-static void expect_end(struct command_call *call, enum eb_status status, const char *text)
+static void expect_command_end(struct command_call *call, enum eb_status status, const char *text)
 {
-    assert_true(wire_peer_run(&fixture.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture->peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
     assert_string_equal(eb_status_name((int)call->wire.error.status), eb_status_name((int)status));
     assert_non_null(strstr(call->wire.error.text, text));
 }
 
 static void end_command(size_t number, enum eb_model_outcome outcome, const char *text)
 {
-    fixture.commands[number]->on_done(fixture.commands[number], outcome, text);
+    fixture->commands[number]->on_done(fixture->commands[number], outcome, text);
 }
 
 static void passes_commands_on_and_says_what_became_of_them(void **state)
@@ -132,41 +142,39 @@ static void passes_commands_on_and_says_what_became_of_them(void **state)
         {METHOD("LoadVersion"), EB_MODEL_LOAD, EB_MODEL_CANCELLED, EB_STATUS_UNAVAILABLE},
     };
     (void)state;
-    start();
+    start_admin();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const bool is_good = cases[i].status == EB_STATUS_OK;
         struct command_call call;
-        ask(&call, cases[i].method, "dlrm", 7 + i);
+        ask_command(&call, cases[i].method, "dlrm", 7 + i);
         wait_for_commands(i + 1);
-        assert_int_equal(fixture.commands[i]->verb, cases[i].verb);
-        assert_string_equal(fixture.commands[i]->model, "dlrm");
-        assert_int_equal(fixture.commands[i]->version, 7 + i);
+        assert_int_equal(fixture->commands[i]->verb, cases[i].verb);
+        assert_string_equal(fixture->commands[i]->model, "dlrm");
+        assert_int_equal(fixture->commands[i]->version, 7 + i);
         end_command(i, cases[i].outcome, "so it is");
-        expect_end(&call, cases[i].status, is_good ? "" : "so it is");
+        expect_command_end(&call, cases[i].status, is_good ? "" : "so it is");
         assert_int_equal(call.done, is_good);
         assert_string_equal(call.text, is_good ? "so it is" : "");
     }
-    stop();
 }
 
 static void tells_progress_until_the_end(void **state)
 {
     struct command_call call;
     (void)state;
-    start();
-    ask(&call, METHOD("LoadVersion"), "m", 2);
+    start_admin();
+    ask_command(&call, METHOD("LoadVersion"), "m", 2);
     wait_for_commands(1);
-    fixture.commands[0]->on_progress(fixture.commands[0], 3, UINT64_C(1) << 40);
-    assert_true(wire_peer_run(&fixture.peer, &call.wire.has_message, SERVICE_HOST_TIMEOUT_MS));
+    fixture->commands[0]->on_progress(fixture->commands[0], 3, UINT64_C(1) << 40);
+    assert_true(wire_peer_run(&fixture->peer, &call.wire.has_message, SERVICE_HOST_TIMEOUT_MS));
     assert_int_equal(call.done_bytes, 3);
     assert_int_equal(call.total_bytes, UINT64_C(1) << 40);
     assert_false(call.done);
-    fixture.commands[0]->on_progress(fixture.commands[0], 4, UINT64_C(1) << 40);
+    fixture->commands[0]->on_progress(fixture->commands[0], 4, UINT64_C(1) << 40);
     end_command(0, EB_MODEL_DONE, "");
-    expect_end(&call, EB_STATUS_OK, "");
+    expect_command_end(&call, EB_STATUS_OK, "");
     assert_int_equal(call.wire.message_count, 3);
     assert_true(call.done);
-    stop();
 }
 
 /* The loop stays until then. */
@@ -174,17 +182,16 @@ static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **
 {
     struct command_call call;
     (void)state;
-    start();
-    ask(&call, METHOD("LoadVersion"), "m", 2);
+    start_admin();
+    ask_command(&call, METHOD("LoadVersion"), "m", 2);
     wait_for_commands(1);
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_drain(&fixture.host);
-    assert_false(service_host_is_drained(&fixture.host));
-    fixture.commands[0]->on_progress(fixture.commands[0], 1, 2);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_drain(&fixture->host);
+    assert_false(service_host_is_drained(&fixture->host));
+    fixture->commands[0]->on_progress(fixture->commands[0], 1, 2);
     end_command(0, EB_MODEL_DONE, "");
-    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture.host);
+    assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
 static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
@@ -193,15 +200,14 @@ static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
     struct command_call call = {.text = ""};
     uint8_t bytes[16];
     (void)state;
-    start();
+    start_admin();
     eb_version_request_encode(&request, bytes);
     call.wire.call =
-        eb_grpc_client_start(fixture.peer.client, METHOD("LoadVersion"), 500000, &call.wire);
+        eb_grpc_client_start(fixture->peer.client, METHOD("LoadVersion"), 500000, &call.wire);
     wire_peer_write_bytes(&call.wire, bytes, eb_version_request_bytes(&request), true);
     wait_for_commands(1);
-    expect_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command goes on");
+    expect_command_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command goes on");
     end_command(0, EB_MODEL_DONE, "");
-    stop();
 }
 
 static void takes_as_many_as_may_wait(void **state)
@@ -209,39 +215,37 @@ static void takes_as_many_as_may_wait(void **state)
     static struct command_call calls[EB_ADMIN_COMMANDS_MAX];
     struct command_call call;
     (void)state;
-    fixture.host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
-    start();
+    fixture->host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
+    start_admin();
     for (size_t i = 0; i < EB_ADMIN_COMMANDS_MAX; i++) {
-        ask(&calls[i], METHOD("ServeVersion"), "m", i);
+        ask_command(&calls[i], METHOD("ServeVersion"), "m", i);
     }
     wait_for_commands(EB_ADMIN_COMMANDS_MAX);
-    ask(&call, METHOD("ServeVersion"), "m", 1);
-    expect_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are being done already");
+    ask_command(&call, METHOD("ServeVersion"), "m", 1);
+    expect_command_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are being done already");
     end_command(0, EB_MODEL_DONE, "");
-    expect_end(&calls[0], EB_STATUS_OK, "");
-    ask(&call, METHOD("ServeVersion"), "m", 1);
+    expect_command_end(&calls[0], EB_STATUS_OK, "");
+    ask_command(&call, METHOD("ServeVersion"), "m", 1);
     wait_for_commands(EB_ADMIN_COMMANDS_MAX + 1);
     for (size_t i = 1; i <= EB_ADMIN_COMMANDS_MAX; i++) {
         end_command(i, EB_MODEL_CANCELLED, "");
     }
-    expect_end(&call, EB_STATUS_UNAVAILABLE, "");
-    stop();
+    expect_command_end(&call, EB_STATUS_UNAVAILABLE, "");
 }
 
 static void refuses_what_names_nothing(void **state)
 {
     struct command_call call;
     (void)state;
-    start();
-    ask(&call, METHOD("LoadVersion"), "", 1);
-    expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: none is named");
-    ask(&call, METHOD("UnloadVersion"), "m", 0);
-    expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: name the one to unload");
-    wire_peer_call(&fixture.peer, &call.wire, METHOD("LoadVersion"));
+    start_admin();
+    ask_command(&call, METHOD("LoadVersion"), "", 1);
+    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: none is named");
+    ask_command(&call, METHOD("UnloadVersion"), "m", 0);
+    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: name the one to unload");
+    wire_peer_call(&fixture->peer, &call.wire, METHOD("LoadVersion"));
     wire_peer_write_bytes(&call.wire, "\x0a\x05m", 3, true);
-    expect_end(&call, EB_STATUS_INTERNAL, "");
-    assert_int_equal(fixture.count, 0);
-    stop();
+    expect_command_end(&call, EB_STATUS_INTERNAL, "");
+    assert_int_equal(fixture->count, 0);
 }
 
 static void refuses_all_of_it_where_it_is_not_allowed(void **state)
@@ -250,21 +254,20 @@ static void refuses_all_of_it_where_it_is_not_allowed(void **state)
         METHOD("ServeVersion"), METHOD("ListVersions")};
     struct command_call call;
     (void)state;
-    fixture.host.facts.is_admin_on_data_port = false;
-    start();
+    fixture->host.facts.is_admin_on_data_port = false;
+    start_admin();
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        ask(&call, methods[i], "m", 1);
-        expect_end(&call, EB_STATUS_PERMISSION_DENIED, "admin_listen, which is not set");
+        ask_command(&call, methods[i], "m", 1);
+        expect_command_end(&call, EB_STATUS_PERMISSION_DENIED, "admin_listen, which is not set");
     }
-    service_peer_settle(&fixture.peer);
-    uv_run(&fixture.host.loops.uv, UV_RUN_NOWAIT);
-    assert_int_equal(fixture.count, 0);
-    stop();
+    service_peer_settle(&fixture->peer);
+    uv_run(&fixture->host.loops.uv, UV_RUN_NOWAIT);
+    assert_int_equal(fixture->count, 0);
 }
 
 EB_TEST_GROUP(admin_service)
 {
-#define FIXTURE(test) cmocka_unit_test_setup(test, open_fixture)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(passes_commands_on_and_says_what_became_of_them),
         FIXTURE(tells_progress_until_the_end),

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -27,29 +28,35 @@ struct health_call {
     enum eb_health_status told[TOLD_MAX];
 };
 
-static struct fixture fixture;
+/* On the heap: its threads may outlive a test that fails. */
+static struct fixture *fixture;
 
-static int start(void **state)
+static int set_up(void **state)
 {
     (void)state;
-    service_host_init(&fixture.host);
-    fixture.host.loops.options.conn_limits.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
-    service_host_start(&fixture.host);
-    wire_peer_open(&fixture.peer, &fixture.host.address);
+    fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    service_host_init(&fixture->host);
+    fixture->host.loops.options.conn_limits.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
     return 0;
 }
 
-static int stop(void **state)
+static int tear_down(void **state)
 {
     (void)state;
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture.host);
+    wire_peer_abandon(&fixture->peer);
+    const bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    service_host_stop(&fixture->host);
+    free(fixture);
+    fixture = NULL;
+    assert_true(is_closed);
     return 0;
 }
 
 /* A HealthCheckResponse is a tag and a number, or nothing. */
-static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
+static void on_health_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
     struct health_call *call = (struct health_call *)wire;
     const size_t place = wire->message_count - 1;
@@ -59,14 +66,14 @@ static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size
     call->has_wanted = wire->message_count >= call->wanted;
 }
 
-static void ask(struct health_call *call, const char *method, const char *name)
+static void ask_health(struct health_call *call, const char *method, const char *name)
 {
     uint8_t bytes[300] = {0x0a, (uint8_t)strlen(name)};
     assert_true(strlen(name) < 128);
     memcpy(bytes + 2, name, strlen(name));
     *call = (struct health_call){.wanted = 1};
-    wire_peer_call(&fixture.peer, &call->wire, method);
-    call->wire.on_message = on_message;
+    wire_peer_call(&fixture->peer, &call->wire, method);
+    call->wire.on_message = on_health_message;
     wire_peer_write_bytes(&call->wire, bytes, 2 + strlen(name), true);
 }
 
@@ -74,22 +81,22 @@ static void expect_told(struct health_call *call, size_t count, enum eb_health_s
 {
     call->wanted = count;
     call->has_wanted = call->wire.message_count >= count;
-    assert_true(wire_peer_run(&fixture.peer, &call->has_wanted, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture->peer, &call->has_wanted, SERVICE_HOST_TIMEOUT_MS));
     assert_int_equal(call->wire.message_count, count);
     assert_int_equal(call->told[count - 1], status);
 }
 
-static void expect_end(struct health_call *call, enum eb_status status)
+static void expect_health_end(struct health_call *call, enum eb_status status)
 {
-    assert_true(wire_peer_run(&fixture.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture->peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
     assert_string_equal(eb_status_name((int)call->wire.error.status), eb_status_name((int)status));
 }
 
 static void expect_status(const char *name, enum eb_health_status status)
 {
     struct health_call call;
-    ask(&call, METHOD("Check"), name);
-    expect_end(&call, EB_STATUS_OK);
+    ask_health(&call, METHOD("Check"), name);
+    expect_health_end(&call, EB_STATUS_OK);
     assert_int_equal(call.wire.message_count, 1);
     assert_int_equal(call.told[0], status);
 }
@@ -97,18 +104,18 @@ static void expect_status(const char *name, enum eb_health_status status)
 static void expect_unknown(const char *name)
 {
     struct health_call call;
-    ask(&call, METHOD("Check"), name);
-    expect_end(&call, EB_STATUS_NOT_FOUND);
+    ask_health(&call, METHOD("Check"), name);
+    expect_health_end(&call, EB_STATUS_NOT_FOUND);
 }
 
-static void swap(struct eb_loop *loop, void *snapshot)
+static void swap_snapshot(struct eb_loop *loop, void *snapshot)
 {
     (void)eb_service_swap(loop, snapshot);
 }
 
 static void show(struct eb_snapshot *snapshot)
 {
-    loop_host_act(fixture.host.loops.loops[0], swap, snapshot);
+    loop_host_act(fixture->host.loops.loops[0], swap_snapshot, snapshot);
 }
 
 static void says_of_each_name_how_it_is(void **state)
@@ -127,7 +134,7 @@ static void says_of_each_name_how_it_is(void **state)
     expect_status("", EB_HEALTH_SERVING);
     expect_status("later", EB_HEALTH_NOT_SERVING);
     expect_unknown("trial");
-    show(fixture.host.snapshot);
+    show(fixture->host.snapshot);
 }
 
 static void refuses_what_is_no_request(void **state)
@@ -137,9 +144,9 @@ static void refuses_what_is_no_request(void **state)
     struct wire_call calls[3];
     static const char *const methods[] = {METHOD("Check"), METHOD("Watch"), METHOD("List")};
     for (size_t i = 0; i < 3; i++) {
-        wire_peer_call(&fixture.peer, &calls[i], methods[i]);
+        wire_peer_call(&fixture->peer, &calls[i], methods[i]);
         wire_peer_write_bytes(&calls[i], bytes, sizeof bytes, true);
-        assert_true(wire_peer_run(&fixture.peer, &calls[i].is_finished, SERVICE_HOST_TIMEOUT_MS));
+        assert_true(wire_peer_run(&fixture->peer, &calls[i].is_finished, SERVICE_HOST_TIMEOUT_MS));
         assert_int_equal(calls[i].error.status, EB_STATUS_INTERNAL);
     }
     expect_status("", EB_HEALTH_SERVING);
@@ -150,18 +157,18 @@ static void tells_who_watches_what_changes(void **state)
     (void)state;
     static struct health_call calls[3]; /* that end with the peer only */
     struct eb_snapshot empty = {0};
-    ask(&calls[0], METHOD("Watch"), "trial");
-    ask(&calls[1], METHOD("Watch"), "unknown");
-    ask(&calls[2], METHOD("Watch"), "");
+    ask_health(&calls[0], METHOD("Watch"), "trial");
+    ask_health(&calls[1], METHOD("Watch"), "unknown");
+    ask_health(&calls[2], METHOD("Watch"), "");
     expect_told(&calls[0], 1, EB_HEALTH_SERVING);
     expect_told(&calls[1], 1, EB_HEALTH_SERVICE_UNKNOWN);
     expect_told(&calls[2], 1, EB_HEALTH_SERVING);
     show(&empty);
     expect_told(&calls[0], 2, EB_HEALTH_SERVICE_UNKNOWN);
-    show(fixture.host.snapshot);
+    show(fixture->host.snapshot);
     expect_told(&calls[0], 3, EB_HEALTH_SERVING);
-    show(fixture.host.snapshot);
-    service_peer_settle(&fixture.peer);
+    show(fixture->host.snapshot);
+    service_peer_settle(&fixture->peer);
     assert_int_equal(calls[0].wire.message_count, 3);
     assert_int_equal(calls[1].wire.message_count, 1);
     assert_int_equal(calls[2].wire.message_count, 1);
@@ -172,14 +179,14 @@ static void lets_a_connection_watch_so_many_names_and_no_more(void **state)
     (void)state;
     static struct health_call calls[EB_HEALTH_WATCHES_MAX + 1];
     for (size_t i = 0; i < EB_HEALTH_WATCHES_MAX; i++) {
-        ask(&calls[i], METHOD("Watch"), "trial");
+        ask_health(&calls[i], METHOD("Watch"), "trial");
         expect_told(&calls[i], 1, EB_HEALTH_SERVING);
     }
-    ask(&calls[EB_HEALTH_WATCHES_MAX], METHOD("Watch"), "trial");
-    expect_end(&calls[EB_HEALTH_WATCHES_MAX], EB_STATUS_RESOURCE_EXHAUSTED);
+    ask_health(&calls[EB_HEALTH_WATCHES_MAX], METHOD("Watch"), "trial");
+    expect_health_end(&calls[EB_HEALTH_WATCHES_MAX], EB_STATUS_RESOURCE_EXHAUSTED);
     eb_grpc_client_cancel(calls[0].wire.call);
-    service_peer_settle(&fixture.peer);
-    ask(&calls[0], METHOD("Watch"), "trial");
+    service_peer_settle(&fixture->peer);
+    ask_health(&calls[0], METHOD("Watch"), "trial");
     expect_told(&calls[0], 1, EB_HEALTH_SERVING);
 }
 
@@ -187,13 +194,13 @@ static void says_that_it_does_not_serve_before_it_ends(void **state)
 {
     (void)state;
     struct health_call calls[2];
-    ask(&calls[0], METHOD("Watch"), "");
-    ask(&calls[1], METHOD("Watch"), "unknown");
+    ask_health(&calls[0], METHOD("Watch"), "");
+    ask_health(&calls[1], METHOD("Watch"), "unknown");
     expect_told(&calls[0], 1, EB_HEALTH_SERVING);
     expect_told(&calls[1], 1, EB_HEALTH_SERVICE_UNKNOWN);
-    service_host_drain(&fixture.host);
-    expect_end(&calls[0], EB_STATUS_UNAVAILABLE);
-    expect_end(&calls[1], EB_STATUS_UNAVAILABLE);
+    service_host_drain(&fixture->host);
+    expect_health_end(&calls[0], EB_STATUS_UNAVAILABLE);
+    expect_health_end(&calls[1], EB_STATUS_UNAVAILABLE);
     expect_told(&calls[0], 2, EB_HEALTH_NOT_SERVING);
     assert_int_equal(calls[1].wire.message_count, 1);
 }
@@ -202,23 +209,23 @@ static void ends_a_watch_that_was_not_asked_for_yet(void **state)
 {
     (void)state;
     struct health_call call = {.wanted = 1};
-    wire_peer_call(&fixture.peer, &call.wire, METHOD("Watch"));
-    service_peer_settle(&fixture.peer);
-    service_host_drain(&fixture.host);
-    expect_end(&call, EB_STATUS_UNAVAILABLE);
+    wire_peer_call(&fixture->peer, &call.wire, METHOD("Watch"));
+    service_peer_settle(&fixture->peer);
+    service_host_drain(&fixture->host);
+    expect_health_end(&call, EB_STATUS_UNAVAILABLE);
     assert_int_equal(call.wire.message_count, 0);
 }
 
 EB_TEST_GROUP(health_service)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(says_of_each_name_how_it_is, start, stop),
-        cmocka_unit_test_setup_teardown(refuses_what_is_no_request, start, stop),
-        cmocka_unit_test_setup_teardown(tells_who_watches_what_changes, start, stop),
-        cmocka_unit_test_setup_teardown(
-            lets_a_connection_watch_so_many_names_and_no_more, start, stop),
-        cmocka_unit_test_setup_teardown(says_that_it_does_not_serve_before_it_ends, start, stop),
-        cmocka_unit_test_setup_teardown(ends_a_watch_that_was_not_asked_for_yet, start, stop),
+        FIXTURE(says_of_each_name_how_it_is),
+        FIXTURE(refuses_what_is_no_request),
+        FIXTURE(tells_who_watches_what_changes),
+        FIXTURE(lets_a_connection_watch_so_many_names_and_no_more),
+        FIXTURE(says_that_it_does_not_serve_before_it_ends),
+        FIXTURE(ends_a_watch_that_was_not_asked_for_yet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

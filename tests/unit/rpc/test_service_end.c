@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -24,9 +25,28 @@ struct fixture {
     struct service_call stream;
 };
 
-static void start(struct fixture *fixture)
+static int set_up(void **state)
 {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    if (!fixture) {
+        return -1;
+    }
     service_host_init(&fixture->host);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    wire_peer_abandon(&fixture->peer);
+    service_host_stop(&fixture->host);
+    free(fixture);
+    return 0;
+}
+
+static void start_large(struct fixture *fixture)
+{
     service_host_start(&fixture->host);
     service_host_hold(&fixture->host);
     wire_peer_open(&fixture->peer, &fixture->host.address);
@@ -67,127 +87,113 @@ static void cancel_both(struct fixture *fixture)
 
 static void keeps_what_a_cancelled_call_has_with_the_executor(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    cancel_both(&fixture);
-    service_peer_settle(&fixture.peer);
-    expect_held(&fixture);
-    wire_peer_close(&fixture.peer);
-    expect_given_back(&fixture);
-    service_host_stop(&fixture.host);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    cancel_both(fixture);
+    service_peer_settle(&fixture->peer);
+    expect_held(fixture);
+    wire_peer_close(&fixture->peer);
+    expect_given_back(fixture);
 }
 
 static void serves_on_where_a_call_was_cancelled(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct fixture *fixture = *state;
     struct service_call next;
-    start(&fixture);
-    cancel_both(&fixture);
-    service_call_open(&fixture.peer, &next, STREAM, 0);
+    start_large(fixture);
+    cancel_both(fixture);
+    service_call_open(&fixture->peer, &next, STREAM, 0);
     service_call_write(&next, &large, true);
-    service_peer_settle(&fixture.peer);
-    expect_held(&fixture);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &next, EB_STATUS_OK);
+    service_peer_settle(&fixture->peer);
+    expect_held(fixture);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &next, EB_STATUS_OK);
     assert_int_equal(next.count, 1);
     assert_int_equal(next.answers[0].values_bytes, LARGE_BYTES);
-    assert_int_equal(fixture.unary.count + fixture.stream.count, 0);
-    wire_peer_close(&fixture.peer);
-    service_host_stop(&fixture.host);
+    assert_int_equal(fixture->unary.count + fixture->stream.count, 0);
+    wire_peer_close(&fixture->peer);
 }
 
 static void keeps_what_a_closed_connection_has_with_the_executor(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    expect_held(&fixture);
-    expect_given_back(&fixture);
-    service_host_stop(&fixture.host);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(fixture);
+    expect_given_back(fixture);
 }
 
 static void keeps_what_was_cancelled_and_then_closed(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    cancel_both(&fixture);
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    expect_held(&fixture);
-    expect_given_back(&fixture);
-    service_host_stop(&fixture.host);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    cancel_both(fixture);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(fixture);
+    expect_given_back(fixture);
 }
 
 /* ---- drain ---- */
 
 static void answers_what_it_has_read_while_it_drains(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    service_call_write(&fixture.stream, &small, false);
-    service_peer_settle(&fixture.peer);
-    service_host_drain(&fixture.host);
-    assert_false(service_host_is_drained(&fixture.host));
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.unary, EB_STATUS_OK);
-    service_call_expect_end(&fixture.peer, &fixture.stream, EB_STATUS_UNAVAILABLE);
-    assert_int_equal(fixture.unary.count, 1);
-    assert_int_equal(fixture.stream.count, 2);
-    assert_int_equal(service_call_find(&fixture.stream, 1)->values_bytes, LARGE_BYTES);
-    assert_int_equal(service_call_find(&fixture.stream, 2)->error_code, EB_STATUS_OK);
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture.host);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    service_call_write(&fixture->stream, &small, false);
+    service_peer_settle(&fixture->peer);
+    service_host_drain(&fixture->host);
+    assert_false(service_host_is_drained(&fixture->host));
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->unary, EB_STATUS_OK);
+    service_call_expect_end(&fixture->peer, &fixture->stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(fixture->unary.count, 1);
+    assert_int_equal(fixture->stream.count, 2);
+    assert_int_equal(service_call_find(&fixture->stream, 1)->values_bytes, LARGE_BYTES);
+    assert_int_equal(service_call_find(&fixture->stream, 2)->error_code, EB_STATUS_OK);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
 static void reads_no_stream_while_it_drains(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct fixture *fixture = *state;
     struct service_call late_stream;
     struct service_call late_unary;
-    start(&fixture);
-    service_host_drain(&fixture.host);
+    start_large(fixture);
+    service_host_drain(&fixture->host);
     /* The peer has not heard of it yet. */
-    service_call_write(&fixture.stream, &small, true);
-    service_call_open(&fixture.peer, &late_stream, STREAM, 0);
+    service_call_write(&fixture->stream, &small, true);
+    service_call_open(&fixture->peer, &late_stream, STREAM, 0);
     service_call_write(&late_stream, &small, true);
-    service_call_lookup(&fixture.peer, &late_unary, &small);
-    service_call_expect_end(&fixture.peer, &late_stream, EB_STATUS_UNAVAILABLE);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.unary, EB_STATUS_OK);
-    service_call_expect_end(&fixture.peer, &late_unary, EB_STATUS_OK);
+    service_call_lookup(&fixture->peer, &late_unary, &small);
+    service_call_expect_end(&fixture->peer, &late_stream, EB_STATUS_UNAVAILABLE);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->unary, EB_STATUS_OK);
+    service_call_expect_end(&fixture->peer, &late_unary, EB_STATUS_OK);
     /* Its peer has said all, of which the last has no answer. */
-    service_call_expect_end(&fixture.peer, &fixture.stream, EB_STATUS_UNAVAILABLE);
-    assert_int_equal(fixture.stream.count, 1);
+    service_call_expect_end(&fixture->peer, &fixture->stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(fixture->stream.count, 1);
     assert_int_equal(late_stream.count, 0);
-    wire_peer_close(&fixture.peer);
-    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture.host);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
 static void ends_idle_streams_when_it_drains(void **state)
 {
-    (void)state;
-    struct service_host host;
+    struct fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     struct wire_peer peer;
     struct service_call call;
-    service_host_init(&host);
-    service_host_start(&host);
-    wire_peer_open(&peer, &host.address);
+    service_host_start(host);
+    wire_peer_open(&peer, &host->address);
     service_call_open(&peer, &call, STREAM, 0);
     service_peer_settle(&peer);
-    service_host_drain(&host);
+    service_host_drain(host);
     service_call_expect_end(&peer, &call, EB_STATUS_UNAVAILABLE);
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_drained(&host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&host);
+    assert_true(loop_host_wait_drained(&host->loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
 /* Both calls are gone, in a drain: the loop stays for what the executor has, and no longer. */
@@ -199,58 +205,55 @@ static void expect_drained_when_given_back(struct fixture *fixture)
     service_host_release(&fixture->host);
     assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
     assert_true(loop_host_taken_bytes(&fixture->host.loops) < LARGE_BYTES);
-    service_host_stop(&fixture->host);
 }
 
 static void waits_for_cancelled_lookups_before_it_has_drained(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct fixture *fixture = *state;
     static const bool never;
-    start(&fixture);
-    service_host_drain(&fixture.host);
-    cancel_both(&fixture);
+    start_large(fixture);
+    service_host_drain(&fixture->host);
+    cancel_both(fixture);
     /* Until the server, which has no call left, closes. */
-    assert_false(wire_peer_run(&fixture.peer, &never, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(fixture.peer.is_over);
-    wire_peer_close(&fixture.peer);
-    expect_drained_when_given_back(&fixture);
+    assert_false(wire_peer_run(&fixture->peer, &never, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(fixture->peer.is_over);
+    wire_peer_close(&fixture->peer);
+    expect_drained_when_given_back(fixture);
 }
 
 static void waits_for_lookups_of_closed_connections_before_it_has_drained(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    service_host_drain(&fixture.host);
-    wire_peer_close(&fixture.peer);
-    expect_drained_when_given_back(&fixture);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    service_host_drain(&fixture->host);
+    wire_peer_close(&fixture->peer);
+    expect_drained_when_given_back(fixture);
 }
 
 static void waits_for_lookups_of_connections_that_it_cuts(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture);
-    service_host_drain(&fixture.host);
-    loop_host_cut(&fixture.host.loops);
-    expect_drained_when_given_back(&fixture);
-    wire_peer_close(&fixture.peer);
+    struct fixture *fixture = *state;
+    start_large(fixture);
+    service_host_drain(&fixture->host);
+    loop_host_cut(&fixture->host.loops);
+    expect_drained_when_given_back(fixture);
+    wire_peer_close(&fixture->peer);
 }
 
 EB_TEST_GROUP(service_end)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_a_cancelled_call_has_with_the_executor),
-        cmocka_unit_test(serves_on_where_a_call_was_cancelled),
-        cmocka_unit_test(keeps_what_a_closed_connection_has_with_the_executor),
-        cmocka_unit_test(keeps_what_was_cancelled_and_then_closed),
-        cmocka_unit_test(answers_what_it_has_read_while_it_drains),
-        cmocka_unit_test(reads_no_stream_while_it_drains),
-        cmocka_unit_test(ends_idle_streams_when_it_drains),
-        cmocka_unit_test(waits_for_cancelled_lookups_before_it_has_drained),
-        cmocka_unit_test(waits_for_lookups_of_closed_connections_before_it_has_drained),
-        cmocka_unit_test(waits_for_lookups_of_connections_that_it_cuts),
+        FIXTURE(keeps_what_a_cancelled_call_has_with_the_executor),
+        FIXTURE(serves_on_where_a_call_was_cancelled),
+        FIXTURE(keeps_what_a_closed_connection_has_with_the_executor),
+        FIXTURE(keeps_what_was_cancelled_and_then_closed),
+        FIXTURE(answers_what_it_has_read_while_it_drains),
+        FIXTURE(reads_no_stream_while_it_drains),
+        FIXTURE(ends_idle_streams_when_it_drains),
+        FIXTURE(waits_for_cancelled_lookups_before_it_has_drained),
+        FIXTURE(waits_for_lookups_of_closed_connections_before_it_has_drained),
+        FIXTURE(waits_for_lookups_of_connections_that_it_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,25 +18,6 @@
 /* What one idle lookup keeps of the answer memory: a block of its arena. */
 #define IDLE_LOOKUP_BYTES (UINT32_C(32) << 10)
 
-struct fixture {
-    struct service_host host;
-    struct wire_peer peer;
-    struct service_call call;
-};
-
-static void start(struct fixture *fixture)
-{
-    service_host_start(&fixture->host);
-    wire_peer_open(&fixture->peer, &fixture->host.address);
-}
-
-static void stop(struct fixture *fixture)
-{
-    wire_peer_close(&fixture->peer);
-    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture->host);
-}
-
 /* ---- a peer whose windows are its own ---- */
 
 struct raw_peer {
@@ -154,14 +135,13 @@ static void raw_fill_window(struct raw_peer *peer)
 
 static void refuses_a_unary_call_without_a_message(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     static const char *const paths[][2] = {
         {":path", SERVICE_HOST_METHOD("Lookup")}, {":path", SERVICE_HOST_METHOD("GetServer")}};
-    struct service_host host;
     struct raw_peer peer;
-    service_host_init(&host);
-    service_host_start(&host);
-    raw_open(&peer, &host);
+    service_host_start(host);
+    raw_open(&peer, host);
     frames_request(&peer.out, 1, true, paths[0]);
     frames_request(&peer.out, 3, true, paths[1]);
     raw_send(&peer);
@@ -169,59 +149,52 @@ static void refuses_a_unary_call_without_a_message(void **state)
     assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_UNIMPLEMENTED);
     assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_UNIMPLEMENTED);
     raw_close(&peer);
-    service_host_stop(&host);
 }
 
 /* ---- pauses ---- */
 
 static void does_not_read_a_stream_past_in_flight_max(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    service_host_init(&fixture.host);
-    fixture.host.limits.in_flight_max = 2;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    struct service_fixture *fixture = *state;
+    fixture->host.limits.in_flight_max = 2;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     /* Read now, the second request 1 would be refused: the first is in flight. */
-    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, false);
-    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, true);
-    service_peer_settle(&fixture.peer);
-    assert_int_equal(fixture.call.count, 0);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    assert_int_equal(fixture.call.count, 3);
+    service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&fixture->call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, true);
+    service_peer_settle(&fixture->peer);
+    assert_int_equal(fixture->call.count, 0);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(fixture->call.count, 3);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(fixture.call.answers[i].error_code, 0);
+        assert_int_equal(fixture->call.answers[i].error_code, 0);
     }
-    stop(&fixture);
 }
 
 static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call cancelled;
-    service_host_init(&fixture.host);
-    fixture.host.limits.in_flight_max = 1;
-    fixture.host.loops.options.tick_ms = 1000000;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &cancelled, STREAM, 0);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
-    service_peer_settle(&fixture.peer);
+    fixture->host.limits.in_flight_max = 1;
+    fixture->host.loops.options.tick_ms = 1000000;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &cancelled, STREAM, 0);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_peer_settle(&fixture->peer);
     service_call_write(&cancelled, &(struct service_request){.id = 1, .bags = 1}, false);
-    wire_peer_send(&fixture.peer);
-    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, true);
-    service_peer_settle(&fixture.peer);
+    wire_peer_send(&fixture->peer);
+    service_call_write(&fixture->call, &(struct service_request){.id = 2, .bags = 1}, true);
+    service_peer_settle(&fixture->peer);
     eb_grpc_client_cancel(cancelled.wire.call);
-    service_peer_settle(&fixture.peer);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    assert_int_equal(fixture.call.count, 1);
+    service_peer_settle(&fixture->peer);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(fixture->call.count, 1);
     assert_int_equal(cancelled.count, 0);
-    stop(&fixture);
 }
 
 #define ANSWERS 20
@@ -245,7 +218,7 @@ static uint64_t wait_until_quiet(struct raw_peer *peer, struct service_host *hos
 }
 
 /* A stream of ANSWERS requests is not read further than outbound_bytes_max of answers, and is when
- * its peer opens its windows. What may fail is asked when the host, which lies here, has ended. */
+ * its peer opens its windows. */
 static void expect_paused_by_answers(struct service_host *host)
 {
     static const char *const path[2] = {":path", STREAM};
@@ -277,34 +250,31 @@ static void expect_paused_by_answers(struct service_host *host)
 
 static void does_not_read_a_stream_whose_answers_are_not_read(void **state)
 {
-    (void)state;
-    struct service_host host;
-    service_host_init(&host);
-    host.limits.outbound_bytes_max = MIB;
-    host.limits.inline_below_us = 1000000;
-    expect_paused_by_answers(&host);
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
+    host->limits.outbound_bytes_max = MIB;
+    host->limits.inline_below_us = 1000000;
+    expect_paused_by_answers(host);
 }
 
 static void counts_answers_that_the_executor_has_before_it_reads_on(void **state)
 {
-    (void)state;
-    struct service_host host;
-    service_host_init(&host);
-    host.limits.outbound_bytes_max = MIB;
-    expect_paused_by_answers(&host);
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
+    host->limits.outbound_bytes_max = MIB;
+    expect_paused_by_answers(host);
 }
 
 static void parks_a_unary_call_past_outbound_bytes_max(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     static const char *const path[2] = {":path", SERVICE_HOST_METHOD("Lookup")};
-    struct service_host host;
     struct raw_peer peer;
-    service_host_init(&host);
-    host.limits.outbound_bytes_max = ANSWER_BYTES_MAX / 2;
-    host.limits.inline_below_us = 1000000;
-    service_host_start(&host);
-    raw_open(&peer, &host);
+    host->limits.outbound_bytes_max = ANSWER_BYTES_MAX / 2;
+    host->limits.inline_below_us = 1000000;
+    service_host_start(host);
+    raw_open(&peer, host);
     frames_request(&peer.out, 1, false, path);
     raw_put_message(&peer, &(struct service_request){.bags = ANSWER_BAGS}, true);
     raw_send(&peer);
@@ -319,7 +289,6 @@ static void parks_a_unary_call_past_outbound_bytes_max(void **state)
     assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
     assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_OK);
     raw_close(&peer);
-    service_host_stop(&host);
 }
 
 /* ---- deadlines of answers that wait ---- */
@@ -361,15 +330,14 @@ static size_t raw_read_codes(const struct raw_peer *peer, uint32_t codes[], size
  */
 static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     static const char *const path[2] = {":path", STREAM};
-    struct service_host host;
     struct raw_peer peer;
     uint32_t codes[4] = {99, 99, 99, 99};
-    service_host_init(&host);
-    host.limits.inline_below_us = 1000000;
-    service_host_start(&host);
-    raw_open(&peer, &host);
+    host->limits.inline_below_us = 1000000;
+    service_host_start(host);
+    raw_open(&peer, host);
     frames_request(&peer.out, 1, false, path);
     for (uint64_t id = 1; id <= 3; id++) {
         struct service_request request = {.id = id, .bags = id == 1 ? ANSWER_BAGS : 1};
@@ -386,21 +354,19 @@ static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
     assert_int_equal(codes[2], EB_STATUS_DEADLINE_EXCEEDED);
     assert_int_equal(codes[3], EB_STATUS_OK);
     raw_close(&peer);
-    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&host);
+    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
 /* The first part fills the windows; of those that wait behind it nothing but an error is left. */
 static void sends_no_part_of_an_answer_after_its_deadline(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     static const char *const path[2] = {":path", STREAM};
-    struct service_host host;
     struct raw_peer peer;
     uint32_t codes[2] = {99, 99};
-    service_host_init(&host);
-    service_host_start(&host);
-    raw_open(&peer, &host);
+    service_host_start(host);
+    raw_open(&peer, host);
     frames_request(&peer.out, 1, false, path);
     struct service_request request = {.id = 1,
         .bags = ANSWER_BAGS,
@@ -416,20 +382,18 @@ static void sends_no_part_of_an_answer_after_its_deadline(void **state)
     assert_in_range(raw_read_codes(&peer, codes, 2), 1, 2);
     assert_int_equal(codes[1], EB_STATUS_DEADLINE_EXCEEDED);
     raw_close(&peer);
-    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&host);
+    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
 static void sends_no_answer_of_a_unary_call_after_its_deadline(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     static const char *const path[2] = {":path", SERVICE_HOST_METHOD("Lookup")};
-    struct service_host host;
     struct raw_peer peer;
-    service_host_init(&host);
-    host.limits.inline_below_us = 1000000;
-    service_host_start(&host);
-    raw_open(&peer, &host);
+    host->limits.inline_below_us = 1000000;
+    service_host_start(host);
+    raw_open(&peer, host);
     frames_request(&peer.out, 1, false, path);
     raw_put_message(&peer, &(struct service_request){.bags = ANSWER_BAGS}, true);
     raw_send(&peer);
@@ -444,146 +408,132 @@ static void sends_no_answer_of_a_unary_call_after_its_deadline(void **state)
     assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
     assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
     raw_close(&peer);
-    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&host);
+    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
 /* ---- memory and the queue ---- */
 
 static void refuses_what_finds_no_memory_and_recovers(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    service_host_init(&fixture.host);
-    fixture.host.loops.options.answer_memory_bytes = MIB / 2;
-    start(&fixture);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    struct service_fixture *fixture = *state;
+    fixture->host.loops.options.answer_memory_bytes = MIB / 2;
+    service_fixture_start(fixture);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     for (uint64_t i = 1; i <= 16; i++) {
         /* 64 KiB, and every other time 1 MiB. */
         struct service_request request = {.id = i, .bags = i % 2 == 1 ? 8000 : 100000};
-        service_call_write(&fixture.call, &request, i == 16);
+        service_call_write(&fixture->call, &request, i == 16);
     }
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    assert_int_equal(fixture.call.count, 16);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(fixture->call.count, 16);
     for (uint64_t i = 1; i <= 16; i++) {
-        const struct service_answer *answer = service_call_find(&fixture.call, i);
+        const struct service_answer *answer = service_call_find(&fixture->call, i);
         assert_non_null(answer);
         assert_int_equal(
             answer->error_code, i % 2 == 1 ? EB_STATUS_OK : EB_STATUS_RESOURCE_EXHAUSTED);
         assert_int_equal(answer->retry_after_ms > 0, i % 2 == 0);
     }
-    stop(&fixture);
 }
 
 static void ends_calls_where_not_even_an_error_finds_memory(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    service_host_init(&fixture.host);
-    fixture.host.loops.options.answer_memory_bytes = 1;
-    start(&fixture);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
-    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_call_lookup(&fixture.peer, &fixture.call, &(struct service_request){.bags = 1});
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_call_open(&fixture.peer, &fixture.call, SERVICE_HOST_METHOD("ListModels"), 0);
-    wire_peer_write(&fixture.call.wire, 0, 0, true);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_int_equal(fixture.call.count, 0);
-    stop(&fixture);
+    struct service_fixture *fixture = *state;
+    fixture->host.loops.options.answer_memory_bytes = 1;
+    service_fixture_start(fixture);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_lookup(&fixture->peer, &fixture->call, &(struct service_request){.bags = 1});
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_open(&fixture->peer, &fixture->call, SERVICE_HOST_METHOD("ListModels"), 0);
+    wire_peer_write(&fixture->call.wire, 0, 0, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(fixture->call.count, 0);
 }
 
 static void keeps_few_lookups_after_a_burst(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    service_host_init(&fixture.host);
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    struct service_fixture *fixture = *state;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     for (uint64_t i = 1; i <= SERVICE_HOST_ANSWERS_MAX; i++) {
         struct service_request request = {.id = i, .bags = 1};
-        service_call_write(&fixture.call, &request, i == SERVICE_HOST_ANSWERS_MAX);
+        service_call_write(&fixture->call, &request, i == SERVICE_HOST_ANSWERS_MAX);
     }
-    service_peer_settle(&fixture.peer);
+    service_peer_settle(&fixture->peer);
     uint64_t burst_bytes = SERVICE_HOST_ANSWERS_MAX * IDLE_LOOKUP_BYTES;
-    assert_true(loop_host_taken_bytes(&fixture.host.loops) >= burst_bytes);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    assert_int_equal(fixture.call.count, SERVICE_HOST_ANSWERS_MAX);
-    assert_true(service_host_wait_taken(&fixture.host, burst_bytes / 3));
-    stop(&fixture);
+    assert_true(loop_host_taken_bytes(&fixture->host.loops) >= burst_bytes);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(fixture->call.count, SERVICE_HOST_ANSWERS_MAX);
+    assert_true(service_host_wait_taken(&fixture->host, burst_bytes / 3));
 }
 
 static void refuses_what_the_queue_does_not_hold(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call unary;
-    service_host_init(&fixture.host);
     /* What weighs more is taken where nothing is queued, and then nothing else is. */
-    fixture.host.limits.queue_bytes_max = 1;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
-    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, false);
-    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
-    assert_int_equal(fixture.call.answers[0].id, 2);
-    assert_int_equal(fixture.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_true(fixture.call.answers[0].retry_after_ms > 0);
-    service_call_lookup(&fixture.peer, &unary, &(struct service_request){.bags = 1});
-    service_call_expect_end(&fixture.peer, &unary, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_host_release(&fixture.host);
-    service_call_expect_answers(&fixture.peer, &fixture.call, 2);
-    service_call_write(&fixture.call, &(struct service_request){.id = 3, .bags = 1}, true);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    assert_int_equal(service_call_find(&fixture.call, 1)->error_code, EB_STATUS_OK);
-    assert_int_equal(service_call_find(&fixture.call, 3)->error_code, EB_STATUS_OK);
-    stop(&fixture);
+    fixture->host.limits.queue_bytes_max = 1;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&fixture->call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_expect_answers(&fixture->peer, &fixture->call, 1);
+    assert_int_equal(fixture->call.answers[0].id, 2);
+    assert_int_equal(fixture->call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(fixture->call.answers[0].retry_after_ms > 0);
+    service_call_lookup(&fixture->peer, &unary, &(struct service_request){.bags = 1});
+    service_call_expect_end(&fixture->peer, &unary, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_host_release(&fixture->host);
+    service_call_expect_answers(&fixture->peer, &fixture->call, 2);
+    service_call_write(&fixture->call, &(struct service_request){.id = 3, .bags = 1}, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&fixture->call, 1)->error_code, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&fixture->call, 3)->error_code, EB_STATUS_OK);
 }
 
 static void does_not_read_a_stream_opened_at_in_flight_max(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call late;
-    service_host_init(&fixture.host);
-    fixture.host.limits.in_flight_max = 1;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
-    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 100000}, true);
-    service_peer_settle(&fixture.peer);
-    uint64_t one_bytes = loop_host_taken_bytes(&fixture.host.loops);
-    service_call_open(&fixture.peer, &late, STREAM, 0);
+    fixture->host.limits.in_flight_max = 1;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 100000}, true);
+    service_peer_settle(&fixture->peer);
+    uint64_t one_bytes = loop_host_taken_bytes(&fixture->host.loops);
+    service_call_open(&fixture->peer, &late, STREAM, 0);
     service_call_write(&late, &(struct service_request){.id = 2, .bags = 100000}, true);
-    service_peer_settle(&fixture.peer);
-    assert_true(loop_host_taken_bytes(&fixture.host.loops) < one_bytes + 100000);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
-    service_call_expect_end(&fixture.peer, &late, EB_STATUS_OK);
-    stop(&fixture);
+    service_peer_settle(&fixture->peer);
+    assert_true(loop_host_taken_bytes(&fixture->host.loops) < one_bytes + 100000);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    service_call_expect_end(&fixture->peer, &late, EB_STATUS_OK);
 }
 
 EB_TEST_GROUP(service_flow)
 {
+#define FIXTURE(test)                                                                              \
+    cmocka_unit_test_setup_teardown(test, service_fixture_set_up, service_fixture_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(does_not_read_a_stream_opened_at_in_flight_max),
-        cmocka_unit_test(refuses_a_unary_call_without_a_message),
-        cmocka_unit_test(does_not_read_a_stream_past_in_flight_max),
-        cmocka_unit_test(reads_on_when_the_lookup_of_a_cancelled_call_is_back),
-        cmocka_unit_test(does_not_read_a_stream_whose_answers_are_not_read),
-        cmocka_unit_test(counts_answers_that_the_executor_has_before_it_reads_on),
-        cmocka_unit_test(parks_a_unary_call_past_outbound_bytes_max),
-        cmocka_unit_test(sends_no_answer_of_a_stream_after_its_deadline),
-        cmocka_unit_test(sends_no_part_of_an_answer_after_its_deadline),
-        cmocka_unit_test(sends_no_answer_of_a_unary_call_after_its_deadline),
-        cmocka_unit_test(refuses_what_finds_no_memory_and_recovers),
-        cmocka_unit_test(ends_calls_where_not_even_an_error_finds_memory),
-        cmocka_unit_test(keeps_few_lookups_after_a_burst),
-        cmocka_unit_test(refuses_what_the_queue_does_not_hold),
+        FIXTURE(does_not_read_a_stream_opened_at_in_flight_max),
+        FIXTURE(refuses_a_unary_call_without_a_message),
+        FIXTURE(does_not_read_a_stream_past_in_flight_max),
+        FIXTURE(reads_on_when_the_lookup_of_a_cancelled_call_is_back),
+        FIXTURE(does_not_read_a_stream_whose_answers_are_not_read),
+        FIXTURE(counts_answers_that_the_executor_has_before_it_reads_on),
+        FIXTURE(parks_a_unary_call_past_outbound_bytes_max),
+        FIXTURE(sends_no_answer_of_a_stream_after_its_deadline),
+        FIXTURE(sends_no_part_of_an_answer_after_its_deadline),
+        FIXTURE(sends_no_answer_of_a_unary_call_after_its_deadline),
+        FIXTURE(refuses_what_finds_no_memory_and_recovers),
+        FIXTURE(ends_calls_where_not_even_an_error_finds_memory),
+        FIXTURE(keeps_few_lookups_after_a_burst),
+        FIXTURE(refuses_what_the_queue_does_not_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,17 +170,35 @@ static void send_other(struct eb_loop *loop, void *context)
         send(fixture->other, fixture->other_bytes.bytes, fixture->other_bytes.size, MSG_NOSIGNAL);
 }
 
-static void send_all(struct eb_loop *loop, void *context)
+static void send_floods_and_other(struct eb_loop *loop, void *context)
 {
     send_floods(loop, context);
     send_other(loop, context);
 }
 
-static void start(struct fixture *fixture, unsigned flood_count, uint64_t slice_ns)
+static int set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    if (!fixture) {
+        return -1;
+    }
+    service_host_init(&fixture->host);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    service_host_stop(&fixture->host);
+    free(fixture);
+    return 0;
+}
+
+static void start_floods(struct fixture *fixture, unsigned flood_count, uint64_t slice_ns)
 {
     struct frames message = {0};
-    *fixture = (struct fixture){.flood_count = flood_count};
-    service_host_init(&fixture->host);
+    fixture->flood_count = flood_count;
     fixture->host.limits.inline_below_us = 15;
     fixture->host.loops.options.conn_limits.slice_ns = slice_ns;
     service_host_start(&fixture->host);
@@ -196,7 +214,7 @@ static void start(struct fixture *fixture, unsigned flood_count, uint64_t slice_
 }
 
 /* Once the other's call is over. Returns how many messages of floods were sent. */
-static size_t stop(struct fixture *fixture)
+static size_t stop_floods(struct fixture *fixture)
 {
     read_until(fixture->other, FRAME_HEADERS, FLAG_END_STREAM);
     service_host_settle(&fixture->host);
@@ -216,13 +234,12 @@ static size_t stop(struct fixture *fixture)
 
 static void serves_others_before_the_rest_of_a_flood(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    start(&fixture, 1, EB_TIME_SLICE_NS);
-    loop_host_act(fixture.host.loops.loops[0], send_all, &fixture);
-    assert_true(stop(&fixture) >= FLOOD_MIN);
+    struct fixture *fixture = *state;
+    start_floods(fixture, 1, EB_TIME_SLICE_NS);
+    loop_host_act(fixture->host.loops.loops[0], send_floods_and_other, fixture);
+    assert_true(stop_floods(fixture) >= FLOOD_MIN);
     /* A turn or two, each of no more than what is read at once. */
-    assert_true(watch.flood_count_before <= 2 * EB_TIME_SLICE_READ_FIRST / fixture.message_bytes);
+    assert_true(watch.flood_count_before <= 2 * EB_TIME_SLICE_READ_FIRST / fixture->message_bytes);
 }
 
 static void read_flood_count(struct eb_loop *loop, void *context)
@@ -234,16 +251,15 @@ static void read_flood_count(struct eb_loop *loop, void *context)
 /* Where every message is a turn's last. */
 static void serves_one_of_many_floods_before_others(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct fixture *fixture = *state;
     size_t flood_count = 0;
-    start(&fixture, FLOODS, 1);
-    loop_host_act(fixture.host.loops.loops[0], send_floods, &fixture);
+    start_floods(fixture, FLOODS, 1);
+    loop_host_act(fixture->host.loops.loops[0], send_floods, fixture);
     while (flood_count < 10 * FLOODS) {
-        loop_host_act(fixture.host.loops.loops[0], read_flood_count, &flood_count);
+        loop_host_act(fixture->host.loops.loops[0], read_flood_count, &flood_count);
     }
-    loop_host_act(fixture.host.loops.loops[0], send_other, &fixture);
-    assert_true(stop(&fixture) > watch.flood_count_before);
+    loop_host_act(fixture->host.loops.loops[0], send_other, fixture);
+    assert_true(stop_floods(fixture) > watch.flood_count_before);
     /* What one had begun, and what another does before the next look at what has come. */
     assert_true(watch.flood_count_before - watch.flood_count_at < FLOODS);
 }
@@ -254,17 +270,16 @@ static void serves_one_of_many_floods_before_others(void **state)
 /* Where every message is a turn's last. */
 static void loses_nothing_that_is_put_off(void **state)
 {
-    (void)state;
-    struct service_host host;
+    struct fixture *fixture = *state;
+    struct service_host *host = &fixture->host;
     struct wire_peer peer;
     struct service_call streams[CALLS];
     struct service_call unary[CALLS];
-    service_host_init(&host);
-    host.limits.inline_below_us = 15;
-    host.loops.options.conn_limits.slice_ns = 1;
-    host.loops.options.tick_ms = 1000000;
-    service_host_start(&host);
-    wire_peer_open(&peer, &host.address);
+    host->limits.inline_below_us = 15;
+    host->loops.options.conn_limits.slice_ns = 1;
+    host->loops.options.tick_ms = 1000000;
+    service_host_start(host);
+    wire_peer_open(&peer, &host->address);
     for (int i = 0; i < CALLS; i++) {
         service_call_open(&peer, &streams[i], STREAM, 0);
         service_call_lookup(&peer, &unary[i], &(struct service_request){.bags = 1});
@@ -279,16 +294,16 @@ static void loses_nothing_that_is_put_off(void **state)
         assert_int_equal(streams[i].count, MESSAGES);
     }
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&host);
+    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
 EB_TEST_GROUP(service_slice)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves_others_before_the_rest_of_a_flood),
-        cmocka_unit_test(serves_one_of_many_floods_before_others),
-        cmocka_unit_test(loses_nothing_that_is_put_off),
+        FIXTURE(serves_others_before_the_rest_of_a_flood),
+        FIXTURE(serves_one_of_many_floods_before_others),
+        FIXTURE(loses_nothing_that_is_put_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
