@@ -1,3 +1,31 @@
+/* The states of a manager and of its load, of which there is one at a time for all models.
+ *
+ * manager   until                    meanwhile
+ * --------  -----------------------  -------------------------------------------------------------
+ * CREATED   eb_manager_start         eb_manager_load has the initial versions loaded
+ * RUNNING   eb_manager_stop          scans, loads, frees and publishes; takes commands
+ * STOPPING  nothing is on its way    what has begun ends, readers give back what they were given
+ * CLOSED    eb_manager_destroy       handles close
+ *
+ * eb_manager_stop leads from CREATED to STOPPING too.
+ *
+ * load      event                                         then     what is done
+ * --------  --------------------------------------------  ------- ---------------------------------
+ * IDLE      a version is due                              LOADING  the loader begins
+ * IDLE      a version is due, no memory to begin          IDLE     the registry notes the failure
+ * LOADING   it is due no longer, or eb_manager_stop       LOADING  cancels it: done or failed
+ * follows LOADING   done, while RUNNING with a watch              LOADED   asks for a scan LOADING
+ * done, otherwise                               IDLE     takes the version LOADING   failed IDLE
+ * the registry notes the failure LOADING   short of memory while CREATED                 IDLE the
+ * registry notes the failure LOADING   short of memory, and some will be freed       SHORT    the
+ * registry lets it wait LOADING   short of memory, and none can be freed        IDLE     the
+ * registry notes the failure LOADED    the scan that it asked for is done            IDLE     takes
+ * the version, or drops it if it is due no longer LOADED    eb_manager_stop IDLE     takes the
+ * version SHORT     a version has been freed, or a scan is done   IDLE     what is due is tried
+ * again
+ *
+ * After each event advance_manager has the registry decide, begins the next load, publishes what
+ * has changed and answers the commands that are done. */
 #include "server/publish/manager.h"
 
 #include "proto/list.h"
@@ -24,7 +52,12 @@ const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1] = {
 #undef X
 };
 
+enum manager_state { CREATED, RUNNING, STOPPING, CLOSED };
+
+enum load_state { IDLE, LOADING, LOADED, SHORT };
+
 struct eb_manager {
+    enum manager_state state;
     struct eb_manager_options options;
     struct eb_registry registry;
     struct eb_scanner scanner;
@@ -35,21 +68,33 @@ struct eb_manager {
     struct eb_mailbox mailbox;
     struct eb_worker worker;
     struct eb_loader loader;
-    uv_timer_t wake;        /* when a version's time is over */
-    uv_timer_t progress;    /* while a load is watched */
-    struct eb_load *load;   /* on its way; NULL: none */
-    bool is_loaded;         /* the load is done, and the disk is looked at once more */
-    uint64_t load_scan;     /* the look that is_loaded waits for */
-    bool is_short;          /* what is to be loaded waits for memory that is being freed */
+    uv_timer_t wake;     /* when a version's time is over */
+    uv_timer_t progress; /* while a load is watched */
+    enum load_state load_state;
+    struct eb_load *load;   /* LOADING and LOADED; else NULL */
+    uint64_t load_scan;     /* number of the scan that LOADED waits for */
     unsigned retired_count; /* versions that are in memory for their last readers */
-    bool is_running;        /* it has been started */
-    bool is_stopping;
-    bool is_closed;
 };
 
 static uint64_t manager_now_ms(void)
 {
     return uv_hrtime() / 1000000;
+}
+
+/* ---- states ---- */
+
+static void end_load(struct eb_manager *manager, enum load_state state)
+{
+    manager->load = NULL;
+    manager->load_state = state;
+}
+
+/* What waited for memory may be tried again. */
+static void end_wait(struct eb_manager *manager)
+{
+    if (manager->load_state == SHORT) {
+        manager->load_state = IDLE;
+    }
 }
 
 /* ---- what is told ---- */
@@ -88,7 +133,7 @@ static void on_scan_begun(void *context)
 static void on_manager_looked(void *context, bool is_good)
 {
     struct eb_manager *manager = context;
-    if (manager->is_stopping) {
+    if (manager->state == STOPPING) {
         close_if_idle(manager);
         return;
     }
@@ -102,12 +147,12 @@ static void on_manager_looked(void *context, bool is_good)
         manager->options.on_looked(manager->options.context, manager->scanner.told_failure);
     }
     eb_command_queue_begin(&manager->commands);
-    if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
+    if (manager->load_state == LOADED && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
     /* Memory that others had may be free by now; and what needs less, of another model, does not
      * wait for what is about to be freed. */
-    manager->is_short = false;
+    end_wait(manager);
     eb_registry_forgive(&manager->registry, manager_now_ms());
     advance_manager(manager);
 }
@@ -120,10 +165,9 @@ static void take_load(struct eb_manager *manager)
     struct eb_registry *registry = &manager->registry;
     struct eb_load *load = manager->load;
     const bool is_due = eb_registry_is_due(registry, load->model, load->number);
-    manager->load = NULL;
-    manager->is_loaded = false;
+    end_load(manager, IDLE);
     eb_registry_note_loaded(registry, load->version, manager_now_ms());
-    if (!is_due && !manager->is_stopping) {
+    if (!is_due && manager->state != STOPPING) {
         struct eb_registry_model *model = eb_registry_find(registry, load->model);
         eb_registry_drop(registry, model, eb_registry_find_version(model, load->number));
     }
@@ -134,12 +178,11 @@ static void take_load(struct eb_manager *manager)
  * the disk is not followed. */
 static void await_look(struct eb_manager *manager)
 {
-    manager->is_loaded = true;
-    if (!manager->is_running || manager->is_stopping ||
-        manager->options.watch == EB_MANAGER_WATCH_OFF) {
+    if (manager->state != RUNNING || manager->options.watch == EB_MANAGER_WATCH_OFF) {
         take_load(manager);
         return;
     }
+    manager->load_state = LOADED;
     manager->load_scan = manager->commands.scans_begun + 1;
     eb_scanner_scan(&manager->scanner);
 }
@@ -149,15 +192,16 @@ static void await_look(struct eb_manager *manager)
 static void make_manager_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_failure failure;
-    manager->is_short =
-        manager->is_stopping || manager->retired_count > 0 ||
+    const bool is_coming =
+        manager->state == STOPPING || manager->retired_count > 0 ||
         eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms());
+    end_load(manager, is_coming ? SHORT : IDLE);
     eb_failure_set(&failure,
         "%s: its tables need %" PRIu64 " bytes of memory more than are available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
         load->path, load->missing_bytes);
-    eb_registry_fail(&manager->registry, load->model, load->number,
-        manager->is_short ? NULL : failure.text, EB_REGISTRY_SHORT);
+    eb_registry_fail(&manager->registry, load->model, load->number, is_coming ? NULL : failure.text,
+        EB_REGISTRY_SHORT);
 }
 
 /* By other settings than it was loaded by a version may be good. */
@@ -172,6 +216,7 @@ static void note_manager_failure(struct eb_manager *manager, const struct eb_loa
     eb_registry_fail(&manager->registry, load->model, load->number,
         is_void ? NULL : load->failure.text,
         load->outcome == EB_LOAD_SHORT ? EB_REGISTRY_SHORT : kind);
+    end_load(manager, IDLE);
 }
 
 static void on_loaded(struct eb_loader *loader, struct eb_load *load)
@@ -184,17 +229,13 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
         await_look(manager);
         break;
     case EB_LOAD_SHORT:
-        manager->load = NULL;
-        if (manager->is_running) {
-            make_manager_room(manager, load);
-        } else {
+        if (manager->state == CREATED) {
             note_manager_failure(manager, load);
+        } else {
+            make_manager_room(manager, load);
         }
         break;
-    case EB_LOAD_FAILED:
-        manager->load = NULL;
-        note_manager_failure(manager, load);
-        break;
+    case EB_LOAD_FAILED: note_manager_failure(manager, load); break;
     }
     advance_manager(manager);
 }
@@ -206,7 +247,7 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
         EB_LOG_INFO, "model_freed", eb_log_text("model", model), eb_log_count("version", version));
     eb_registry_note_unloaded(&manager->registry, model, version);
     manager->retired_count--;
-    manager->is_short = false;
+    end_wait(manager);
     advance_manager(manager);
 }
 
@@ -223,7 +264,7 @@ static void check_manager_load(struct eb_manager *manager)
 static bool start_manager_load(struct eb_manager *manager)
 {
     struct eb_registry_version *version;
-    if (manager->load || manager->is_short) {
+    if (manager->load_state != IDLE) {
         return false;
     }
     const struct eb_registry_model *model = eb_registry_next(&manager->registry, &version);
@@ -238,7 +279,9 @@ static bool start_manager_load(struct eb_manager *manager)
     manager->load = path && residents ? eb_loader_start(&manager->loader, &source) : NULL;
     free(path);
     free(residents);
-    if (!manager->load) {
+    if (manager->load) {
+        manager->load_state = LOADING;
+    } else {
         eb_registry_fail(
             &manager->registry, model->name, version->number, "out of memory", EB_REGISTRY_SHORT);
     }
@@ -319,11 +362,10 @@ static void watch_progress(struct eb_manager *manager)
 static void advance_manager(struct eb_manager *manager)
 {
     uint64_t wake_ms;
-    if (manager->is_stopping) {
+    if (manager->state == STOPPING) {
         close_if_idle(manager);
-        return;
     }
-    if (!manager->is_running) {
+    if (manager->state != RUNNING) {
         return;
     }
     eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
@@ -402,7 +444,7 @@ static void load_first(struct eb_manager *manager)
     manager->loader.bytes_per_s = 0;
     manager->loader.on_progress = on_first_progress;
     while (start_manager_load(manager)) {
-        while (manager->load) {
+        while (manager->load_state != IDLE) {
             uv_run(manager->uv, UV_RUN_ONCE);
         }
     }
@@ -441,7 +483,7 @@ struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command)
 {
     eb_command_queue_push(&manager->commands, command);
-    if (!manager->is_running || manager->is_stopping) {
+    if (manager->state != RUNNING) {
         eb_command_queue_cancel(&manager->commands);
         return;
     }
@@ -589,17 +631,17 @@ int eb_manager_start(
     manager->publisher.reader_count = reader_count;
     eb_publisher_start(&manager->publisher, manager->first);
     manager->first = NULL;
-    manager->is_running = true;
+    manager->state = RUNNING;
     return 0;
 }
 
 static void close_if_idle(struct eb_manager *manager)
 {
-    if (manager->is_closed || manager->worker.job_count > 0 || manager->scanner.is_busy ||
+    if (manager->state == CLOSED || manager->worker.job_count > 0 || manager->scanner.is_busy ||
         manager->publisher.delivery_count > 0 || manager->retired_count > count_withheld(manager)) {
         return;
     }
-    manager->is_closed = true;
+    manager->state = CLOSED;
     eb_scanner_close(&manager->scanner);
     eb_worker_stop(&manager->worker);
     eb_mailbox_close(&manager->mailbox);
@@ -607,13 +649,13 @@ static void close_if_idle(struct eb_manager *manager)
 
 void eb_manager_stop(struct eb_manager *manager)
 {
-    if (!manager || manager->is_stopping) {
+    if (!manager || manager->state == STOPPING || manager->state == CLOSED) {
         return;
     }
-    manager->is_stopping = true;
-    if (manager->is_loaded) {
+    manager->state = STOPPING;
+    if (manager->load_state == LOADED) {
         take_load(manager);
-    } else if (manager->load) {
+    } else if (manager->load_state == LOADING) {
         eb_loader_cancel(manager->load);
     }
     eb_scanner_stop(&manager->scanner);
@@ -625,7 +667,7 @@ void eb_manager_stop(struct eb_manager *manager)
 
 const char *eb_manager_left(const struct eb_manager *manager)
 {
-    if (!manager->is_stopping || manager->is_closed) {
+    if (manager->state != STOPPING) {
         return NULL;
     }
     return manager->load ? manager->load->path : manager->options.directory;
@@ -636,7 +678,7 @@ void eb_manager_destroy(struct eb_manager *manager)
     if (!manager) {
         return;
     }
-    assert(manager->is_closed);
+    assert(manager->state == CLOSED);
     abandon_all(manager);
     eb_publisher_deinit(&manager->publisher);
     eb_snapshot_free(manager->first);
