@@ -1,5 +1,6 @@
 #include "server/process.h"
 
+#include "proto/list.h"
 #include "server/base/log.h"
 #include "server/kernel_choice.h"
 #include "server/net/time_slice.h"
@@ -364,8 +365,7 @@ static void on_overdue(uv_timer_t *timer)
 /* On the loop's thread. */
 static void on_leave_mail(struct eb_mail *mail)
 {
-    const struct end_mails *mails =
-        (const struct end_mails *)((char *)mail - offsetof(struct end_mails, leave));
+    const struct end_mails *mails = EB_CONTAINER_OF(mail, struct end_mails, leave);
     eb_service_leave(mails->loop);
 }
 
@@ -504,8 +504,7 @@ static void end_loops(void *context)
 
 static void on_drained(struct eb_mail *mail)
 {
-    struct eb_process *process =
-        ((struct end_mails *)((char *)mail - offsetof(struct end_mails, drained)))->process;
+    struct eb_process *process = EB_CONTAINER_OF(mail, struct end_mails, drained)->process;
     process->loops_drained++;
     if (process->loops_drained == process->loops_running) {
         eb_watchdog_stop(process->watchdog, end_loops, process);

@@ -1,5 +1,6 @@
 #include "server/security.h"
 
+#include "proto/list.h"
 #include "server/auth_file.h"
 #include "server/base/log.h"
 #include "server/net/loop.h"
@@ -183,7 +184,7 @@ void eb_security_look(const struct eb_security *security)
 /* On the loop's thread. */
 static void on_mail(struct eb_mail *mail)
 {
-    struct security_mail *change = (struct security_mail *)mail;
+    struct security_mail *change = EB_CONTAINER_OF(mail, struct security_mail, mail);
     eb_loop_set_tls(change->loop, change->tls);
     eb_auth_call_set_rules(change->loop, change->auth);
     eb_tls_drop(change->tls);

@@ -1,5 +1,6 @@
 #include "server/watchdog.h"
 
+#include "proto/list.h"
 #include "server/service_manager.h"
 #include "server/work/executor.h"
 
@@ -28,7 +29,7 @@ struct eb_watchdog {
 
 static void on_answer(struct eb_mail *mail)
 {
-    struct eb_watchdog *watchdog = ((struct question *)mail)->watchdog;
+    struct eb_watchdog *watchdog = EB_CONTAINER_OF(mail, struct question, mail)->watchdog;
     watchdog->open_count--;
     if (watchdog->on_stopped && watchdog->open_count == 0) {
         watchdog->on_stopped(watchdog->context);
@@ -39,7 +40,7 @@ static void on_answer(struct eb_mail *mail)
 static void on_question(struct eb_mail *mail)
 {
     mail->deliver = on_answer;
-    eb_mailbox_post(((struct question *)mail)->watchdog->mailbox, mail);
+    eb_mailbox_post(EB_CONTAINER_OF(mail, struct question, mail)->watchdog->mailbox, mail);
 }
 
 static void ask(struct eb_watchdog *watchdog)

@@ -35,19 +35,19 @@ static void free_load(struct eb_load *load)
 
 static void run_free(struct eb_job *job)
 {
-    eb_model_version_free(((struct eb_load *)job)->version);
+    eb_model_version_free(EB_CONTAINER_OF(job, struct eb_load, job)->version);
 }
 
 static void on_free_done(struct eb_job *job)
 {
-    struct eb_load *load = (struct eb_load *)job;
+    struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
     load->loader->on_freed(load->loader, load->model, load->number);
     free_load(load);
 }
 
 static void on_unused_mail(struct eb_mail *mail)
 {
-    struct eb_load *load = (struct eb_load *)((char *)mail - offsetof(struct eb_load, unused));
+    struct eb_load *load = EB_CONTAINER_OF(mail, struct eb_load, unused);
     load->job = (struct eb_job){.run = run_free, .done = on_free_done};
     eb_worker_post(load->loader->worker, &load->job);
 }
@@ -144,7 +144,7 @@ static void on_loader_short(void *context, uint64_t missing_bytes)
 
 static void run_load(struct eb_job *job)
 {
-    struct eb_load *load = (struct eb_load *)job;
+    struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
     const struct eb_table_options *tables = load->loader->tables;
     const struct eb_version_source source = {load->model, load->number, load->path, load->settings,
         load->residents, load->resident_count};
@@ -165,7 +165,7 @@ static void run_load(struct eb_job *job)
 
 static void on_load_done(struct eb_job *job)
 {
-    struct eb_load *load = (struct eb_load *)job;
+    struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
     give_residents(load);
     if (load->version) {
         load->version->owner = load;

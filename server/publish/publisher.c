@@ -1,5 +1,7 @@
 #include "server/publish/publisher.h"
 
+#include "proto/list.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -28,7 +30,7 @@ static void release_snapshot(struct eb_snapshot *snapshot)
 
 static void on_publisher_back(struct eb_mail *mail)
 {
-    struct delivery *delivery = (struct delivery *)mail;
+    struct delivery *delivery = EB_CONTAINER_OF(mail, struct delivery, mail);
     struct publication *publication = delivery->publication;
     struct eb_publisher *publisher = publication->publisher;
     release_snapshot(delivery->snapshot);
@@ -45,7 +47,7 @@ static void on_publisher_back(struct eb_mail *mail)
 /* On the reader's thread. */
 static void on_publisher_delivery(struct eb_mail *mail)
 {
-    struct delivery *delivery = (struct delivery *)mail;
+    struct delivery *delivery = EB_CONTAINER_OF(mail, struct delivery, mail);
     const struct eb_publisher_reader *reader = delivery->reader;
     delivery->snapshot = reader->swap(reader->context, delivery->snapshot);
     delivery->mail.deliver = on_publisher_back;

@@ -1,5 +1,6 @@
 #include "server/publish/scanner.h"
 
+#include "proto/list.h"
 #include "server/base/log.h"
 
 #include <assert.h>
@@ -53,8 +54,7 @@ static void take_over(struct eb_scanner *scanner)
 
 static void on_scanned(struct eb_job *job)
 {
-    struct eb_scanner *scanner =
-        (struct eb_scanner *)((char *)job - offsetof(struct eb_scanner, job));
+    struct eb_scanner *scanner = EB_CONTAINER_OF(job, struct eb_scanner, job);
     scanner->is_busy = false;
     if (scanner->is_stopping) {
         eb_repository_deinit(&scanner->found);
@@ -73,8 +73,7 @@ static void on_scanned(struct eb_job *job)
 /* `seen` stays as it is meanwhile. */
 static void run_scan(struct eb_job *job)
 {
-    struct eb_scanner *scanner =
-        (struct eb_scanner *)((char *)job - offsetof(struct eb_scanner, job));
+    struct eb_scanner *scanner = EB_CONTAINER_OF(job, struct eb_scanner, job);
     scanner->is_good = eb_repository_scan(scanner->directory, scanner->name_bytes_max,
         &scanner->seen, &scanner->found, &scanner->failure);
 }

@@ -1,5 +1,7 @@
 #include "server/publish/worker.h"
 
+#include "proto/list.h"
+
 #include <assert.h>
 #include <stddef.h>
 #include <sys/resource.h>
@@ -8,14 +10,14 @@
 
 static void on_result(struct eb_mail *mail)
 {
-    struct eb_job *job = (struct eb_job *)mail;
+    struct eb_job *job = EB_CONTAINER_OF(mail, struct eb_job, mail);
     job->worker->job_count--;
     job->done(job);
 }
 
 static void on_job(struct eb_mail *mail)
 {
-    struct eb_job *job = (struct eb_job *)mail;
+    struct eb_job *job = EB_CONTAINER_OF(mail, struct eb_job, mail);
     job->run(job);
     job->mail.deliver = on_result;
     eb_mailbox_post(&job->worker->results, &job->mail);
@@ -23,7 +25,7 @@ static void on_job(struct eb_mail *mail)
 
 static void on_worker_end(struct eb_mail *mail)
 {
-    struct eb_worker *worker = (struct eb_worker *)((char *)mail - offsetof(struct eb_worker, end));
+    struct eb_worker *worker = EB_CONTAINER_OF(mail, struct eb_worker, end);
     eb_mailbox_close(&worker->jobs);
 }
 
