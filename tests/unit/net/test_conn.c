@@ -36,36 +36,29 @@ static void expect_closed(struct loop_host *host, const void *bytes, size_t coun
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
     assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     close(client);
-    loop_host_stop(host);
 }
 
 static void closes_a_connection_that_says_nothing(void **state)
 {
-    (void)state;
-    struct loop_host host;
-    loop_host_init(&host);
-    host.options.conn_limits.header_timeout_ms = SHORT_MS;
-    expect_closed(&host, NULL, 0);
+    struct loop_host *host = *state;
+    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    expect_closed(host, NULL, 0);
 }
 
 static void closes_a_connection_whose_preface_does_not_end(void **state)
 {
-    (void)state;
-    struct loop_host host;
-    loop_host_init(&host);
-    host.options.conn_limits.header_timeout_ms = SHORT_MS;
-    expect_closed(&host, WIRE_HELLO, 20);
+    struct loop_host *host = *state;
+    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    expect_closed(host, WIRE_HELLO, 20);
 }
 
 static void closes_a_connection_whose_headers_do_not_end(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     /* HEADERS of stream 1 that hold :method POST and are not the end of the block. */
     static const char half[] = WIRE_HELLO "\0\0\1\1\0\0\0\0\1\x83";
-    loop_host_init(&host);
-    host.options.conn_limits.header_timeout_ms = SHORT_MS;
-    expect_closed(&host, half, sizeof half - 1);
+    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    expect_closed(host, half, sizeof half - 1);
 }
 
 /* On the loop's thread: whether its clock has come to *context. */
@@ -95,34 +88,29 @@ static void let_pass(struct eb_loop *loop, uint64_t ms)
 
 static void keeps_an_idle_connection_that_speaks_http2(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
-    loop_host_init(&host);
-    host.options.conn_limits.header_timeout_ms = SHORT_MS;
-    host.options.conn_limits.write_timeout_ms = SHORT_MS;
-    loop_host_serve(&host, &address);
+    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    host->options.conn_limits.write_timeout_ms = SHORT_MS;
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 10));
-    let_pass(host.loops[0], 2 * SHORT_MS);
-    let_pass(host.loops[1], 2 * SHORT_MS);
+    let_pass(host->loops[0], 2 * SHORT_MS);
+    let_pass(host->loops[1], 2 * SHORT_MS);
     assert_true(wire_peer_echo(&peer, 10));
-    assert_int_equal(loop_host_conn_count(&host), 1);
+    assert_int_equal(loop_host_conn_count(host), 1);
     wire_peer_close(&peer);
-    loop_host_stop(&host);
 }
 
 static void ends_a_call_whose_message_stalls(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    loop_host_init(&host);
-    host.options.conn_limits.session.message_stall_ms_max = SHORT_MS;
-    loop_host_serve(&host, &address);
+    host->options.conn_limits.session.message_stall_ms_max = SHORT_MS;
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     wire_peer_call(&peer, &call, "/t/Echo");
     wire_peer_write(&call, 1000, 1, false);
@@ -130,74 +118,65 @@ static void ends_a_call_whose_message_stalls(void **state)
     assert_int_equal(call.error.status, EB_STATUS_DEADLINE_EXCEEDED);
     assert_true(wire_peer_echo(&peer, 10));
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    assert_int_equal(loop_host_taken_bytes(&host), 0);
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
+    assert_int_equal(loop_host_taken_bytes(host), 0);
 }
 
 /* ---- writing ---- */
 
 static void closes_a_peer_that_does_not_read_and_takes_its_memory_back(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    loop_host_init(&host);
-    host.options.conn_limits.write_timeout_ms = SHORT_MS;
-    loop_host_serve(&host, &address);
+    host->options.conn_limits.write_timeout_ms = SHORT_MS;
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 10));
     wire_peer_call(&peer, &call, "/t/Large");
     wire_peer_write_number(&call, 20 * MIB);
     wire_peer_send(&peer);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    assert_int_equal(atomic_load(&host.message_count), 2);
-    assert_int_equal(loop_host_taken_bytes(&host), 0);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
+    assert_int_equal(atomic_load(&host->message_count), 2);
+    assert_int_equal(loop_host_taken_bytes(host), 0);
     assert_false(call.is_finished);
     wire_peer_close(&peer);
-    loop_host_stop(&host);
 }
 
 static void takes_its_memory_back_from_a_peer_that_opens_no_window(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     static const char *const path[2] = {":path", "/t/Large"};
     static const uint8_t message[] = {0, 0, 0, 0, 4, 0, 0, 16, 0};
-    struct loop_host host;
     struct eb_address address;
     struct frames request = {0};
-    loop_host_init(&host);
-    host.options.conn_limits.session.answer_stall_ms_max = SHORT_MS;
-    loop_host_serve(&host, &address);
+    host->options.conn_limits.session.answer_stall_ms_max = SHORT_MS;
+    loop_host_serve(host, &address);
     frames_open(&request);
     frames_request(&request, 1, false, path);
     frames_data(&request, 1, true, message, sizeof message);
     int client = wire_connect(&address, 0);
     wire_send(client, request.bytes, request.size);
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
-    while ((atomic_load(&host.message_count) == 0 || loop_host_taken_bytes(&host) >= MIB) &&
+    while ((atomic_load(&host->message_count) == 0 || loop_host_taken_bytes(host) >= MIB) &&
            uv_hrtime() < deadline_ns) {
         uv_sleep(1);
     }
-    assert_int_equal(atomic_load(&host.message_count), 1);
-    assert_true(loop_host_taken_bytes(&host) < MIB);
-    assert_int_equal(loop_host_conn_count(&host), 1);
+    assert_int_equal(atomic_load(&host->message_count), 1);
+    assert_true(loop_host_taken_bytes(host) < MIB);
+    assert_int_equal(loop_host_conn_count(host), 1);
     close(client);
     frames_deinit(&request);
-    loop_host_stop(&host);
 }
 
 static void takes_its_memory_back_from_a_peer_that_vanishes(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call calls[3];
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     for (int i = 0; i < 3; i++) {
         wire_peer_call(&peer, &calls[i], "/t/Large");
@@ -206,21 +185,18 @@ static void takes_its_memory_back_from_a_peer_that_vanishes(void **state)
     wire_peer_send(&peer);
     assert_false(wire_peer_run(&peer, &never, 20));
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    assert_int_equal(loop_host_taken_bytes(&host), 0);
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
+    assert_int_equal(loop_host_taken_bytes(host), 0);
 }
 
 static void sends_a_large_answer_without_waiting_for_a_tick(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    loop_host_init(&host);
-    host.options.tick_ms = 1000000;
-    loop_host_serve(&host, &address);
+    host->options.tick_ms = 1000000;
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     for (int i = 0; i < 3; i++) {
         wire_peer_call(&peer, &call, "/t/Large");
@@ -231,42 +207,35 @@ static void sends_a_large_answer_without_waiting_for_a_tick(void **state)
         assert_false(call.is_wrong);
     }
     wire_peer_close(&peer);
-    loop_host_stop(&host);
 }
 
 static void tells_a_client_of_http1_what_it_has_reached(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     static const char request[] = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
-    struct loop_host host;
     struct eb_address address;
     char answer[1024] = "";
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     int client = wire_connect(&address, 0);
     wire_send(client, request, sizeof request - 1);
     assert_true(wire_read_to_end(client, TIMEOUT_MS, answer, sizeof answer));
     assert_memory_equal(answer, "HTTP/1.1 400 ", 13);
     assert_non_null(strstr(answer, "this port speaks gRPC over HTTP/2"));
     close(client);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
 }
 
 static void closes_a_client_that_does_not_end_its_side_after_a_while(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     int client = wire_connect(&address, 0);
     wire_send(client, "junk", 4);
     assert_true(wire_read_to_end(client, TIMEOUT_MS, NULL, 0));
     wire_send(client, WIRE_HELLO, WIRE_HELLO_BYTES);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     close(client);
-    loop_host_stop(&host);
 }
 
 /* ---- bytes that come after the end ---- */
@@ -304,17 +273,15 @@ static int find_socket_error(int socket)
 
 static void resets_a_bad_peer_that_sends_on(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     static const uint8_t more[LINGER_BYTES];
-    struct loop_host host;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     int client = wire_connect(&address, 0);
     wire_send(client, "junk", 4);
     assert_true(wire_read_to_end(client, TIMEOUT_MS, NULL, 0));
     wire_send(client, more, sizeof more);
-    assert_true(wait_received(&host, 4 + sizeof more));
+    assert_true(wait_received(host, 4 + sizeof more));
     assert_int_equal(find_socket_error(client), 0);
     wire_send(client, more, 1);
     struct pollfd waited = {.fd = client, .events = 0};
@@ -322,8 +289,7 @@ static void resets_a_bad_peer_that_sends_on(void **state)
     assert_true(waited.revents & POLLERR);
     assert_int_equal(find_socket_error(client), EPIPE);
     close(client);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
 }
 
 /* Reads the server's frames up to the ping that it drains with. */
@@ -366,7 +332,8 @@ static void put_crossing_call(struct frames *said)
 
 /* Sends the frames, and forgets them once the server has read them and what it does then is done.
  */
-static void say(struct loop_host *host, int client, struct frames *said, uint64_t *said_bytes)
+static void say_frames(
+    struct loop_host *host, int client, struct frames *said, uint64_t *said_bytes)
 {
     uint64_t ignored = 0;
     *said_bytes += said->size;
@@ -382,56 +349,54 @@ static void say(struct loop_host *host, int client, struct frames *said, uint64_
 /* The client reads nothing until all that it sends has come, and then the whole answer. */
 static void loses_no_answer_to_a_body_that_crosses_an_orderly_end(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     static const uint8_t windows[] = {0, 4, 0x7f, 0xff, 0xff, 0xff};
-    struct loop_host host;
     struct eb_address address;
     struct frames said = {0};
     char answer[4096];
     uint64_t said_bytes = 0;
     size_t got = 0;
     ssize_t count;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     int client = wire_connect(&address, sizeof answer);
-    assert_true(loop_host_wait_conns(&host, 1, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, 1, TIMEOUT_MS));
     frames_put(&said, WIRE_HELLO, WIRE_HELLO_BYTES);
     frames_head(&said, sizeof windows, FRAME_SETTINGS, 0, 0);
     frames_put(&said, windows, sizeof windows);
     frames_head(&said, 4, FRAME_WINDOW_UPDATE, 0, 0);
     frames_put32(&said, 0x7ffe0000);
-    say(&host, client, &said, &said_bytes);
-    loop_host_drain(&host);
+    say_frames(host, client, &said, &said_bytes);
+    loop_host_drain(host);
     read_drain_ping(client);
     put_last_call(&said);
-    say(&host, client, &said, &said_bytes);
+    say_frames(host, client, &said, &said_bytes);
     put_crossing_call(&said);
-    say(&host, client, &said, &said_bytes);
+    say_frames(host, client, &said, &said_bytes);
     while ((count = recv(client, answer, sizeof answer, 0)) > 0) {
         got += (size_t)count;
     }
     assert_int_equal(count, 0);
     assert_true(got > ANSWER_BYTES);
     close(client);
-    loop_host_stop(&host);
 }
 
 EB_TEST_GROUP(conn)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, loop_host_set_up, loop_host_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closes_a_connection_that_says_nothing),
-        cmocka_unit_test(closes_a_connection_whose_preface_does_not_end),
-        cmocka_unit_test(closes_a_connection_whose_headers_do_not_end),
-        cmocka_unit_test(keeps_an_idle_connection_that_speaks_http2),
-        cmocka_unit_test(ends_a_call_whose_message_stalls),
-        cmocka_unit_test(closes_a_peer_that_does_not_read_and_takes_its_memory_back),
-        cmocka_unit_test(takes_its_memory_back_from_a_peer_that_opens_no_window),
-        cmocka_unit_test(takes_its_memory_back_from_a_peer_that_vanishes),
-        cmocka_unit_test(sends_a_large_answer_without_waiting_for_a_tick),
-        cmocka_unit_test(tells_a_client_of_http1_what_it_has_reached),
-        cmocka_unit_test(closes_a_client_that_does_not_end_its_side_after_a_while),
-        cmocka_unit_test(resets_a_bad_peer_that_sends_on),
-        cmocka_unit_test(loses_no_answer_to_a_body_that_crosses_an_orderly_end),
+        FIXTURE(closes_a_connection_that_says_nothing),
+        FIXTURE(closes_a_connection_whose_preface_does_not_end),
+        FIXTURE(closes_a_connection_whose_headers_do_not_end),
+        FIXTURE(keeps_an_idle_connection_that_speaks_http2),
+        FIXTURE(ends_a_call_whose_message_stalls),
+        FIXTURE(closes_a_peer_that_does_not_read_and_takes_its_memory_back),
+        FIXTURE(takes_its_memory_back_from_a_peer_that_opens_no_window),
+        FIXTURE(takes_its_memory_back_from_a_peer_that_vanishes),
+        FIXTURE(sends_a_large_answer_without_waiting_for_a_tick),
+        FIXTURE(tells_a_client_of_http1_what_it_has_reached),
+        FIXTURE(closes_a_client_that_does_not_end_its_side_after_a_while),
+        FIXTURE(resets_a_bad_peer_that_sends_on),
+        FIXTURE(loses_no_answer_to_a_body_that_crosses_an_orderly_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

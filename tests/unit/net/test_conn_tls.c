@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,10 +85,13 @@ static void shake_hands(struct fixture *fixture)
     send_all(fixture);
 }
 
-static void open_fixture(struct fixture *fixture)
+static int set_up(void **state)
 {
     struct eb_address address;
-    *fixture = (struct fixture){.tls = open_tls()};
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    *state = fixture;
+    fixture->tls = open_tls();
     loop_host_init(&fixture->host);
     fixture->host.options.tls = fixture->tls;
     fixture->host.options.conn_limits.write_timeout_ms = SHORT_MS;
@@ -96,77 +100,73 @@ static void open_fixture(struct fixture *fixture)
     tls_forger_init(&fixture->forger, fixture->client);
     fixture->socket = wire_connect(&address, 0);
     shake_hands(fixture);
+    return 0;
 }
 
-static void close_fixture(struct fixture *fixture)
+static int tear_down(void **state)
 {
+    struct fixture *fixture = *state;
     close(fixture->socket);
     SSL_free(fixture->client);
     loop_host_stop(&fixture->host);
     eb_tls_drop(fixture->tls);
+    free(fixture);
+    return 0;
 }
 
 /* What the client's bytes are answered with waits until the client's message of TLS's own ends. */
 static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    open_fixture(&fixture);
-    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&fixture.forger);
+    struct fixture *fixture = *state;
+    tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture->forger);
     const uint64_t begin_ns = uv_hrtime();
-    send_all(&fixture);
-    assert_true(wire_read_to_end(fixture.socket, TIMEOUT_MS, NULL, 0));
+    send_all(fixture);
+    assert_true(wire_read_to_end(fixture->socket, TIMEOUT_MS, NULL, 0));
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
-    assert_true(loop_host_wait_conns(&fixture.host, 0, TIMEOUT_MS));
-    close_fixture(&fixture);
+    assert_true(loop_host_wait_conns(&fixture->host, 0, TIMEOUT_MS));
 }
 
 static void drains_without_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    open_fixture(&fixture);
-    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&fixture.forger);
-    send_all(&fixture);
-    loop_host_drain(&fixture.host);
-    assert_true(loop_host_wait_drained(&fixture.host, TIMEOUT_MS));
-    close_fixture(&fixture);
+    struct fixture *fixture = *state;
+    tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture->forger);
+    send_all(fixture);
+    loop_host_drain(&fixture->host);
+    assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
 }
 
 static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct fixture *fixture = *state;
     char text[64];
-    open_fixture(&fixture);
-    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&fixture.forger);
-    tls_forger_end_update(&fixture.forger);
-    send_all(&fixture);
+    tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture->forger);
+    tls_forger_end_update(&fixture->forger);
+    send_all(fixture);
     /* Both SETTINGS: its own and the acknowledgement. */
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];
-        const int part = SSL_read(fixture.client, text + got, (int)(sizeof text - got));
+        const int part = SSL_read(fixture->client, text + got, (int)(sizeof text - got));
         if (part > 0) {
             got += (size_t)part;
             continue;
         }
-        const ssize_t count = recv(fixture.socket, bytes, sizeof bytes, 0);
+        const ssize_t count = recv(fixture->socket, bytes, sizeof bytes, 0);
         assert_true(count > 0);
-        assert_int_equal(BIO_write(SSL_get_rbio(fixture.client), bytes, (int)count), count);
+        assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)count), count);
     }
-    close_fixture(&fixture);
 }
 
 EB_TEST_GROUP(conn_tls)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resets_a_peer_that_keeps_bytes_from_being_encrypted),
-        cmocka_unit_test(drains_without_a_peer_that_keeps_bytes_from_being_encrypted),
-        cmocka_unit_test(goes_on_with_a_peer_that_ends_what_it_has_begun),
+        FIXTURE(resets_a_peer_that_keeps_bytes_from_being_encrypted),
+        FIXTURE(drains_without_a_peer_that_keeps_bytes_from_being_encrypted),
+        FIXTURE(goes_on_with_a_peer_that_ends_what_it_has_begun),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -26,75 +26,66 @@ static char socket_path[] = "/tmp/embag-test-loop-XXXXXX/socket";
 
 static void gives_everything_back_after_many_connections(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     for (size_t i = 0; i < 200; i++) {
         struct wire_peer peer;
         wire_peer_open(&peer, &address);
         assert_true(wire_peer_echo(&peer, i * 97));
         wire_peer_close(&peer);
     }
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    assert_int_equal(atomic_load(&host.opened_count), 200);
-    assert_int_equal(loop_host_taken_bytes(&host), 0);
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
+    assert_int_equal(atomic_load(&host->opened_count), 200);
+    assert_int_equal(loop_host_taken_bytes(host), 0);
 }
 
 static void keeps_many_connections_open_at_once(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     enum { COUNT = 60 };
-    struct loop_host host;
     struct eb_address address;
     struct wire_peer peers[COUNT];
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     for (size_t i = 0; i < COUNT; i++) {
         wire_peer_open(&peers[i], &address);
         assert_true(wire_peer_echo(&peers[i], 10));
     }
-    assert_int_equal(loop_host_conn_count(&host), COUNT);
+    assert_int_equal(loop_host_conn_count(host), COUNT);
     for (size_t i = 0; i < COUNT; i += 2) {
         wire_peer_close(&peers[i]);
     }
-    assert_true(loop_host_wait_conns(&host, COUNT / 2, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, COUNT / 2, TIMEOUT_MS));
     for (size_t i = 1; i < COUNT; i += 2) {
         assert_true(wire_peer_echo(&peers[i], 100000));
         wire_peer_close(&peers[i]);
     }
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
 }
 
 static void closes_connections_beyond_connections_max(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     int clients[3];
-    loop_host_init(&host);
-    host.options.connections_max = 3;
-    loop_host_serve(&host, &address);
+    host->options.connections_max = 3;
+    loop_host_serve(host, &address);
     for (unsigned i = 0; i < 3; i++) {
         clients[i] = wire_connect(&address, 0);
-        assert_true(loop_host_wait_conns(&host, i + 1, TIMEOUT_MS));
+        assert_true(loop_host_wait_conns(host, i + 1, TIMEOUT_MS));
     }
     int beyond = wire_connect(&address, 0);
     assert_true(wire_read_to_end(beyond, TIMEOUT_MS, NULL, 0));
     close(beyond);
-    assert_int_equal(loop_host_conn_count(&host), 3);
+    assert_int_equal(loop_host_conn_count(host), 3);
     close(clients[0]);
-    assert_true(loop_host_wait_conns(&host, 2, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, 2, TIMEOUT_MS));
     struct wire_peer peer;
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 1));
     wire_peer_close(&peer);
     close(clients[1]);
     close(clients[2]);
-    loop_host_stop(&host);
 }
 
 struct held_loop {
@@ -114,22 +105,20 @@ static void read_refusals(struct eb_loop *loop, void *context)
 
 static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     enum { COUNT = 8, PLACES = 3 };
-    struct loop_host host;
     struct eb_address address;
-    struct held_loop held = {.mail = {.deliver = on_hold}};
+    static struct held_loop held = {.mail = {.deliver = on_hold}};
     int clients[COUNT];
     uint64_t refusals;
     char text[EB_ADDRESS_TEXT_BYTES];
-    loop_host_init(&host);
-    host.options.connections_max = PLACES;
-    loop_host_create(&host);
+    host->options.connections_max = PLACES;
+    loop_host_create(host);
     snprintf(text, sizeof text, "unix:%s", socket_path);
-    loop_host_listen(&host, 0, text, &address);
-    loop_host_start(&host);
+    loop_host_listen(host, 0, text, &address);
+    loop_host_start(host);
     assert_int_equal(uv_sem_init(&held.may_go, 0), 0);
-    eb_mailbox_post(eb_loop_mailbox(host.loops[1]), &held.mail);
+    eb_mailbox_post(eb_loop_mailbox(host->loops[1]), &held.mail);
     for (size_t i = 0; i < COUNT; i++) {
         clients[i] = wire_connect(&address, 0);
     }
@@ -140,47 +129,45 @@ static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
     }
     uv_sem_post(&held.may_go);
     assert_true(are_closed);
-    assert_int_equal(loop_host_conn_count(&host), PLACES);
-    loop_host_act(host.loops[0], read_refusals, &refusals);
+    assert_int_equal(loop_host_conn_count(host), PLACES);
+    loop_host_act(host->loops[0], read_refusals, &refusals);
     assert_int_equal(refusals, COUNT - PLACES);
     for (size_t i = 0; i < COUNT; i++) {
         close(clients[i]);
     }
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     for (size_t i = 0; i < 2 * PLACES; i++) {
         struct wire_peer peer;
         wire_peer_open(&peer, &address);
         assert_true(wire_peer_echo(&peer, 1));
         wire_peer_close(&peer);
-        assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+        assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     }
-    loop_host_stop(&host);
+    loop_host_stop(host);
     uv_sem_destroy(&held.may_go);
 }
 
 static void hands_unix_connections_round_the_loops(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     enum { COUNT = 6 };
-    struct loop_host host;
     struct eb_address address;
     struct wire_peer peers[COUNT];
     char text[EB_ADDRESS_TEXT_BYTES];
-    loop_host_init(&host);
-    loop_host_create(&host);
+    loop_host_create(host);
     snprintf(text, sizeof text, "unix:%s", socket_path);
-    loop_host_listen(&host, 0, text, &address);
-    loop_host_start(&host);
+    loop_host_listen(host, 0, text, &address);
+    loop_host_start(host);
     for (size_t i = 0; i < COUNT; i++) {
         wire_peer_open(&peers[i], &address);
         assert_true(wire_peer_echo(&peers[i], 100000));
     }
-    assert_int_equal(eb_loop_conn_count(host.loops[0]), COUNT / 2);
-    assert_int_equal(eb_loop_conn_count(host.loops[1]), COUNT / 2);
+    assert_int_equal(eb_loop_conn_count(host->loops[0]), COUNT / 2);
+    assert_int_equal(eb_loop_conn_count(host->loops[1]), COUNT / 2);
     for (size_t i = 0; i < COUNT; i++) {
         wire_peer_close(&peers[i]);
     }
-    loop_host_stop(&host);
+    loop_host_stop(host);
     assert_int_not_equal(access(socket_path, F_OK), 0);
 }
 
@@ -188,90 +175,76 @@ static void hands_unix_connections_round_the_loops(void **state)
 
 static void drains_at_once_where_nothing_is_open(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
-    loop_host_drain(&host);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
+    loop_host_serve(host, &address);
+    loop_host_drain(host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
     assert_int_equal(wire_connect(&address, 0), -1);
-    loop_host_stop(&host);
 }
 
 static void drains_an_idle_client_that_answers_pings(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 10));
-    loop_host_drain(&host);
+    loop_host_drain(host);
     assert_false(wire_peer_run(&peer, &never, TIMEOUT_MS));
     assert_true(peer.is_over);
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
 }
 
 static void drains_a_client_that_has_said_nothing_at_once(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     int silent = wire_connect(&address, 0);
     int half = wire_connect(&address, 0);
     wire_send(half, WIRE_HELLO, 10);
-    assert_true(loop_host_wait_conns(&host, 2, TIMEOUT_MS));
-    loop_host_drain(&host);
+    assert_true(loop_host_wait_conns(host, 2, TIMEOUT_MS));
+    loop_host_drain(host);
     assert_true(wire_read_to_end(silent, TIMEOUT_MS, NULL, 0));
     assert_true(wire_read_to_end(half, TIMEOUT_MS, NULL, 0));
     close(silent);
     close(half);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
 }
 
 static void cuts_a_client_that_does_not_answer_after_drain_timeout(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    host.options.drain_timeout_ms = SHORT_MS;
-    loop_host_serve(&host, &address);
+    host->options.drain_timeout_ms = SHORT_MS;
+    loop_host_serve(host, &address);
     int mute = wire_connect(&address, 0);
     char byte;
     wire_send(mute, WIRE_HELLO, WIRE_HELLO_BYTES);
     assert_int_equal(recv(mute, &byte, 1, 0), 1);
     uint64_t begin_ns = uv_hrtime();
-    loop_host_drain(&host);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
+    loop_host_drain(host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
     assert_true(wire_read_to_end(mute, TIMEOUT_MS, NULL, 0));
     close(mute);
-    loop_host_stop(&host);
 }
 
 static void serves_a_call_that_was_begun_before_the_drain(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     wire_peer_call(&peer, &call, "/t/Echo");
     wire_peer_write(&call, 1000, 0, false);
     assert_true(wire_peer_run(&peer, &call.has_message, TIMEOUT_MS));
-    loop_host_drain(&host);
+    loop_host_drain(host);
     while (eb_grpc_client_is_usable(peer.client)) {
         assert_false(wire_peer_run(&peer, &never, 1));
         assert_false(peer.is_over);
@@ -284,34 +257,30 @@ static void serves_a_call_that_was_begun_before_the_drain(void **state)
     assert_false(wire_peer_run(&peer, &never, TIMEOUT_MS));
     assert_true(peer.is_over);
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
-    loop_host_stop(&host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
 }
 
 static void cuts_open_calls_when_told_to(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peers[4];
     struct wire_call calls[4];
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     for (int i = 0; i < 4; i++) {
         wire_peer_open(&peers[i], &address);
         wire_peer_call(&peers[i], &calls[i], "/t/Echo");
         wire_peer_write(&calls[i], 1000, 0, false);
         assert_true(wire_peer_run(&peers[i], &calls[i].has_message, TIMEOUT_MS));
     }
-    loop_host_drain(&host);
-    loop_host_cut(&host);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
+    loop_host_drain(host);
+    loop_host_cut(host);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
     for (int i = 0; i < 4; i++) {
         assert_false(wire_peer_run(&peers[i], &never, TIMEOUT_MS));
         assert_true(peers[i].is_over);
         wire_peer_close(&peers[i]);
     }
-    loop_host_stop(&host);
 }
 
 static void take_hold(struct eb_loop *loop, void *context)
@@ -334,61 +303,55 @@ static void do_nothing(struct eb_loop *loop, void *context)
 
 static void has_not_drained_while_a_hold_is_there(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
-    loop_host_act(host.loops[1], take_hold, NULL);
-    loop_host_act(host.loops[1], take_hold, NULL);
-    loop_host_drain(&host);
-    loop_host_act(host.loops[0], do_nothing, NULL); /* Behind the drain in the mailbox. */
-    loop_host_act(host.loops[1], release_hold, NULL);
-    uv_run(&host.uv, UV_RUN_NOWAIT);
-    assert_int_equal(host.drained_count, 1);
-    loop_host_act(host.loops[1], release_hold, NULL);
-    assert_true(loop_host_wait_drained(&host, TIMEOUT_MS));
-    loop_host_stop(&host);
+    loop_host_serve(host, &address);
+    loop_host_act(host->loops[1], take_hold, NULL);
+    loop_host_act(host->loops[1], take_hold, NULL);
+    loop_host_drain(host);
+    loop_host_act(host->loops[0], do_nothing, NULL); /* Behind the drain in the mailbox. */
+    loop_host_act(host->loops[1], release_hold, NULL);
+    uv_run(&host->uv, UV_RUN_NOWAIT);
+    assert_int_equal(host->drained_count, 1);
+    loop_host_act(host->loops[1], release_hold, NULL);
+    assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
 }
 
 /* ---- the beginning ---- */
 
 static void closes_its_listeners_when_never_started(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_address tcp;
     struct eb_address local;
     char text[EB_ADDRESS_TEXT_BYTES];
-    loop_host_init(&host);
-    loop_host_create(&host);
+    loop_host_create(host);
     snprintf(text, sizeof text, "unix:%s", socket_path);
-    loop_host_listen(&host, 0, "127.0.0.1:0", &tcp);
-    loop_host_listen(&host, 0, text, &local);
+    loop_host_listen(host, 0, "127.0.0.1:0", &tcp);
+    loop_host_listen(host, 0, text, &local);
     for (unsigned i = 0; i < LOOP_HOST_LOOPS; i++) {
-        eb_loop_destroy(host.loops[i]);
+        eb_loop_destroy(host->loops[i]);
     }
     eb_loop_destroy(NULL);
     assert_int_equal(wire_connect(&tcp, 0), -1);
     assert_int_not_equal(access(socket_path, F_OK), 0);
-    assert_int_equal(atomic_load(&host.loop_states), 0);
-    assert_int_equal(host.drained_count, 0);
-    eb_mailbox_close(&host.mailbox);
-    uv_run(&host.uv, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&host.uv), 0);
+    assert_int_equal(atomic_load(&host->loop_states), 0);
+    assert_int_equal(host->drained_count, 0);
+    eb_mailbox_close(&host->mailbox);
+    uv_run(&host->uv, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&host->uv), 0);
+    host->is_created = false;
 }
 
 static void takes_so_many_listeners_and_no_more(void **state)
 {
-    (void)state;
-    struct loop_host host;
+    struct loop_host *host = *state;
     struct eb_loop *loop;
     struct eb_listener listener;
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     char why[256];
-    loop_host_init(&host);
     assert_int_equal(eb_address_resolve("127.0.0.1:0", addresses, why, sizeof why), 1);
-    assert_int_equal(eb_loop_create(&loop, &host.options), 0);
+    assert_int_equal(eb_loop_create(&loop, &host->options), 0);
     for (unsigned i = 0; i <= LISTENERS_OF_A_LOOP; i++) {
         assert_int_equal(eb_listener_open(&listener, &addresses[0],
                              (struct eb_listener_options){.probe = true}, why, sizeof why),
@@ -402,12 +365,10 @@ static void takes_so_many_listeners_and_no_more(void **state)
 
 static void is_not_created_without_the_services_state(void **state)
 {
-    (void)state;
-    struct loop_host host;
-    struct eb_loop *loop = (struct eb_loop *)&host;
-    loop_host_init(&host);
-    host.lacks_memory = true;
-    assert_int_equal(eb_loop_create(&loop, &host.options), UV_ENOMEM);
+    struct loop_host *host = *state;
+    struct eb_loop *loop = (struct eb_loop *)host;
+    host->lacks_memory = true;
+    assert_int_equal(eb_loop_create(&loop, &host->options), UV_ENOMEM);
     assert_null(loop);
 }
 
@@ -451,7 +412,7 @@ static void is_not_created_without_descriptors(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static int make_folder(void **state)
+static int make_socket_folder(void **state)
 {
     (void)state;
     char *slash = strrchr(socket_path, '/');
@@ -461,7 +422,7 @@ static int make_folder(void **state)
     return made ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+static int remove_socket_folder(void **state)
 {
     (void)state;
     *strrchr(socket_path, '/') = '\0';
@@ -470,23 +431,24 @@ static int remove_folder(void **state)
 
 EB_TEST_GROUP(loop)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, loop_host_set_up, loop_host_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_everything_back_after_many_connections),
-        cmocka_unit_test(keeps_many_connections_open_at_once),
-        cmocka_unit_test(closes_connections_beyond_connections_max),
-        cmocka_unit_test(counts_connections_that_are_on_their_way_to_a_loop),
-        cmocka_unit_test(hands_unix_connections_round_the_loops),
-        cmocka_unit_test(drains_at_once_where_nothing_is_open),
-        cmocka_unit_test(drains_an_idle_client_that_answers_pings),
-        cmocka_unit_test(drains_a_client_that_has_said_nothing_at_once),
-        cmocka_unit_test(cuts_a_client_that_does_not_answer_after_drain_timeout),
-        cmocka_unit_test(serves_a_call_that_was_begun_before_the_drain),
-        cmocka_unit_test(cuts_open_calls_when_told_to),
-        cmocka_unit_test(has_not_drained_while_a_hold_is_there),
-        cmocka_unit_test(closes_its_listeners_when_never_started),
-        cmocka_unit_test(takes_so_many_listeners_and_no_more),
-        cmocka_unit_test(is_not_created_without_the_services_state),
+        FIXTURE(gives_everything_back_after_many_connections),
+        FIXTURE(keeps_many_connections_open_at_once),
+        FIXTURE(closes_connections_beyond_connections_max),
+        FIXTURE(counts_connections_that_are_on_their_way_to_a_loop),
+        FIXTURE(hands_unix_connections_round_the_loops),
+        FIXTURE(drains_at_once_where_nothing_is_open),
+        FIXTURE(drains_an_idle_client_that_answers_pings),
+        FIXTURE(drains_a_client_that_has_said_nothing_at_once),
+        FIXTURE(cuts_a_client_that_does_not_answer_after_drain_timeout),
+        FIXTURE(serves_a_call_that_was_begun_before_the_drain),
+        FIXTURE(cuts_open_calls_when_told_to),
+        FIXTURE(has_not_drained_while_a_hold_is_there),
+        FIXTURE(closes_its_listeners_when_never_started),
+        FIXTURE(takes_so_many_listeners_and_no_more),
+        FIXTURE(is_not_created_without_the_services_state),
         cmocka_unit_test(is_not_created_without_descriptors),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_socket_folder, remove_socket_folder);
 }

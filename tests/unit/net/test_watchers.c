@@ -87,6 +87,11 @@ static int restore_memory(void **state)
     return 0;
 }
 
+static int restore_memory_and_tear_down(void **state)
+{
+    return restore_memory(state) + loop_host_tear_down(state);
+}
+
 /* ---- a loop of libuv alone ---- */
 
 struct pair {
@@ -207,12 +212,10 @@ static void reports_that_no_descriptor_is_left(void **state)
 
 static void serves_connections_that_come_while_libuv_has_no_memory(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     struct wire_peer peers[SERVED];
-    struct loop_host host;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     is_spared = true;
     atomic_store(&libuv_has_no_memory, true);
     for (size_t i = 0; i < SERVED; i++) {
@@ -223,9 +226,8 @@ static void serves_connections_that_come_while_libuv_has_no_memory(void **state)
         wire_peer_close(&peers[i]);
     }
     atomic_store(&libuv_has_no_memory, false);
-    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     is_spared = false;
-    loop_host_stop(&host);
 }
 
 /* Connects until all the failures have been met. Returns the number of sockets. */
@@ -248,12 +250,10 @@ static size_t connect_until_memory_is_back(const struct eb_address *address, int
 
 static void goes_on_after_many_failures_in_a_row(void **state)
 {
-    (void)state;
+    struct loop_host *host = *state;
     static int sockets[SOCKETS_MAX];
-    struct loop_host host;
     struct eb_address address;
-    loop_host_init(&host);
-    loop_host_serve(&host, &address);
+    loop_host_serve(host, &address);
     is_spared = true;
     for (unsigned trial = 0; trial < TRIALS; trial++) {
         atomic_store(&failures_left, FAILURES_IN_A_ROW);
@@ -265,10 +265,9 @@ static void goes_on_after_many_failures_in_a_row(void **state)
         for (size_t i = 0; i < count; i++) {
             close(sockets[i]);
         }
-        assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+        assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
     }
     is_spared = false;
-    loop_host_stop(&host);
 }
 
 EB_TEST_GROUP(watchers)
@@ -283,9 +282,10 @@ EB_TEST_GROUP(watchers)
             reserves_no_more_than_there_may_be_descriptors, keep_file_limit, restore_file_limit),
         cmocka_unit_test_setup_teardown(
             reports_that_no_descriptor_is_left, keep_file_limit, restore_file_limit),
-        cmocka_unit_test_teardown(
-            serves_connections_that_come_while_libuv_has_no_memory, restore_memory),
-        cmocka_unit_test_teardown(goes_on_after_many_failures_in_a_row, restore_memory),
+        cmocka_unit_test_setup_teardown(serves_connections_that_come_while_libuv_has_no_memory,
+            loop_host_set_up, restore_memory_and_tear_down),
+        cmocka_unit_test_setup_teardown(
+            goes_on_after_many_failures_in_a_row, loop_host_set_up, restore_memory_and_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
