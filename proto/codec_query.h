@@ -1,6 +1,6 @@
-/* BagQuery, within a LookupRequest.
- * Thread: pure. Memory: a query that is read takes its table's name, and numbers of repeated
- * fields, from the arena; arrays that come as bytes are borrowed from the message. */
+/* The elements of a LookupRequest: BagQuery and FeatureGroup.
+ * Thread: pure. Memory: what is read takes names, and numbers of repeated fields, from the arena;
+ * arrays that come as bytes are borrowed from the message. */
 #pragma once
 
 #include "proto/codec_common.h"
@@ -13,3 +13,11 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
 
 /* Writes or counts the query's fields. */
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query);
+
+/* Fills in *out, but for its error, from a FeatureGroup's bytes, and the place's name. false: the
+ * place's error says what is wrong. */
+bool eb_codec_group_read(
+    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out);
+
+/* Writes or counts the group's fields. Its lengths, where it has any, are of width 4. */
+void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group);

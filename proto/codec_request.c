@@ -1,7 +1,6 @@
 /* LookupRequest, GetModelRequest and the requests without fields. */
 #include "proto/codec.h"
 #include "proto/codec_common.h"
-#include "proto/codec_group.h"
 #include "proto/codec_query.h"
 #include "proto/field.h"
 
