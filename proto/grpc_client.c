@@ -142,7 +142,7 @@ static void conclude_call(struct eb_grpc_client_call *call, uint32_t code)
 static void give_call(struct eb_grpc_client_call *call)
 {
     const struct eb_memory *memory = call->client->memory;
-    memory->give(memory->context, call, sizeof(*call));
+    memory->give(memory->context, call, sizeof *call);
 }
 
 /* Tells of the call's end and frees it. */
@@ -397,7 +397,7 @@ struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identit
     const struct eb_grpc_client_limits *limits, const struct eb_memory *memory,
     const struct eb_grpc_client_handler *handler, void *context)
 {
-    struct eb_grpc_client *client = calloc(1, sizeof(*client));
+    struct eb_grpc_client *client = calloc(1, sizeof *client);
     if (!client) {
         return NULL;
     }
@@ -501,7 +501,7 @@ struct eb_grpc_client_call *eb_grpc_client_start(
     if (!eb_grpc_client_is_usable(client)) {
         return NULL;
     }
-    struct eb_grpc_client_call *call = client->memory->take(client->memory->context, sizeof(*call));
+    struct eb_grpc_client_call *call = client->memory->take(client->memory->context, sizeof *call);
     if (!call) {
         return NULL;
     }

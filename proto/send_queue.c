@@ -49,7 +49,7 @@ void eb_outgoing_drop(struct eb_outgoing *message)
 
 struct eb_send_queue *eb_send_queue_create(const struct eb_memory *memory)
 {
-    struct eb_send_queue *queue = calloc(1, sizeof(*queue));
+    struct eb_send_queue *queue = calloc(1, sizeof *queue);
     if (queue) {
         queue->memory = memory;
     }
@@ -64,7 +64,7 @@ void eb_send_queue_destroy(struct eb_send_queue *queue)
     eb_send_queue_drop(queue, queue->bytes);
     if (queue->pieces) {
         const struct eb_memory *memory = queue->memory;
-        memory->give(memory->context, queue->pieces, queue->capacity * sizeof(*queue->pieces));
+        memory->give(memory->context, queue->pieces, queue->capacity * sizeof *queue->pieces);
     }
     free(queue);
 }
@@ -82,7 +82,7 @@ static bool reserve_send_piece(struct eb_send_queue *queue)
     }
     const struct eb_memory *memory = queue->memory;
     size_t capacity = queue->capacity ? queue->capacity * 2 : PIECES_MIN;
-    struct piece *pieces = memory->take(memory->context, capacity * sizeof(*pieces));
+    struct piece *pieces = memory->take(memory->context, capacity * sizeof *pieces);
     if (!pieces) {
         return false;
     }
@@ -90,7 +90,7 @@ static bool reserve_send_piece(struct eb_send_queue *queue)
         pieces[i] = *piece_at(queue, i);
     }
     if (queue->pieces) {
-        memory->give(memory->context, queue->pieces, queue->capacity * sizeof(*pieces));
+        memory->give(memory->context, queue->pieces, queue->capacity * sizeof *pieces);
     }
     queue->pieces = pieces;
     queue->capacity = capacity;
@@ -188,7 +188,7 @@ static void drop_copied(struct eb_send_queue *queue, size_t count)
     if (!queue->head) {
         queue->tail = NULL;
     }
-    queue->memory->give(queue->memory->context, chunk, sizeof(*chunk) + chunk->capacity);
+    queue->memory->give(queue->memory->context, chunk, sizeof *chunk + chunk->capacity);
 }
 
 void eb_send_queue_drop(struct eb_send_queue *queue, size_t count)
