@@ -181,31 +181,3 @@ void eb_calls_await_leaving(struct eb_calls *calls)
         uv_sem_wait(&calls->left);
     }
 }
-
-void eb_calls_append(struct eb_call_list *list, struct eb_call *call)
-{
-    call->after = NULL;
-    call->before = list->last;
-    if (list->last) {
-        list->last->after = call;
-    } else {
-        list->first = call;
-    }
-    list->last = call;
-    list->count++;
-}
-
-void eb_calls_remove(struct eb_call_list *list, struct eb_call *call)
-{
-    if (call->before) {
-        call->before->after = call->after;
-    } else {
-        list->first = call->after;
-    }
-    if (call->after) {
-        call->after->before = call->before;
-    } else {
-        list->last = call->before;
-    }
-    list->count--;
-}

@@ -8,6 +8,7 @@
 #include "client/alarms.h"
 #include "client/embag_async.h"
 #include "client/lookup_call.h"
+#include "proto/list.h"
 #include "proto/net/mailbox.h"
 #include "proto/status.h"
 
@@ -67,17 +68,15 @@ struct eb_call {
     bool is_unary; /* whatever the client's mode */
     struct eb_connection *connection;
     uint64_t sent_ns;
-    bool was_alone;        /* when it was sent, among those of its priority */
-    struct eb_call *after; /* in the list of those that wait, or of the connection's */
-    struct eb_call *before;
+    bool was_alone;                    /* when it was sent, among those of its priority */
+    struct eb_list link;               /* in the list of those that wait, or of the connection's */
     struct eb_grpc_client_call *unary; /* NULL: on the stream */
     struct eb_alarm alarm;
 };
 
-/* Calls in order, linked by after and before. The client's thread's. */
+/* Calls in order, by their `link`. The client's thread's. */
 struct eb_call_list {
-    struct eb_call *first;
-    struct eb_call *last;
+    struct eb_list links;
     uint32_t count;
 };
 
@@ -123,6 +122,32 @@ void eb_calls_close(struct eb_calls *calls);
 /* Waits until no thread is inside. Once; no thread enters any more. */
 void eb_calls_await_leaving(struct eb_calls *calls);
 
-void eb_calls_append(struct eb_call_list *list, struct eb_call *call);
+static inline void eb_call_list_init(struct eb_call_list *list)
+{
+    eb_list_init(&list->links);
+    list->count = 0;
+}
+
+static inline void eb_call_list_append(struct eb_call_list *list, struct eb_call *call)
+{
+    eb_list_push(&list->links, &call->link);
+    list->count++;
+}
+
 /* The call is in the list. */
-void eb_calls_remove(struct eb_call_list *list, struct eb_call *call);
+static inline void eb_call_list_remove(struct eb_call_list *list, struct eb_call *call)
+{
+    eb_list_remove(&call->link);
+    list->count--;
+}
+
+/* Return the oldest and the newest call. The list is not empty. */
+static inline struct eb_call *eb_call_list_first(const struct eb_call_list *list)
+{
+    return EB_CONTAINER_OF(list->links.next, struct eb_call, link);
+}
+
+static inline struct eb_call *eb_call_list_last(const struct eb_call_list *list)
+{
+    return EB_CONTAINER_OF(list->links.previous, struct eb_call, link);
+}

@@ -341,7 +341,7 @@ enum embag_status embag_lookup(struct embag_client *client, const struct embag_r
 
 void embag_answer_free(struct embag_answer *answer)
 {
-    eb_lookup_call_free((struct eb_lookup_answer *)answer);
+    eb_lookup_call_free(answer ? EB_CONTAINER_OF(answer, struct eb_lookup_answer, answer) : NULL);
 }
 
 /* Calls a method that answers with a list, and waits. `model` may be NULL. */
@@ -379,7 +379,7 @@ enum embag_status embag_list_versions(struct embag_client *client, const char *m
 
 void embag_model_list_free(struct embag_model_list *list)
 {
-    eb_models_call_free((struct eb_models_list *)list);
+    eb_models_call_free(list ? EB_CONTAINER_OF(list, struct eb_models_list, list) : NULL);
 }
 
 /* ---- commands ---- */

@@ -43,7 +43,7 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms)
 {
     uint64_t read_ns = connection->last_read_ns;
-    eb_calls_remove(&connection->calls, call);
+    eb_call_list_remove(&connection->calls, call);
     connection->has_answered |= status == EB_STATUS_OK;
     /* How long a command takes says nothing of lookups. */
     if (status == EB_STATUS_OK && call->kind != EB_CALL_COMMAND) {
@@ -157,12 +157,14 @@ static void explain_connection(const struct eb_connection *connection, struct eb
 
 static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)
 {
-    struct eb_call *next = NULL;
-    for (struct eb_call *call = connection->calls.first; call; call = next) {
-        next = call->after;
+    struct eb_list *links = &connection->calls.links;
+    struct eb_list *next;
+    for (struct eb_list *link = links->next; link != links; link = next) {
+        struct eb_call *call = EB_CONTAINER_OF(link, struct eb_call, link);
+        next = link->next;
         if (all || !call->unary) {
             call->unary = NULL;
-            eb_calls_remove(&connection->calls, call);
+            eb_call_list_remove(&connection->calls, call);
             eb_window_drop(find_window(connection, call), false);
             connection->config->handler->on_drop(call, why);
         }
@@ -198,6 +200,7 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     if (!connection->session) {
         return false;
     }
+    eb_call_list_init(&connection->calls);
     connection->is_ending = false;
     connection->is_unsound = false;
     connection->has_spoken = false;
@@ -280,7 +283,7 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     call->was_alone = eb_window_send(find_window(connection, call));
     call->connection = connection;
     call->sent_ns = now_ns;
-    eb_calls_append(&connection->calls, call);
+    eb_call_list_append(&connection->calls, call);
     eb_outgoing_hold(call->request);
     eb_grpc_client_write(stream, call->request, call->is_unary);
     connection->is_dirty = true;
@@ -326,7 +329,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
 /* Takes a call away on this side. */
 static void take_connection_back(struct eb_connection *connection, struct eb_call *call)
 {
-    eb_calls_remove(&connection->calls, call);
+    eb_call_list_remove(&connection->calls, call);
     if (call->unary) {
         eb_grpc_client_cancel(call->unary);
         connection->is_dirty = true;

@@ -47,7 +47,7 @@ void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const ch
     struct eb_error why;
     eb_error_set(&why, status, "%s", text);
     if (call->state == EB_CALL_WAITING) {
-        eb_calls_remove(find_waiting(call->dispatcher, call), call);
+        eb_call_list_remove(find_waiting(call->dispatcher, call), call);
     } else if (call->state == EB_CALL_SENT) {
         eb_connection_withdraw(call->connection, call);
     }
@@ -61,7 +61,7 @@ void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *cal
     call->state = EB_CALL_WAITING;
     call->connection = NULL;
     call->alarm.ring = on_call_alarm;
-    eb_calls_append(find_waiting(dispatcher, call), call);
+    eb_call_list_append(find_waiting(dispatcher, call), call);
     eb_alarms_set(dispatcher->alarms, &call->alarm, call->deadline_ns);
 }
 
@@ -99,7 +99,7 @@ static void expire_call(struct eb_call *call)
     struct eb_error why;
     explain_expiry(call, &why);
     if (call->state == EB_CALL_WAITING) {
-        eb_calls_remove(find_waiting(call->dispatcher, call), call);
+        eb_call_list_remove(find_waiting(call->dispatcher, call), call);
         for (uint32_t i = 0; i < call->dispatcher->connection_count; i++) {
             eb_connection_check(&call->dispatcher->connections[i], uv_hrtime());
         }
@@ -112,7 +112,7 @@ static void expire_call(struct eb_call *call)
 /* A call's deadline, or the time of its next attempt. */
 static void on_call_alarm(struct eb_alarm *alarm)
 {
-    struct eb_call *call = (struct eb_call *)((char *)alarm - offsetof(struct eb_call, alarm));
+    struct eb_call *call = EB_CONTAINER_OF(alarm, struct eb_call, alarm);
     if (alarm->at_ns >= call->deadline_ns) {
         expire_call(call);
     } else {
@@ -322,8 +322,8 @@ static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_err
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
         struct eb_call_list *waiting = &dispatcher->waiting[i];
         for (uint32_t left = waiting->count; left > 0; left--) {
-            struct eb_call *call = waiting->first;
-            eb_calls_remove(waiting, call);
+            struct eb_call *call = eb_call_list_first(waiting);
+            eb_call_list_remove(waiting, call);
             call->attempts++;
             refuse_if_late(call, why);
         }
@@ -466,14 +466,14 @@ static struct eb_connection *find_least_busy(
 static struct eb_call *find_dispatcher_next(
     const struct eb_call_list *waiting, const struct eb_connection *connection, uint64_t now_ns)
 {
-    return eb_connection_is_in_time(connection, waiting->first, now_ns) ? waiting->first
-                                                                        : waiting->last;
+    struct eb_call *first = eb_call_list_first(waiting);
+    return eb_connection_is_in_time(connection, first, now_ns) ? first : eb_call_list_last(waiting);
 }
 
 static void send_call(
     struct eb_dispatcher *dispatcher, struct eb_connection *connection, struct eb_call *call)
 {
-    eb_calls_remove(find_waiting(dispatcher, call), call);
+    eb_call_list_remove(find_waiting(dispatcher, call), call);
     call->attempts++;
     call->retry_after_ms = 0;
     call->error.status = EB_STATUS_OK;
@@ -493,7 +493,7 @@ static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority
 {
     struct eb_call_list *waiting = &dispatcher->waiting[priority];
     /* Each is tried once: those that fail may come back. */
-    for (uint32_t left = waiting->count; left > 0 && waiting->first; left--) {
+    for (uint32_t left = waiting->count; left > 0 && waiting->count > 0; left--) {
         struct eb_connection *connection = find_least_busy(dispatcher, priority);
         if (!connection) {
             return;
@@ -554,6 +554,9 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
         .memory = memory,
         .is_unpaced = options->is_unpaced,
     };
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        eb_call_list_init(&dispatcher->waiting[i]);
+    }
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         struct eb_connection *connection = &dispatcher->connections[i];
         connection->config = &dispatcher->config;

@@ -3,6 +3,7 @@
 #include "client/lookup_layout.h"
 #include "proto/codec.h"
 #include "proto/grpc_text.h"
+#include "proto/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,7 @@ struct request_block {
 
 static void release_request(struct eb_outgoing *request)
 {
-    struct request_block *block = (struct request_block *)request;
+    struct request_block *block = EB_CONTAINER_OF(request, struct request_block, outgoing);
     block->memory->give(block->memory->context, block, block->taken_bytes);
 }
 
@@ -270,7 +271,8 @@ struct eb_outgoing *eb_lookup_call_encode_cancel(
 void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
     struct eb_lookup_expected *expected)
 {
-    const struct request_block *block = (const struct request_block *)outgoing;
+    const struct request_block *block =
+        outgoing ? EB_CONTAINER_OF(outgoing, struct request_block, outgoing) : NULL;
     *expected = (struct eb_lookup_expected){
         .query_count = request->query_count,
         .group_count = request->group_count,

@@ -1,5 +1,6 @@
 #include "client/transport.h"
 
+#include "proto/list.h"
 #include "proto/net/tls_stream.h"
 
 #include <assert.h>
@@ -209,8 +210,7 @@ static void on_connect(uv_connect_t *request, int status)
 
 static void on_alarm(struct eb_alarm *alarm)
 {
-    lose((struct eb_transport *)((char *)alarm - offsetof(struct eb_transport, alarm)),
-        UV_ETIMEDOUT);
+    lose(EB_CONTAINER_OF(alarm, struct eb_transport, alarm), UV_ETIMEDOUT);
 }
 
 /* Every address gets an even share of the time that is left. */
@@ -278,9 +278,7 @@ static void on_resolve(uv_getaddrinfo_t *request, int status, struct addrinfo *a
 /* Names that libuv turns away at once end as those that are not found. */
 static void on_no_name(struct eb_alarm *alarm)
 {
-    struct eb_transport *transport =
-        (struct eb_transport *)((char *)alarm - offsetof(struct eb_transport, alarm));
-    finish_transport(transport);
+    finish_transport(EB_CONTAINER_OF(alarm, struct eb_transport, alarm));
 }
 
 static void resolve_transport(struct eb_transport *transport)

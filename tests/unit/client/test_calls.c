@@ -131,18 +131,19 @@ static void links_calls_in_order(void **state)
 {
     (void)state;
     struct eb_call calls[3] = {0};
-    struct eb_call_list list = {0};
+    struct eb_call_list list;
+    eb_call_list_init(&list);
     for (int i = 0; i < 3; i++) {
-        eb_calls_append(&list, &calls[i]);
+        eb_call_list_append(&list, &calls[i]);
     }
-    eb_calls_remove(&list, &calls[1]);
-    assert_ptr_equal(list.first, &calls[0]);
-    assert_ptr_equal(list.first->after, &calls[2]);
-    assert_ptr_equal(list.last->before, &calls[0]);
-    eb_calls_remove(&list, &calls[0]);
-    eb_calls_remove(&list, &calls[2]);
-    assert_null(list.first);
-    assert_null(list.last);
+    eb_call_list_remove(&list, &calls[1]);
+    assert_ptr_equal(eb_call_list_first(&list), &calls[0]);
+    assert_ptr_equal(calls[0].link.next, &calls[2].link);
+    assert_ptr_equal(eb_call_list_last(&list), &calls[2]);
+    assert_ptr_equal(calls[2].link.previous, &calls[0].link);
+    eb_call_list_remove(&list, &calls[0]);
+    eb_call_list_remove(&list, &calls[2]);
+    assert_true(eb_list_is_empty(&list.links));
     assert_int_equal(list.count, 0);
 }
 
