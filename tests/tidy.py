@@ -138,7 +138,8 @@ RETIRED_FORMS = {form for word in RETIRED_WORDS
 # n-th malloc fails): the second pattern holds in tests/ only, at the start of an identifier or of
 # a file's or folder's name.
 NAMES_APART = re.compile(r"(?<![A-Za-z])(page|minor|major)_faults?(?![a-z])", re.I)
-TEST_NAMES_APART = re.compile(r"\b(eb_fault_|faults(?=[_./]))|fault_injection", re.I)
+TEST_NAMES_APART = re.compile(
+    r"\b(eb_faults?_?|faults(?=[_./])|disarm_faults)|fault_injection", re.I)
 
 # Static functions that may stand in several files of a folder. In kernels: what a template needs
 # from each instruction set's file (vec_*.h with its own helpers; what key_take.h is given). In
@@ -787,17 +788,17 @@ def check_sources_listed(tree):
 
 
 RULES = [
-    check_project_includes, check_folders, check_folder_cycles, check_library_includes,
+    check_project_includes, check_folders, check_folder_cycles, check_module_cycles,
+    check_library_includes,
     check_links, check_openmp, check_exit, check_kernels_pure, check_mailbox,
     check_function_lines, check_median, check_macro_lines, check_parameters, check_nesting,
     check_recursion, check_file_lines, check_columns, check_blanks, check_base_names,
     check_folder_names, check_header_start, check_typedefs, check_public_names, check_stack,
-    check_marks, check_sources_listed,
+    check_marks, check_sources_listed, check_retired_words, check_null,
 ]
 # The tree does not pass these yet.
 COMING = [
-    check_module_cycles, check_retired_words, check_statics, check_null, check_sizeof,
-    check_increments, check_containers,
+    check_statics, check_sizeof, check_increments, check_containers,
 ]
 
 

@@ -303,7 +303,7 @@ class BadValues(BadRequest):
         self.refused(INVALID, r'concat', request(
             pb.BagQuery(table='i32_40', **table), model='every', concat=True))
 
-    def test_names_the_first_fault(self):
+    def test_names_the_first_error(self):
         sizes = query(indices_i64=i64(9)[:-1], offsets=[0])
         values = query(indices=[9], offsets=[7])
         index = query(indices=[9], offsets=[0])

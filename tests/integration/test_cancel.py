@@ -176,10 +176,11 @@ class Cancel(OwnServerTest):
 
     def test_a_faulty_one(self):
         """What it withdraws must not be answered in its place."""
-        faults = (cancel(1, unnormalized=True), cancel(1, priority=9), cancel(1, output_type=77),
-                  cancel(1, model='a\0b'),
-                  cancel(1, queries=[pb.BagQuery(table='t', num_bags=1)] * 5000))
-        for faulty in faults:
+        malformed = (cancel(1, unnormalized=True), cancel(1, priority=9),
+                     cancel(1, output_type=77),
+                     cancel(1, model='a\0b'),
+                     cancel(1, queries=[pb.BagQuery(table='t', num_bags=1)] * 5000))
+        for faulty in malformed:
             self.assertEqual(self.send([faulty]), [])
             self.rounds(lambda faulty=faulty: self.send([self.slow(1), faulty]) == [])
 

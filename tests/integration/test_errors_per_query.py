@@ -132,14 +132,14 @@ class ErrorsPerQuery(ServedTest):
             (result for part in parts for result in part.results), key=lambda r: r.query))
         self.check(whole, request, wrongs)
 
-    def test_without_it_the_first_fault_is_the_requests(self):
+    def test_without_it_the_first_error_is_the_requests(self):
         request, _ = self.mixture()
         request.errors_per_query = False
         code, text = error_of(self.client.lookup, request)
         self.assertNotEqual(code.name, 'OK')
         self.assertRegex(text, r'^queries\[\d+\]')
 
-    def test_nothing_but_faults(self):
+    def test_nothing_but_errors(self):
         wrong = self.faulty()
         request = pb.LookupRequest(model='wide', errors_per_query=True,
                                    queries=[query for query, _, _ in wrong])

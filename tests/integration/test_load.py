@@ -334,7 +334,7 @@ class Refusals(LoadTest):
     """What it does not run, and what it says."""
 
     def test_says_what_is_wrong_and_what_to_do(self):
-        for status, remedy, arguments in (
+        for status, hint, arguments in (
                 (2, '--workload NAME', ()),
                 (2, 'dlrm-v2', ('--workload', 'x')),
                 (2, 'FROM:TO:STEPS', ('--workload', 'rows', '--sweep', '1:2')),
@@ -349,7 +349,7 @@ class Refusals(LoadTest):
             with self.subTest(arguments=arguments):
                 got, out, messages = load(self.server.address, *arguments)
                 self.assertEqual((got, out), (status, ''))
-                self.assertIn(remedy, messages)
+                self.assertIn(hint, messages)
 
     def test_speaks_in_its_own_name(self):
         for message, arguments in (

@@ -1,5 +1,6 @@
 """embag pack and embag check: what they write, by a reader of its own, and what they refuse."""
 
+import errno
 import os
 import shutil
 import struct
@@ -21,16 +22,24 @@ CODE_BITS = {'int8': 8, 'int4': 4, 'int2': 2}
 
 
 def drawn_by(*arguments):
-    """Runs the tool on a terminal; what it draws there. The terminal's buffer holds all of it."""
+    """Runs the tool on a terminal; what it draws there. The terminal's buffer holds all of it, but
+    not at once: the other end of a terminal that is closed says EIO when all has been read."""
     outer, inner = os.openpty()
+    drawn = b''
     try:
-        status = subprocess.run([served.EMBAG, *arguments], stdout=subprocess.DEVNULL, stderr=inner,
-                                timeout=60, check=False).returncode
-        os.set_blocking(outer, False)
-        drawn = os.read(outer, 65536)
+        try:
+            status = subprocess.run([served.EMBAG, *arguments], stdout=subprocess.DEVNULL,
+                                    stderr=inner, timeout=60, check=False).returncode
+        finally:
+            os.close(inner)
+        try:
+            while piece := os.read(outer, 65536):
+                drawn += piece
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
     finally:
         os.close(outer)
-        os.close(inner)
     return status, drawn
 
 
@@ -486,7 +495,7 @@ class Check(WithDirectory):
         self.assertEqual(status, 1)
         self.assertIn("table 'a' is also in", messages)
 
-    def test_refuses_a_version_that_shows_its_faults_only_when_it_is_loaded(self):
+    def test_refuses_a_version_that_shows_its_errors_only_when_it_is_loaded(self):
         keys = np.arange(301)
         halves = (slice(0, 150), slice(150, 301))
         def write(version, number, name, array):

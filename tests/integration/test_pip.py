@@ -94,7 +94,7 @@ class InstallPackages(unittest.TestCase):
         self.assertRegex(out, r'^some: skipped, a package cannot be had: .*'
                               r'embag-unknown==1\.0.*\nstatus 1\n$')
 
-    def test_fails_where_the_requirement_is_at_fault(self):
+    def test_fails_where_the_requirement_is_wrong(self):
         self.check_fails('embag-known==2.0', 'embag-known==2.0')
         self.check_fails('Invalid requirement', 'embag-known=')
         self.check_fails('nowhere.txt', '-r', '/nonexistent/nowhere.txt')

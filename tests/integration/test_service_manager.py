@@ -70,9 +70,9 @@ class ServiceManager(OwnServerTest):
         heard = {**self.manager.environment, **(environment or {})}
         return self.serve(*flags, environment=heard, **keywords)
 
-    def passing(self, *wishes):
+    def passing(self, *sockets):
         """What puts a server under sockets."""
-        return {'under': (sys.executable, MANAGER, *wishes, '--')}
+        return {'under': (sys.executable, MANAGER, *sockets, '--')}
 
     def at(self, name):
         """A path for a unix socket."""
@@ -186,10 +186,10 @@ class ServiceManager(OwnServerTest):
             self.assertEqual(len(admin.list_versions().models), 1)
         self.assertIn('passed=1', server.find('admin_listening'))
 
-    def refuses(self, *wishes):
+    def refuses(self, *sockets):
         """A start with these sockets fails; returns its log."""
         write_model(self.repository.path, 'spec', 1, [spec_table()])
-        server = Embagd(self.repository.path, **self.passing(*wishes))
+        server = Embagd(self.repository.path, **self.passing(*sockets))
         return server.start_fails()
 
     def test_a_socket_of_another_name_is_refused(self):

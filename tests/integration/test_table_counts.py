@@ -133,8 +133,8 @@ class Differential(CountTest):
                Query('f32_40', np.array([3, 99]), num_bags=1)]
         for number in range(scaled(400)):
             model, queries = self.make()
-            model, fault = 'every', bad[number % 2]
-            asked = [fault, *queries] if number % 3 else [*queries, fault]
+            model, wrong = 'every', bad[number % 2]
+            asked = [wrong, *queries] if number % 3 else [*queries, wrong]
             request = pb.LookupRequest(model=model, queries=map(to_message, asked))
             with self.assertRaises(Exception):
                 clients[number % CONNECTIONS].lookup(request)

@@ -337,9 +337,9 @@ class Reload(TlsTest):
         before = self.serial(server)
         key = self.authority.read('server.key')
         self.authority.issue('other', names=HERE)
-        faults = {'server.key': (b'junk', self.authority.read('other.key'), b''),
+        broken = {'server.key': (b'junk', self.authority.read('other.key'), b''),
                   'server.pem': (b'-----BEGIN CERTIFICATE-----\nAAAA\n', b'')}
-        for name, contents in faults.items():
+        for name, contents in broken.items():
             good = self.authority.read(name)
             for content in contents:
                 with open(self.authority.path(name), 'wb') as file:

@@ -46,7 +46,7 @@ class Bystander:
         self.connect = connect or (lambda: Client(server.address))
         self.grows_bytes = grows_bytes
         self.answers = 0
-        self.faults = []
+        self.errors = []
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -58,7 +58,7 @@ class Bystander:
             with self.connect() as client:
                 self._ask(client)
         except Exception as error:  # pylint: disable=broad-except
-            self.faults.append(error)
+            self.errors.append(error)
 
     def _ask(self, client):
         result, = client.lookup(GOOD, timeout=SECONDS_MAX).results
@@ -82,8 +82,8 @@ class Bystander:
             return
         if self.server.has_ended():
             raise AssertionError('embagd has ended:\n' + self.server.log[-4000:])
-        if self.faults or not self.answers:
-            raise AssertionError('others were not served: %s' % self.faults)
+        if self.errors or not self.answers:
+            raise AssertionError('others were not served: %s' % self.errors)
         if not embagd_process.SANITIZE:
             most = self.before_bytes + self.grows_bytes
             embagd_process.wait_until(lambda: resident_bytes(self.server.pid) <= most, SECONDS_MAX,

@@ -186,7 +186,7 @@ class Caller:
         self.pause = pause
         self.reconnects = reconnects
         self.seconds = []
-        self.faults = []
+        self.errors = []
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -210,7 +210,7 @@ class Caller:
                         self._ask(connection)
                     self.seconds.append(time.monotonic() - begun)
         except Exception as error:  # pylint: disable=broad-except
-            self.faults.append(error)
+            self.errors.append(error)
 
     def __enter__(self):
         self.thread.start()
@@ -219,8 +219,8 @@ class Caller:
     def __exit__(self, kind, *exception):
         self.is_over.set()
         self.thread.join()
-        if not kind and (self.faults or not self.seconds):
-            raise AssertionError('not served: %s' % self.faults)
+        if not kind and (self.errors or not self.seconds):
+            raise AssertionError('not served: %s' % self.errors)
 
     def percentile(self, part):
         """So many of a hundred answers came within this time, in seconds."""

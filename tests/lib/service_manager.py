@@ -70,9 +70,9 @@ def listen(address):
     return made
 
 
-def run_with(wishes, command):
-    """Becomes the command, with the sockets wished for as NAME=ADDRESS."""
-    names, addresses = zip(*(wish.split('=', 1) for wish in wishes))
+def run_with(sockets, command):
+    """Becomes the command, with sockets that it asks for as NAME=ADDRESS."""
+    names, addresses = zip(*(asked.split('=', 1) for asked in sockets))
     # High ones first: what is moved down may lie where another one is to be.
     high = [os.dup2(listen(address).detach(), HIGH + n) for n, address in enumerate(addresses)]
     for n, descriptor in enumerate(high):

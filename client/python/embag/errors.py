@@ -115,7 +115,7 @@ class Places(NamedTuple):
     queries: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
 
-    def fault(self, message: str) -> int | None:
+    def failing_query(self, message: str) -> int | None:
         """The one that an error's text begins with."""
         named = _NAMED.match(message)
         if named is None:
@@ -130,7 +130,7 @@ def of_status(code: int, message: str, places: Places = Places(),
     """The exception for a status and its text; a number that gRPC does not define is UNKNOWN."""
     code = code if code <= _CODE_MAX else EmbagError.code
     return _CLASSES.get(code, EmbagError)(
-        message, code=code, query=places.fault(message),
+        message, code=code, query=places.failing_query(message),
         retry_after=retry_after_ms / 1000 if retry_after_ms else None)
 
 

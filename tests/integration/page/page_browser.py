@@ -111,7 +111,7 @@ class Tab:
 
     def __init__(self, browser, address, width=1280, scheme='light'):
         self.browser = browser
-        self.faults = []    # what its console was told, and what it threw
+        self.errors = []    # what its console was told, and what it threw
         self.requests = []  # addresses
         self.target = browser.call('Target.createTarget', url='about:blank')['targetId']
         self.session = browser.call(
@@ -127,11 +127,11 @@ class Tab:
     def _on_event(self, method, params):
         if method == 'Runtime.exceptionThrown':
             details = params['exceptionDetails']
-            self.faults.append(details.get('exception', {}).get('description', details['text']))
+            self.errors.append(details.get('exception', {}).get('description', details['text']))
         elif method == 'Runtime.consoleAPICalled':
-            self.faults.append(str([a.get('value') for a in params['args']]))
+            self.errors.append(str([a.get('value') for a in params['args']]))
         elif method == 'Log.entryAdded' and params['entry']['level'] in ('error', 'warning'):
-            self.faults.append(params['entry']['text'])
+            self.errors.append(params['entry']['text'])
         elif method == 'Network.requestWillBeSent':
             self.requests.append(params['request']['url'])
 

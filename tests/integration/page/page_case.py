@@ -54,7 +54,7 @@ class PageTest(unittest.TestCase):
 
     def check_quiet(self, tab, address):
         """No complaints on the console, no requests to anywhere else."""
-        self.assertEqual(tab.faults, [])
+        self.assertEqual(tab.errors, [])
         others = [url for url in tab.requests
                   if not url.startswith((address, 'data:image/svg+xml,'))]
         self.assertEqual(others, [])

@@ -71,9 +71,9 @@ class UnderLoad(PageTest):
         self.assertEqual(models[('ranking', '1')]['Tables'], '2')
         self.assertRegex(models[('ranking', '1')]['Size'], '^(9[89]|10[0-4]) MiB$')
         self.assertEqual(models[('retrieval', '4')]['State'], 'serving')
-        [fault] = [row for row in self.rows(tab, 'models') if row['Version'] == '2']
-        self.assertEqual(fault['State'], 'failed')
-        self.assertIn('users.npy', fault['Model'])
+        [failed] = [row for row in self.rows(tab, 'models') if row['Version'] == '2']
+        self.assertEqual(failed['State'], 'failed')
+        self.assertIn('users.npy', failed['Model'])
         tables = {row['Table']: row for row in self.rows(tab, 'tables')}
         self.assertEqual(set(tables), {'users', 'items', 'queries'})
         self.assertEqual(tables['queries']['Model'], 'retrieval')

@@ -45,30 +45,30 @@ def empty_status(phase='loading'):
         'load': {'done_bytes': 0, 'total_bytes': 0}, 'repository': 'readable', 'slow': []}
 
 
-def version(number, state='serving', rows=0, fault=None):
+def version(number, state='serving', rows=0, failure=None):
     """One of a model's, in memory if it has rows."""
     size = rows * 256
-    return {'number': str(number), 'state': state, 'fault': fault,
+    return {'number': str(number), 'state': state, 'fault': failure,
             'loaded_unix_ms': STARTED_MS - 3_720_000 if rows else 0, 'load_ms': 1840 if rows else 0,
             'tables': 10 if rows else 0, 'rows': rows, 'bytes': size,
             'pages': {'small': size // 50, 'huge_2m': size - size // 50, 'huge_1g': 0}}
 
 
-def model(name, versions, fault=None):
+def model(name, versions, failure=None):
     """Of a name."""
     served = [v['number'] for v in versions if v['state'] == 'serving']
-    return {'name': name, 'served': served[0] if served else None, 'fault': fault,
+    return {'name': name, 'served': served[0] if served else None, 'fault': failure,
             'versions': versions}
 
 
 def many_models(count):
-    """Each with a version of ten tables; some with more versions, some with faults."""
+    """Each with a version of ten tables; some with more versions, some with failures."""
     models = []
     for i in range(count):
         name = HOSTILE[i] if i < len(HOSTILE) else 'ranking-%03d' % i
         versions = [version(7, rows=100_000 * (i + 1))]
         if i % 10 == 3:
-            versions.insert(0, version(2 ** 64 - 1, 'failed', fault='user.npy: its header ends '
+            versions.insert(0, version(2 ** 64 - 1, 'failed', failure='user.npy: its header ends '
                                        'early: 80 bytes of 128 <b>%s</b>' % name))
         if i % 10 == 4:
             versions.append(version(6, 'retired', rows=100_000))

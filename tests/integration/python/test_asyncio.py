@@ -109,7 +109,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             for number, answer in enumerate(await asyncio.gather(*futures)):
                 np.testing.assert_array_equal(answer.values[0], ROWS[number % 5])
 
-    async def test_faults(self):
+    async def test_errors(self):
         with self.assertRaises(embag.OutOfRange) as caught:
             await one_row(self.client.lookup, 9)
         self.assertEqual(caught.exception.query, 0)

@@ -45,7 +45,7 @@ class FastLane(PackageTest):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             self.assertTrue(all(pool.map(ask, range(8))))
 
-    def test_a_fault_is_that_of_its_request(self):
+    def test_an_error_is_that_of_its_request(self):
         futures = [submit_row(self.stream, row) for row in (0, 9, 1)]
         np.testing.assert_array_equal(futures[2].result(60).values[0], ROWS[1])
         np.testing.assert_array_equal(futures[0].result(60).values[0], ROWS[0])

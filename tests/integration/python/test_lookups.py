@@ -199,7 +199,7 @@ class Requests(PackageTest):
             self.assertEqual(client.lookup('emb_table', [0], num_bags=1, model='spec').version, 1)
 
 
-class Faults(PackageTest):
+class Errors(PackageTest):
     """What raises."""
 
     def fails(self, kind, *arguments, **fields):

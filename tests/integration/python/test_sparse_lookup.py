@@ -93,13 +93,13 @@ class SparseLookups(PackageTest):
     def test_what_does_not_fit(self):
         indices = np.array([[0, 0], [1, 1]])
         ids = Sparse(indices, np.array([0, 1]), [2, 2])
-        faults = [
+        wrong = [
             (ids, Sparse(indices[::-1], np.ones(2, 'f4'), [2, 2]), 'mean', None),
             (ids, Sparse(indices, np.ones(2, 'f4'), [2, 3]), 'mean', None),
             (Sparse(np.zeros((1, 3), int), np.zeros(1, int), [1, 1, 1]), None, 'mean', None),
             (ids, None, 'max', None), (ids, None, 'mean', 1.0),
         ]
-        for sp_ids, sp_weights, combiner, max_norm in faults:
+        for sp_ids, sp_weights, combiner, max_norm in wrong:
             with self.assertRaises(ValueError):
                 embag.embedding_lookup_sparse(self.embag, 'f32_23x7', sp_ids, sp_weights, combiner,
                                               max_norm, model='every')

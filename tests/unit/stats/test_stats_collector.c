@@ -37,6 +37,7 @@ struct fixture {
     struct eb_stats_collector *collector;
     struct asked asked[3];
     struct stop_sign sign;
+    atomic_bool has_begun_to_detach;
     atomic_bool is_detached;
 };
 
@@ -331,13 +332,19 @@ static void on_stop_sign(struct eb_mail *mail)
 static void detach_in_background(void *context)
 {
     struct fixture *fixture = context;
+    atomic_store(&fixture->has_begun_to_detach, true);
     eb_stats_collector_detach(fixture->collector);
     atomic_store(&fixture->is_detached, true);
 }
 
-static void run_for_a_while(struct fixture *fixture)
+/* Runs the loop until the other thread has begun to detach, and for a while longer, in which its
+ * mail arrives. */
+static void run_into_detach(struct fixture *fixture)
 {
-    for (unsigned i = 0; i < 20; i++) {
+    while (!atomic_load(&fixture->has_begun_to_detach)) {
+        uv_run(&fixture->uv, UV_RUN_NOWAIT);
+    }
+    for (unsigned i = 0; i < 50; i++) {
         uv_run(&fixture->uv, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
@@ -356,7 +363,7 @@ static void detaching_waits_for_loops_that_are_being_asked(void **state)
     ask_for_stats(fixture, &requests[0]);
     ask_for_stats(fixture, &requests[1]);
     assert_int_equal(uv_thread_create(&thread, detach_in_background, fixture), 0);
-    run_for_a_while(fixture);
+    run_into_detach(fixture);
     assert_false(requests[0].is_taken);
     assert_false(atomic_load(&fixture->is_detached));
     uv_sem_post(&fixture->sign.go);
