@@ -29,6 +29,24 @@ void eb_scratch_deinit(struct eb_scratch *scratch)
     assert_int_equal(nftw(scratch->root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
+int eb_scratch_set_up(void **state)
+{
+    struct eb_scratch *scratch = malloc(sizeof *scratch);
+    if (!scratch) {
+        return -1;
+    }
+    eb_scratch_init(scratch);
+    *state = scratch;
+    return 0;
+}
+
+int eb_scratch_tear_down(void **state)
+{
+    eb_scratch_deinit(*state);
+    free(*state);
+    return 0;
+}
+
 void eb_scratch_path(
     const struct eb_scratch *scratch, const char *name, char out[EB_SCRATCH_PATH_BYTES])
 {

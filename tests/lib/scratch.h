@@ -22,6 +22,11 @@ struct eb_scratch_table {
 void eb_scratch_init(struct eb_scratch *scratch);
 void eb_scratch_deinit(struct eb_scratch *scratch);
 
+/* For cmocka's setup: sets *state to one on the heap. */
+int eb_scratch_set_up(void **state);
+/* Removes the directory and frees *state. */
+int eb_scratch_tear_down(void **state);
+
 /* ROOT/name. */
 void eb_scratch_path(
     const struct eb_scratch *scratch, const char *name, char out[EB_SCRATCH_PATH_BYTES]);

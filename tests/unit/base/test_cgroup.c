@@ -10,92 +10,78 @@
 
 #include <cmocka.h>
 
-static struct eb_scratch scratch;
 static char visited[1024]; /* what was visited, each with a '1' or a '2' before it and a blank */
-
-static int make_root(void **state)
-{
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
 
 /* No assert here: the module is on the stack. */
 static void on_group(void *context, const char *directory, bool is_unified)
 {
     size_t used = strlen(visited);
-    (void)context;
+    const struct eb_scratch *scratch = context;
     snprintf(visited + used, sizeof visited - used, "%d%s ", is_unified ? 2 : 1,
-        directory + strlen(scratch.root) + strlen("/sys/fs/cgroup"));
+        directory + strlen(scratch->root) + strlen("/sys/fs/cgroup"));
 }
 
 /* Visits the groups of "cpu" in a /proc/self/cgroup of this text. */
-static void expect_visits(const char *text, const char *wanted)
+static void expect_visits(const struct eb_scratch *scratch, const char *text, const char *wanted)
 {
-    eb_scratch_write(&scratch, "proc/self/cgroup", text, strlen(text));
+    eb_scratch_write(scratch, "proc/self/cgroup", text, strlen(text));
     visited[0] = '\0';
-    eb_cgroup_visit(scratch.root, "cpu", on_group, NULL);
+    eb_cgroup_visit(scratch->root, "cpu", on_group, (void *)scratch);
     assert_string_equal(visited, wanted);
 }
 
 static void visits_every_group_up_to_the_mount(void **state)
 {
-    (void)state;
-    expect_visits("0::/\n", "2/ 2 ");
-    expect_visits("0::/a.slice/b:c\n", "2/a.slice/b:c 2/a.slice 2 ");
-    expect_visits("3:cpu,cpuacct:/x\n", "1/cpu/x 1/cpu ");
-    expect_visits("3:cpuacct,cpu:/x\n0::/y", "1/cpu/x 1/cpu 2/y 2 ");
+    const struct eb_scratch *scratch = *state;
+    expect_visits(scratch, "0::/\n", "2/ 2 ");
+    expect_visits(scratch, "0::/a.slice/b:c\n", "2/a.slice/b:c 2/a.slice 2 ");
+    expect_visits(scratch, "3:cpu,cpuacct:/x\n", "1/cpu/x 1/cpu ");
+    expect_visits(scratch, "3:cpuacct,cpu:/x\n0::/y", "1/cpu/x 1/cpu 2/y 2 ");
 }
 
 static void passes_over_what_is_not_asked_for(void **state)
 {
-    (void)state;
-    expect_visits("5:memory:/x\n4:cpuset:/x\n3:cpuacct:/x\n1:name=cpu:/x\n", "");
-    expect_visits("", "");
-    expect_visits("\n:\n0:\n0::\n0::relative\n5:cpu:\n", "");
+    const struct eb_scratch *scratch = *state;
+    expect_visits(scratch, "5:memory:/x\n4:cpuset:/x\n3:cpuacct:/x\n1:name=cpu:/x\n", "");
+    expect_visits(scratch, "", "");
+    expect_visits(scratch, "\n:\n0:\n0::\n0::relative\n5:cpu:\n", "");
 }
 
 static void visits_nothing_where_the_groups_cannot_be_told(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     visited[0] = '\0';
-    eb_cgroup_visit(scratch.root, "cpu", on_group, NULL);
+    eb_cgroup_visit(scratch->root, "cpu", on_group, (void *)scratch);
     assert_string_equal(visited, "");
 }
 
 static void passes_over_a_path_that_is_too_long(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char line[6000] = "0::/";
     memset(line + 4, 'x', sizeof line - 5);
-    expect_visits(line, "");
+    expect_visits(scratch, line, "");
 }
 
 static void reads_a_text_that_fits(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static char bytes[EB_CGROUP_TEXT_BYTES];
     static char text[EB_CGROUP_TEXT_BYTES];
     memset(bytes, 'x', sizeof bytes);
-    eb_scratch_write(&scratch, "group/file", bytes, sizeof bytes - 1);
-    assert_true(eb_cgroup_read(scratch.root, "group/file", text));
+    eb_scratch_write(scratch, "group/file", bytes, sizeof bytes - 1);
+    assert_true(eb_cgroup_read(scratch->root, "group/file", text));
     assert_int_equal(strlen(text), sizeof bytes - 1);
-    eb_scratch_write(&scratch, "group/file", bytes, sizeof bytes);
-    assert_false(eb_cgroup_read(scratch.root, "group/file", text));
-    assert_false(eb_cgroup_read(scratch.root, "group", text));
-    assert_false(eb_cgroup_read(scratch.root, "nothing", text));
+    eb_scratch_write(scratch, "group/file", bytes, sizeof bytes);
+    assert_false(eb_cgroup_read(scratch->root, "group/file", text));
+    assert_false(eb_cgroup_read(scratch->root, "group", text));
+    assert_false(eb_cgroup_read(scratch->root, "nothing", text));
 }
 
 EB_TEST_GROUP(cgroup)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(visits_every_group_up_to_the_mount),
         WITH_ROOT(passes_over_what_is_not_asked_for),

@@ -12,32 +12,16 @@
 
 #include <cmocka.h>
 
-static struct eb_scratch scratch;
-
-static int make_root(void **state)
-{
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
-
 static void lists_names_in_order_without_dot_names(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char *const names[] = {"b", "a", ".hidden", "10", "9"};
     for (size_t i = 0; i < 5; i++) {
-        eb_scratch_write(&scratch, names[i], "", 0);
+        eb_scratch_write(scratch, names[i], "", 0);
     }
     struct eb_directory listing;
     struct eb_failure failure;
-    assert_true(eb_directory_read(scratch.root, &listing, &failure));
+    assert_true(eb_directory_read(scratch->root, &listing, &failure));
     assert_int_equal(listing.count, 4);
     static const char *const sorted[] = {"10", "9", "a", "b"};
     for (size_t i = 0; i < 4; i++) {
@@ -57,14 +41,14 @@ static void names_a_directory_that_is_not_there(void **state)
 
 static void names_a_directory_that_it_may_not_read(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     if (geteuid() == 0) {
         print_message("root may read every directory\n");
         skip();
     }
-    eb_scratch_make_directory(&scratch, "closed");
+    eb_scratch_make_directory(scratch, "closed");
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "closed", path);
+    eb_scratch_path(scratch, "closed", path);
     assert_int_equal(chmod(path, 0), 0);
     struct eb_directory listing;
     struct eb_failure failure;
@@ -75,9 +59,9 @@ static void names_a_directory_that_it_may_not_read(void **state)
 
 static void tells_directories_from_files_through_links(void **state)
 {
-    (void)state;
-    eb_scratch_make_directory(&scratch, "d");
-    eb_scratch_write(&scratch, "f", "", 0);
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_make_directory(scratch, "d");
+    eb_scratch_write(scratch, "f", "", 0);
     static const struct {
         const char *target;
         const char *name;
@@ -85,7 +69,7 @@ static void tells_directories_from_files_through_links(void **state)
     } cases[] = {{"d", "to_d", true}, {"f", "to_f", false}, {"none", "to_none", false}};
     for (size_t i = 0; i < 3; i++) {
         char link[EB_SCRATCH_PATH_BYTES];
-        eb_scratch_path(&scratch, cases[i].name, link);
+        eb_scratch_path(scratch, cases[i].name, link);
         assert_int_equal(symlink(cases[i].target, link), 0);
         bool is_directory;
         struct eb_failure failure;
@@ -96,10 +80,10 @@ static void tells_directories_from_files_through_links(void **state)
 
 static void names_what_it_cannot_look_at(void **state)
 {
-    (void)state;
-    eb_scratch_write(&scratch, "f", "", 0);
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write(scratch, "f", "", 0);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "f/x", path);
+    eb_scratch_path(scratch, "f/x", path);
     bool is_directory;
     struct eb_failure failure;
     assert_false(eb_directory_test(path, &is_directory, &failure));
@@ -117,7 +101,8 @@ static void joins_paths(void **state)
 
 EB_TEST_GROUP(directory)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(lists_names_in_order_without_dot_names),
         cmocka_unit_test(names_a_directory_that_is_not_there),

@@ -16,20 +16,6 @@ static void write_text(const struct eb_scratch *scratch, const char *name, const
     eb_scratch_write(scratch, name, text, strlen(text));
 }
 
-static int make_root(void **state)
-{
-    static struct eb_scratch scratch;
-    eb_scratch_init(&scratch);
-    *state = &scratch;
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    eb_scratch_deinit(*state);
-    return 0;
-}
-
 static void says_no_limit_where_nothing_can_be_read(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -115,7 +101,8 @@ static void knows_this_machine(void **state)
 
 EB_TEST_GROUP(memory_available)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(says_no_limit_where_nothing_can_be_read),
         WITH_ROOT(reads_what_the_machine_has),

@@ -15,31 +15,16 @@
 #define GIANT "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
 #define STATUS "proc/self/status"
 
-static struct eb_scratch scratch;
-
-static int make_root(void **state)
+static void write_text(const struct eb_scratch *scratch, const char *name, const char *text)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
+    eb_scratch_write(scratch, name, text, strlen(text));
 }
 
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
-
-static void write_text(const char *name, const char *text)
-{
-    eb_scratch_write(&scratch, name, text, strlen(text));
-}
-
-static void expect_hint(enum eb_page_size wanted, uint64_t bytes, const char *part)
+static void expect_hint(
+    const struct eb_scratch *scratch, enum eb_page_size wanted, uint64_t bytes, const char *part)
 {
     char hint[EB_PAGE_HINT_BYTES];
-    eb_page_size_hint(wanted, bytes, scratch.root, hint);
+    eb_page_size_hint(wanted, bytes, scratch->root, hint);
     eb_scratch_expect(hint, part);
     assert_true(strlen(hint) < EB_PAGE_HINT_BYTES - 1);
 }
@@ -55,32 +40,34 @@ static void names_every_size(void **state)
 
 static void tells_why_pages_of_2_mib_are_missing(void **state)
 {
-    (void)state;
-    expect_hint(EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
-    write_text(TRANSPARENT, "always madvise [never]\n");
-    expect_hint(EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
-    write_text(TRANSPARENT, "always [madvise] never\n");
-    expect_hint(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
-    write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
-    expect_hint(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
-    write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
-    expect_hint(EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
+    const struct eb_scratch *scratch = *state;
+    expect_hint(scratch, EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
+    write_text(scratch, TRANSPARENT, "always madvise [never]\n");
+    expect_hint(
+        scratch, EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
+    write_text(scratch, TRANSPARENT, "always [madvise] never\n");
+    expect_hint(scratch, EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
+    expect_hint(scratch, EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
+    expect_hint(scratch, EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
 }
 
 static void tells_how_many_pages_of_1_gib_are_missing(void **state)
 {
-    (void)state;
-    expect_hint(EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
-    write_text(GIANT, "3\n");
-    expect_hint(EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
-    expect_hint(EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
-    expect_hint(EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
-    expect_hint(EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");
+    const struct eb_scratch *scratch = *state;
+    expect_hint(scratch, EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
+    write_text(scratch, GIANT, "3\n");
+    expect_hint(scratch, EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
+    expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
+    expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
+    expect_hint(scratch, EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");
 }
 
 EB_TEST_GROUP(page_size)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_every_size),
         WITH_ROOT(tells_why_pages_of_2_mib_are_missing),

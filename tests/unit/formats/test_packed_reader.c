@@ -12,26 +12,19 @@
 
 #include <cmocka.h>
 
-static struct eb_scratch scratch;
 static char path[EB_SCRATCH_PATH_BYTES];
 
-static int make_root(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    eb_scratch_path(&scratch, "t.embag", path);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
+    if (eb_scratch_set_up(state) != 0) {
+        return -1;
+    }
+    eb_scratch_path(*state, "t.embag", path);
     return 0;
 }
 
 /* A keyed table in a file of some 12 KiB. */
-static struct eb_packed_format write_small(void)
+static struct eb_packed_format write_small(const struct eb_scratch *scratch)
 {
     struct eb_failure failure;
     struct eb_packed_format format = eb_packed_fixture_format(6, 4);
@@ -39,7 +32,7 @@ static struct eb_packed_format write_small(void)
     format.sections[EB_PACKED_KEYS].bytes = 48;
     format.sections[EB_PACKED_KEY_INDEX].bytes = 130;
     assert_true(eb_packed_format_lay_out(&format, &failure));
-    eb_packed_fixture_write(&scratch, "t.embag", &format);
+    eb_packed_fixture_write(scratch, "t.embag", &format);
     return format;
 }
 
@@ -50,9 +43,9 @@ static void write_byte(int descriptor, uint64_t offset, uint8_t byte)
 
 static void finds_every_flipped_bit(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure = {.text = ""};
-    struct eb_packed_format format = write_small();
+    struct eb_packed_format format = write_small(scratch);
     assert_true(eb_packed_fixture_verify(path, &failure));
     int descriptor = open(path, O_RDWR);
     assert_true(descriptor >= 0);
@@ -73,9 +66,9 @@ static void finds_every_flipped_bit(void **state)
 
 static void finds_every_truncation_and_what_follows_the_end(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure = {.text = ""};
-    struct eb_packed_format format = write_small();
+    struct eb_packed_format format = write_small(scratch);
     assert_int_equal(truncate(path, (off_t)format.file_bytes + 1), 0);
     assert_false(eb_packed_fixture_verify(path, &failure));
     eb_scratch_expect(failure.text, "says that it has");
@@ -88,12 +81,12 @@ static void finds_every_truncation_and_what_follows_the_end(void **state)
 }
 
 /* Opens a file of two and a half blocks. */
-static void open_large(
-    struct eb_packed_format *format, struct eb_table_file *file, struct eb_packed_reader *reader)
+static void open_large(const struct eb_scratch *scratch, struct eb_packed_format *format,
+    struct eb_table_file *file, struct eb_packed_reader *reader)
 {
     struct eb_failure failure;
     *format = eb_packed_fixture_format(10000, 254);
-    eb_packed_fixture_write(&scratch, "t.embag", format);
+    eb_packed_fixture_write(scratch, "t.embag", format);
     assert_int_equal(eb_packed_format_block_count(format), 3);
     assert_true(eb_table_file_open(path, file, &failure));
     assert_true(eb_packed_reader_open(reader, file, &failure));
@@ -101,7 +94,7 @@ static void open_large(
 
 static void reads_any_range_of_any_blocks(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const struct {
         uint64_t from;
         uint64_t bytes;
@@ -111,7 +104,7 @@ static void reads_any_range_of_any_blocks(void **state)
     struct eb_table_file file;
     struct eb_packed_reader reader;
     struct eb_failure failure;
-    open_large(&format, &file, &reader);
+    open_large(scratch, &format, &file, &reader);
     assert_true(reader.format.digest == format.digest);
     assert_int_equal(format.tensor.data_bytes, 2640000);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
@@ -131,12 +124,12 @@ static void reads_any_range_of_any_blocks(void **state)
 
 static void names_the_bytes_that_are_damaged(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_packed_format format;
     struct eb_table_file file;
     struct eb_packed_reader reader;
     struct eb_failure failure = {.text = ""};
-    open_large(&format, &file, &reader);
+    open_large(scratch, &format, &file, &reader);
     uint64_t begin = format.head_bytes;
     int descriptor = open(path, O_RDWR);
     write_byte(descriptor, begin + 1048576 + 77, 0);
@@ -154,11 +147,13 @@ static void names_the_bytes_that_are_damaged(void **state)
 EB_TEST_GROUP(packed_reader)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(finds_every_flipped_bit, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(finds_every_flipped_bit, set_up, eb_scratch_tear_down),
         cmocka_unit_test_setup_teardown(
-            finds_every_truncation_and_what_follows_the_end, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(reads_any_range_of_any_blocks, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(names_the_bytes_that_are_damaged, make_root, remove_root),
+            finds_every_truncation_and_what_follows_the_end, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(
+            reads_any_range_of_any_blocks, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(
+            names_the_bytes_that_are_damaged, set_up, eb_scratch_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

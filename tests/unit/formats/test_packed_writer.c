@@ -41,30 +41,23 @@ int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, u
     return is_refused ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
 }
 
-static struct eb_scratch scratch;
 static char path[EB_SCRATCH_PATH_BYTES];
 
-static int make_root(void **state)
+static int set_up(void **state)
 {
-    (void)state;
+    if (eb_scratch_set_up(state) != 0) {
+        return -1;
+    }
     ability = CAN_ALL;
-    eb_scratch_init(&scratch);
-    eb_scratch_path(&scratch, "t.embag", path);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
+    eb_scratch_path(*state, "t.embag", path);
     return 0;
 }
 
 /* Entries of ROOT, hidden ones too. */
-static unsigned count_entries(void)
+static unsigned count_entries(const struct eb_scratch *scratch)
 {
     unsigned count = 0;
-    DIR *directory = opendir(scratch.root);
+    DIR *directory = opendir(scratch->root);
     assert_non_null(directory);
     for (const struct dirent *entry; (entry = readdir(directory));) {
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
@@ -73,7 +66,7 @@ static unsigned count_entries(void)
     return count;
 }
 
-static void shows_a_file_when_it_is_published(void)
+static void shows_a_file_when_it_is_published(const struct eb_scratch *scratch)
 {
     static const uint8_t rows[36];
     struct eb_packed_writer writer;
@@ -90,23 +83,23 @@ static void shows_a_file_when_it_is_published(void)
     eb_packed_writer_close(&writer);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0644);
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(count_entries(scratch), 1);
     assert_true(eb_packed_fixture_verify(path, &failure));
     assert_int_equal(unlink(path), 0);
 }
 
 static void shows_a_file_only_when_it_is_published(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
         ability = (enum ability)i;
-        shows_a_file_when_it_is_published();
+        shows_a_file_when_it_is_published(scratch);
     }
 }
 
 static void leaves_nothing_where_it_is_closed_before(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const uint8_t rows[36];
     struct eb_packed_format format = eb_packed_fixture_format(3, 4);
     for (int round = 0; round < 3 * ABILITY_COUNT; round++) {
@@ -121,9 +114,9 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
         if (steps > 1) {
             assert_true(eb_packed_writer_end(&writer, &failure));
         }
-        assert_true(ability == CAN_ALL || count_entries() == 1);
+        assert_true(ability == CAN_ALL || count_entries(scratch) == 1);
         eb_packed_writer_close(&writer);
-        assert_int_equal(count_entries(), 0);
+        assert_int_equal(count_entries(scratch), 0);
     }
     struct eb_packed_writer zeroed = {0};
     eb_packed_writer_close(&zeroed);
@@ -132,8 +125,8 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
 /* Where the file system has files without a name. */
 static void leaves_nothing_where_it_is_killed(void **state)
 {
-    (void)state;
-    int nameless = open(scratch.root, O_TMPFILE | O_RDWR, 0600);
+    const struct eb_scratch *scratch = *state;
+    int nameless = open(scratch->root, O_TMPFILE | O_RDWR, 0600);
     if (nameless < 0) {
         skip();
     }
@@ -150,43 +143,43 @@ static void leaves_nothing_where_it_is_killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGKILL);
-    assert_int_equal(count_entries(), 0);
+    assert_int_equal(count_entries(scratch), 0);
 }
 
-static void keeps_the_file_that_is_there(void)
+static void keeps_the_file_that_is_there(const struct eb_scratch *scratch)
 {
     struct eb_packed_writer writer;
     struct eb_failure failure = {.text = ""};
     struct eb_packed_format format = eb_packed_fixture_format(0, 4);
     assert_true(eb_packed_writer_open(&writer, path, &format, &failure));
     assert_true(eb_packed_writer_end(&writer, &failure));
-    eb_scratch_write(&scratch, "t.embag", "x", 1);
+    eb_scratch_write(scratch, "t.embag", "x", 1);
     assert_false(eb_packed_writer_publish(&writer, &failure));
     eb_scratch_expect(
         failure.text, "t.embag: it cannot be put into place (File exists); remove it");
     eb_packed_writer_close(&writer);
     assert_false(eb_packed_writer_open(&writer, path, &format, &failure));
     eb_scratch_expect(failure.text, "File exists");
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(count_entries(scratch), 1);
     assert_int_equal(unlink(path), 0);
 }
 
 static void replaces_no_file(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
         ability = (enum ability)i;
-        keeps_the_file_that_is_there();
+        keeps_the_file_that_is_there(scratch);
     }
 }
 
 static void says_where_no_file_can_be(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_packed_writer writer;
     struct eb_failure failure = {.text = ""};
     struct eb_packed_format format = eb_packed_fixture_format(0, 4);
-    eb_scratch_path(&scratch, "absent/t.embag", path);
+    eb_scratch_path(scratch, "absent/t.embag", path);
     assert_false(eb_packed_writer_open(&writer, path, &format, &failure));
     eb_scratch_expect(failure.text, "absent/t.embag: it cannot be written");
     eb_scratch_expect(failure.text, "make its directory");
@@ -194,7 +187,7 @@ static void says_where_no_file_can_be(void **state)
 
 static void begins_nothing_that_has_no_room(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct rlimit before;
     struct eb_packed_writer writer;
     struct eb_failure failure = {.text = ""};
@@ -207,20 +200,22 @@ static void begins_nothing_that_has_no_room(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_false(is_open);
     eb_scratch_expect(failure.text, "bytes cannot be had for it");
-    assert_int_equal(count_entries(), 0);
+    assert_int_equal(count_entries(scratch), 0);
 }
 
 EB_TEST_GROUP(packed_writer)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            shows_a_file_only_when_it_is_published, make_root, remove_root),
+            shows_a_file_only_when_it_is_published, set_up, eb_scratch_tear_down),
         cmocka_unit_test_setup_teardown(
-            leaves_nothing_where_it_is_closed_before, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(leaves_nothing_where_it_is_killed, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(replaces_no_file, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(says_where_no_file_can_be, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(begins_nothing_that_has_no_room, make_root, remove_root),
+            leaves_nothing_where_it_is_closed_before, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(
+            leaves_nothing_where_it_is_killed, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(replaces_no_file, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(says_where_no_file_can_be, set_up, eb_scratch_tear_down),
+        cmocka_unit_test_setup_teardown(
+            begins_nothing_that_has_no_room, set_up, eb_scratch_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,22 +13,15 @@
 
 #include <cmocka.h>
 
-static struct eb_scratch scratch;
 static char path[EB_SCRATCH_PATH_BYTES];
 
-static int make_root(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    eb_scratch_write(&scratch, "f", "abcdef", 6);
-    eb_scratch_path(&scratch, "f", path);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
+    if (eb_scratch_set_up(state) != 0) {
+        return -1;
+    }
+    eb_scratch_write(*state, "f", "abcdef", 6);
+    eb_scratch_path(*state, "f", path);
     return 0;
 }
 
@@ -61,13 +54,13 @@ static void says_where_a_file_was_cut_short(void **state)
 
 static void refuses_what_is_no_file(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_table_file file;
     struct eb_failure failure;
-    assert_false(eb_table_file_open(scratch.root, &file, &failure));
+    assert_false(eb_table_file_open(scratch->root, &file, &failure));
     eb_scratch_expect(failure.text, "no regular file");
     char fifo[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "fifo", fifo);
+    eb_scratch_path(scratch, "fifo", fifo);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_false(eb_table_file_open(fifo, &file, &failure));
     eb_scratch_expect(failure.text, "no regular file");
@@ -95,7 +88,7 @@ static void notices_that_a_file_has_changed(void **state)
 
 static void says_which_failures_are_transient(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_table_file file;
     struct eb_failure failure;
     struct rlimit before;
@@ -108,13 +101,13 @@ static void says_which_failures_are_transient(void **state)
     assert_true(failure.is_transient);
     assert_false(eb_table_file_open("/nowhere", &file, &failure));
     assert_true(failure.is_transient);
-    assert_false(eb_table_file_open(scratch.root, &file, &failure));
+    assert_false(eb_table_file_open(scratch->root, &file, &failure));
     assert_false(failure.is_transient);
 }
 
 EB_TEST_GROUP(table_file)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(reads_a_range),
         WITH_ROOT(says_where_a_file_was_cut_short),

@@ -19,29 +19,22 @@
 
 static const struct eb_table_options options = {
     .row_bytes_max = 65536, .name_bytes_max = 255, .group_features_max = 2};
-static struct eb_scratch scratch;
 
-static int make_root(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    eb_scratch_write_npy(&scratch, "1/t.npy", NPY_5X2, 40);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
+    if (eb_scratch_set_up(state) != 0) {
+        return -1;
+    }
+    eb_scratch_write_npy(*state, "1/t.npy", NPY_5X2, 40);
     return 0;
 }
 
 /* NULL: *error says why. */
-static struct eb_model_version *load(
-    const char *name, struct eb_model_settings *settings, struct eb_failure *failure)
+static struct eb_model_version *load(const struct eb_scratch *scratch, const char *name,
+    struct eb_model_settings *settings, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, name, path);
+    eb_scratch_path(scratch, name, path);
     const struct eb_version_source source = {
         .model = "m", .version = 7, .path = path, .settings = settings};
     return eb_model_version_load(&source, &options, NULL, failure);
@@ -49,10 +42,10 @@ static struct eb_model_version *load(
 
 static void lives_until_its_last_reference(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
     struct eb_model_settings *settings = eb_model_settings_create();
-    struct eb_model_version *version = load("1", settings, &failure);
+    struct eb_model_version *version = load(scratch, "1", settings, &failure);
     assert_non_null(version);
     assert_string_equal(version->model, "m");
     assert_int_equal(version->version, 7);
@@ -69,10 +62,10 @@ static void lives_until_its_last_reference(void **state)
 
 static void says_why_it_does_not_load(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
-    eb_scratch_write(&scratch, "2/t.npy", "junk", 4);
-    assert_null(load("2", NULL, &failure));
+    eb_scratch_write(scratch, "2/t.npy", "junk", 4);
+    assert_null(load(scratch, "2", NULL, &failure));
     eb_scratch_expect(failure.text, "/2/t.npy: byte 0: not an npy file");
 }
 
@@ -85,11 +78,11 @@ static bool give_up(void *context, uint64_t bytes)
 
 static void gives_up_when_it_is_told_to(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_failure failure;
     uint64_t told = 0;
-    eb_scratch_path(&scratch, "1", path);
+    eb_scratch_path(scratch, "1", path);
     const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
     const struct eb_load_progress progress = {.go_on = give_up, .context = &told};
     assert_null(eb_model_version_load(&source, &options, &progress, &failure));
@@ -107,9 +100,9 @@ static void on_unused(struct eb_model_version *version)
 
 static void is_freed_by_whom_it_is_handed_to(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
-    struct eb_model_version *version = load("1", NULL, &failure);
+    struct eb_model_version *version = load(scratch, "1", NULL, &failure);
     assert_non_null(version);
     version->on_unused = on_unused;
     unused_count = 0;
@@ -130,9 +123,9 @@ static void *take_and_give(void *version)
 
 static void counts_references_of_many_threads(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
-    struct eb_model_version *version = load("1", NULL, &failure);
+    struct eb_model_version *version = load(scratch, "1", NULL, &failure);
     assert_non_null(version);
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
@@ -151,12 +144,12 @@ static void note_missing(void *context, uint64_t missing_bytes)
 }
 
 /* How much memory the version lacks. */
-static uint64_t find_missing(const char *name)
+static uint64_t find_missing(const struct eb_scratch *scratch, const char *name)
 {
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_failure failure;
     uint64_t missing_bytes = 0;
-    eb_scratch_path(&scratch, name, path);
+    eb_scratch_path(scratch, name, path);
     const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
     const struct eb_load_progress progress = {.run_short = note_missing, .context = &missing_bytes};
     assert_null(eb_model_version_load(&source, &options, &progress, &failure));
@@ -165,35 +158,36 @@ static uint64_t find_missing(const char *name)
 
 static void tells_how_much_memory_is_missing(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_scratch_table table;
-    eb_scratch_write(&scratch, "2/t.npy", "junk", 4);
-    assert_true(find_missing("2") == 0);
+    eb_scratch_write(scratch, "2/t.npy", "junk", 4);
+    assert_true(find_missing(scratch, "2") == 0);
     eb_scratch_npy(&table, 1, NPY_1T, 0);
-    eb_scratch_write(&scratch, "3/t.npy", table.bytes, table.size);
-    eb_scratch_path(&scratch, "3/t.npy", path);
+    eb_scratch_write(scratch, "3/t.npy", table.bytes, table.size);
+    eb_scratch_path(scratch, "3/t.npy", path);
     assert_int_equal(truncate(path, (off_t)table.size + (INT64_C(1) << 40)), 0);
-    assert_in_range(find_missing("3"), 1, UINT64_C(1) << 40);
+    assert_in_range(find_missing(scratch, "3"), 1, UINT64_C(1) << 40);
 }
 
 /* As load, by a model.yaml. */
-static struct eb_model_version *load_described(const char *yaml, struct eb_failure *failure)
+static struct eb_model_version *load_described(
+    const struct eb_scratch *scratch, const char *yaml, struct eb_failure *failure)
 {
     struct eb_model_settings *settings = eb_model_settings_create();
     assert_true(eb_model_config_parse(
         (const uint8_t *)yaml, strlen(yaml), 255, &settings->config, failure));
-    struct eb_model_version *version = load("1", settings, failure);
+    struct eb_model_version *version = load(scratch, "1", settings, failure);
     eb_model_settings_give(settings);
     return version;
 }
 
 static void stores_tables_as_its_model_says(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
     struct eb_model_version *version =
-        load_described("tables: [{name: t, storage: f16}]", &failure);
+        load_described(scratch, "tables: [{name: t, storage: f16}]", &failure);
     assert_non_null(version);
     assert_int_equal(version->tables.tables[0].table.storage, EB_STORAGE_F16);
     eb_model_version_give(version);
@@ -201,14 +195,15 @@ static void stores_tables_as_its_model_says(void **state)
 
 static void refuses_a_group_that_nobody_may_ask_for(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
-    struct eb_model_version *version = load_described(
+    struct eb_model_version *version = load_described(scratch,
         "features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, f]}]", &failure);
     assert_non_null(version);
     eb_model_version_give(version);
-    assert_null(load_described("features: [{name: f, table: t}]\ngroups: "
-                               "[{name: h, features: [f, f]}, {name: g, features: [f, f, f]}]",
+    assert_null(load_described(scratch,
+        "features: [{name: f, table: t}]\ngroups: "
+        "[{name: h, features: [f, f]}, {name: g, features: [f, f, f]}]",
         &failure));
     eb_scratch_expect(failure.text, "/1: model.yaml: group 'g' has 3 features");
     eb_scratch_expect(failure.text, "may ask for 2; raise queries_max");
@@ -216,7 +211,7 @@ static void refuses_a_group_that_nobody_may_ask_for(void **state)
 
 EB_TEST_GROUP(model_version)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(lives_until_its_last_reference),
         WITH_ROOT(says_why_it_does_not_load),

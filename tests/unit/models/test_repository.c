@@ -15,8 +15,6 @@
 
 #define NAME_BYTES_MAX 255
 
-static struct eb_scratch scratch;
-
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
 
@@ -27,24 +25,11 @@ char *__wrap_strdup(const char *text)
     return copies_left-- > 0 ? __real_strdup(text) : NULL;
 }
 
-static int make_root(void **state)
-{
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
-
-static void scan(const struct eb_repository *former, struct eb_repository *out)
+static void scan(
+    const struct eb_scratch *scratch, const struct eb_repository *former, struct eb_repository *out)
 {
     struct eb_failure failure = {.text = ""};
-    if (!eb_repository_scan(scratch.root, NAME_BYTES_MAX, former, out, &failure)) {
+    if (!eb_repository_scan(scratch->root, NAME_BYTES_MAX, former, out, &failure)) {
         fail_msg("%s", failure.text);
     }
 }
@@ -59,31 +44,31 @@ static void expect_failure(const char *directory, const char *part)
     eb_scratch_expect(failure.text, part);
 }
 
-static void make(const char *name)
+static void make(const struct eb_scratch *scratch, const char *name)
 {
-    eb_scratch_make_directory(&scratch, name);
+    eb_scratch_make_directory(scratch, name);
 }
 
-static void write_config(const char *text)
+static void write_config(const struct eb_scratch *scratch, const char *text)
 {
-    eb_scratch_write(&scratch, "m/model.yaml", text, strlen(text));
+    eb_scratch_write(scratch, "m/model.yaml", text, strlen(text));
 }
 
 static void lists_models_and_versions_highest_first(void **state)
 {
-    (void)state;
-    make("b/9");
-    make("b/10");
-    make("b/0011");
-    make("b/12x");
-    make("b/.13");
-    make("a/18446744073709551615");
-    make(".c/1");
-    make("lost+found");
-    eb_scratch_write(&scratch, "b/14", "", 0);
-    eb_scratch_write(&scratch, "README", "", 0);
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "b/9");
+    make(scratch, "b/10");
+    make(scratch, "b/0011");
+    make(scratch, "b/12x");
+    make(scratch, "b/.13");
+    make(scratch, "a/18446744073709551615");
+    make(scratch, ".c/1");
+    make(scratch, "lost+found");
+    eb_scratch_write(scratch, "b/14", "", 0);
+    eb_scratch_write(scratch, "README", "", 0);
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_int_equal(repository.count, 2);
     assert_string_equal(repository.models[0].name, "a");
     assert_true(repository.models[0].versions[0].number == UINT64_MAX);
@@ -105,14 +90,14 @@ static void lists_models_and_versions_highest_first(void **state)
 
 static void says_which_names_are_no_version(void **state)
 {
-    (void)state;
-    make("m/12");
-    make("m/0012");
-    make("m/0");
-    make("m/18446744073709551616");
-    make("m/3");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "m/12");
+    make(scratch, "m/0012");
+    make(scratch, "m/0");
+    make(scratch, "m/18446744073709551616");
+    make(scratch, "m/3");
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     const struct eb_repository_version *versions = repository.models[0].versions;
     assert_int_equal(repository.models[0].version_count, 5);
     eb_scratch_expect(versions[0].failure, "/m/0012: another directory is version 12 too");
@@ -126,10 +111,10 @@ static void says_which_names_are_no_version(void **state)
 
 static void finds_a_model_without_versions(void **state)
 {
-    (void)state;
-    make("m/v1");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "m/v1");
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_int_equal(repository.count, 1);
     assert_int_equal(repository.models[0].version_count, 0);
     assert_null(repository.models[0].failure);
@@ -138,11 +123,11 @@ static void finds_a_model_without_versions(void **state)
 
 static void says_which_model_names_are_not_allowed(void **state)
 {
-    (void)state;
-    make("a\tb/1");
-    make("good/1");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "a\tb/1");
+    make(scratch, "good/1");
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_int_equal(repository.count, 2);
     eb_scratch_expect(repository.models[0].failure, "/a\\x09b: the model name is not UTF-8");
     assert_null(repository.models[1].failure);
@@ -151,17 +136,17 @@ static void says_which_model_names_are_not_allowed(void **state)
 
 static void blames_what_cannot_be_looked_at_alone(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char path[EB_SCRATCH_PATH_BYTES];
-    make("m/1");
-    eb_scratch_path(&scratch, "loop", path);
+    make(scratch, "m/1");
+    eb_scratch_path(scratch, "loop", path);
     assert_int_equal(symlink("loop", path), 0);
-    eb_scratch_path(&scratch, "m/2", path);
+    eb_scratch_path(scratch, "m/2", path);
     assert_int_equal(symlink("2", path), 0);
-    eb_scratch_path(&scratch, "m/other", path);
+    eb_scratch_path(scratch, "m/other", path);
     assert_int_equal(symlink("other", path), 0);
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_int_equal(repository.count, 2);
     eb_scratch_expect(repository.models[0].failure, "/loop: it cannot be looked at (");
     const struct eb_repository_model *m = &repository.models[1];
@@ -175,19 +160,19 @@ static void blames_what_cannot_be_looked_at_alone(void **state)
 
 static void refuses_what_holds_no_model(void **state)
 {
-    (void)state;
-    expect_failure(scratch.root, "there is no model in it");
+    const struct eb_scratch *scratch = *state;
+    expect_failure(scratch->root, "there is no model in it");
     expect_failure("/nowhere", "/nowhere: the directory cannot be read");
 }
 
 static void reads_what_model_yaml_says(void **state)
 {
-    (void)state;
-    make("m/1");
-    make("n/1");
-    write_config("versions: {keep: 3, serve: 1}\n");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "m/1");
+    make(scratch, "n/1");
+    write_config(scratch, "versions: {keep: 3, serve: 1}\n");
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_int_equal(repository.models[0].settings->config.keep, 3);
     assert_int_equal(repository.models[0].settings->config.serve, 1);
     assert_int_equal(repository.models[1].settings->config.keep, 2);
@@ -196,11 +181,11 @@ static void reads_what_model_yaml_says(void **state)
 
 static void says_what_is_wrong_with_model_yaml(void **state)
 {
-    (void)state;
-    make("m/1");
-    write_config("versions: {kept: 3}\n");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "m/1");
+    write_config(scratch, "versions: {kept: 3}\n");
     struct eb_repository repository;
-    scan(NULL, &repository);
+    scan(scratch, NULL, &repository);
     assert_null(repository.models[0].settings);
     eb_scratch_expect(repository.models[0].config_failure, "/m/model.yaml");
     assert_int_equal(repository.models[0].version_count, 1);
@@ -209,20 +194,20 @@ static void says_what_is_wrong_with_model_yaml(void **state)
 
 static void reads_model_yaml_again_only_where_it_has_changed(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_repository first;
     struct eb_repository second;
     struct eb_repository third;
-    make("m/1");
-    make("n/1");
-    write_config("versions: {keep: 3}\n");
-    scan(NULL, &first);
-    scan(&first, &second);
+    make(scratch, "m/1");
+    make(scratch, "n/1");
+    write_config(scratch, "versions: {keep: 3}\n");
+    scan(scratch, NULL, &first);
+    scan(scratch, &first, &second);
     assert_ptr_equal(first.models[0].settings, second.models[0].settings);
     assert_ptr_equal(first.models[1].settings, second.models[1].settings);
     eb_repository_deinit(&first);
-    write_config("versions: {keep: 14}\n");
-    scan(&second, &third);
+    write_config(scratch, "versions: {keep: 14}\n");
+    scan(scratch, &second, &third);
     assert_int_equal(second.models[0].settings->config.keep, 3);
     assert_int_equal(third.models[0].settings->config.keep, 14);
     assert_ptr_equal(second.models[1].settings, third.models[1].settings);
@@ -232,24 +217,24 @@ static void reads_model_yaml_again_only_where_it_has_changed(void **state)
 
 static void takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char *const targets[] = {"model.yaml", "nowhere"};
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_repository none;
-    make("m/1");
-    eb_scratch_path(&scratch, "m/model.yaml", path);
-    scan(NULL, &none);
+    make(scratch, "m/1");
+    eb_scratch_path(scratch, "m/model.yaml", path);
+    scan(scratch, NULL, &none);
     assert_null(none.models[0].config_failure);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         struct eb_repository linked;
         struct eb_repository again;
         assert_int_equal(symlink(targets[i], path), 0);
-        scan(&none, &linked);
+        scan(scratch, &none, &linked);
         assert_non_null(linked.models[0].config_failure);
         eb_scratch_expect(linked.models[0].config_failure, "/m/model.yaml: ");
         assert_null(linked.models[0].settings);
         assert_int_equal(unlink(path), 0);
-        scan(&linked, &again);
+        scan(scratch, &linked, &again);
         assert_null(again.models[0].config_failure);
         eb_repository_deinit(&linked);
         eb_repository_deinit(&again);
@@ -259,23 +244,23 @@ static void takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml(void **sta
 
 static void reads_again_what_could_not_be_read(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_repository first;
     struct eb_repository second;
     struct eb_repository third;
     char path[EB_SCRATCH_PATH_BYTES];
-    make("m/1");
-    write_config("versions: {keep: 3}\n");
-    eb_scratch_path(&scratch, "m/model.yaml", path);
-    scan(NULL, &first);
+    make(scratch, "m/1");
+    write_config(scratch, "versions: {keep: 3}\n");
+    eb_scratch_path(scratch, "m/model.yaml", path);
+    scan(scratch, NULL, &first);
     assert_int_equal(chmod(path, 0600), 0);
-    scan(&first, &second);
+    scan(scratch, &first, &second);
     assert_ptr_not_equal(first.models[0].settings, second.models[0].settings);
     /* It failed for a reason that does not show in the file. */
     eb_model_settings_give(second.models[0].settings);
     second.models[0].settings = NULL;
     second.models[0].config_failure = strdup("too many open files");
-    scan(&second, &third);
+    scan(scratch, &second, &third);
     assert_null(third.models[0].config_failure);
     assert_int_equal(third.models[0].settings->config.keep, 3);
     eb_repository_deinit(&first);
@@ -285,19 +270,19 @@ static void reads_again_what_could_not_be_read(void **state)
 
 static void tells_a_directory_that_was_replaced(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_repository first;
     struct eb_repository second;
     char from[EB_SCRATCH_PATH_BYTES];
     char to[EB_SCRATCH_PATH_BYTES];
-    make("m/1");
-    make("m/2");
-    scan(NULL, &first);
-    eb_scratch_path(&scratch, "m/1", to);
-    eb_scratch_path(&scratch, "m/.1.new", from);
-    make("m/.1.new");
+    make(scratch, "m/1");
+    make(scratch, "m/2");
+    scan(scratch, NULL, &first);
+    eb_scratch_path(scratch, "m/1", to);
+    eb_scratch_path(scratch, "m/.1.new", from);
+    make(scratch, "m/.1.new");
     assert_int_equal(rename(from, to), 0);
-    scan(&first, &second);
+    scan(scratch, &first, &second);
     const struct eb_repository_version *before = first.models[0].versions;
     const struct eb_repository_version *after = second.models[0].versions;
     assert_true(eb_file_stamp_is_same(&before[0].stamp, &after[0].stamp));
@@ -309,16 +294,16 @@ static void tells_a_directory_that_was_replaced(void **state)
 /* Where one version finds no memory the model is at fault, and those that are listed are whole. */
 static void lists_whole_versions_where_memory_is_short(void **state)
 {
-    (void)state;
-    make("m/1");
-    make("m/2");
+    const struct eb_scratch *scratch = *state;
+    make(scratch, "m/1");
+    make(scratch, "m/2");
     struct eb_repository repository = {0};
     struct eb_failure failure;
     bool is_good = false;
     for (unsigned copies = 0; !is_good || repository.models[0].failure; copies++) {
         eb_repository_deinit(&repository);
         copies_left = copies;
-        is_good = eb_repository_scan(scratch.root, NAME_BYTES_MAX, NULL, &repository, &failure);
+        is_good = eb_repository_scan(scratch->root, NAME_BYTES_MAX, NULL, &repository, &failure);
         copies_left = UINT_MAX;
         for (size_t i = 0; is_good && i < repository.models[0].version_count; i++) {
             assert_non_null(repository.models[0].versions[i].name);
@@ -331,7 +316,8 @@ static void lists_whole_versions_where_memory_is_short(void **state)
 
 EB_TEST_GROUP(repository)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(lists_models_and_versions_highest_first),
         WITH_ROOT(says_which_names_are_no_version),

@@ -18,26 +18,11 @@
 #define SMAPS "proc/self/smaps"
 #define MIB UINT64_C(1048576)
 
-static struct eb_scratch scratch;
-
-static int make_root(void **state)
+static void open_smaps(
+    const struct eb_scratch *scratch, struct eb_page_report *report, const char *smaps)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
-
-static void open_smaps(struct eb_page_report *report, const char *smaps)
-{
-    eb_scratch_write(&scratch, SMAPS, smaps, strlen(smaps));
-    assert_int_equal(eb_page_report_open(report, scratch.root), 0);
+    eb_scratch_write(scratch, SMAPS, smaps, strlen(smaps));
+    assert_int_equal(eb_page_report_open(report, scratch->root), 0);
 }
 
 static void expect_count(const struct eb_page_report *report, uint64_t base, uint64_t bytes,
@@ -65,9 +50,9 @@ static const char smaps[] =
 
 static void counts_ranges_of_mappings(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_page_report report;
-    open_smaps(&report, smaps);
+    open_smaps(scratch, &report, smaps);
     expect_count(&report, 0x10000000, 8 * MIB, 4 * MIB, 0);
     expect_count(&report, 0x10200000, 2 * MIB, MIB, 0);
     expect_count(&report, 0x10800000, 4 * MIB, 4 * MIB, 0);
@@ -84,7 +69,7 @@ static void counts_ranges_of_mappings(void **state)
 
 static void finds_each_of_many_mappings(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static char text[100000];
     size_t used = 0;
     for (unsigned i = 0; i < 100; i++) {
@@ -93,7 +78,7 @@ static void finds_each_of_many_mappings(void **state)
             0x10000000 + i * 0x400000, 0x10200000 + i * 0x400000);
     }
     struct eb_page_report report;
-    open_smaps(&report, text);
+    open_smaps(scratch, &report, text);
     for (uint64_t i = 0; i < 100; i++) {
         expect_count(&report, 0x10000000 + i * 0x400000, 4 * MIB, 2 * MIB, 0);
         expect_count(&report, 0x10200000 + i * 0x400000, 2 * MIB, 0, 0);
@@ -103,9 +88,9 @@ static void finds_each_of_many_mappings(void **state)
 
 static void counts_nothing_where_nothing_is_huge(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_page_report report;
-    open_smaps(&report, "");
+    open_smaps(scratch, &report, "");
     expect_count(&report, 0x10000000, MIB, 0, 0);
     eb_page_report_close(&report);
     eb_page_report_close(&report);
@@ -113,12 +98,12 @@ static void counts_nothing_where_nothing_is_huge(void **state)
 
 static void says_that_it_cannot_tell(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_page_report report;
-    assert_int_equal(eb_page_report_open(&report, scratch.root), -ENOENT);
+    assert_int_equal(eb_page_report_open(&report, scratch->root), -ENOENT);
     assert_int_equal(report.count, 0);
-    eb_scratch_make_directory(&scratch, SMAPS);
-    assert_int_equal(eb_page_report_open(&report, scratch.root), -EIO);
+    eb_scratch_make_directory(scratch, SMAPS);
+    assert_int_equal(eb_page_report_open(&report, scratch->root), -EIO);
     expect_count(&report, 0x10000000, MIB, 0, 0);
 }
 
@@ -140,7 +125,8 @@ static void tells_small_pages_from_huge_ones(void **state)
 
 EB_TEST_GROUP(page_report)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(counts_ranges_of_mappings),
         WITH_ROOT(finds_each_of_many_mappings),

@@ -22,7 +22,6 @@
 #define FP8_3 "{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[8,11]}"
 
 static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-static struct eb_scratch scratch;
 
 /* ---- a clock that a test can set ---- */
 
@@ -49,55 +48,46 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
 
 /* ---- directories ---- */
 
-static int make_root(void **state)
+static int tear_down(void **state)
 {
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
     test_clock.is_ours = false;
-    eb_scratch_deinit(&scratch);
-    return 0;
+    return eb_scratch_tear_down(state);
 }
 
-static void load(struct eb_table_set *set)
+static void load(const struct eb_scratch *scratch, struct eb_table_set *set)
 {
     struct eb_failure failure = {.text = ""};
-    if (!eb_set_load(scratch.root, &limits, NULL, set, &failure)) {
+    if (!eb_set_load(scratch->root, &limits, NULL, set, &failure)) {
         fail_msg("%s", failure.text);
     }
 }
 
 /* The load fails, with a text that starts with ROOT/`name` and holds `part`. */
-static void expect_failure(const char *name, const char *part)
+static void expect_failure(const struct eb_scratch *scratch, const char *name, const char *part)
 {
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
-    assert_false(eb_set_load(scratch.root, &limits, NULL, &set, &failure));
+    assert_false(eb_set_load(scratch->root, &limits, NULL, &set, &failure));
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
     assert_null(set.memory.holds);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, name, path);
-    eb_scratch_expect(failure.text, name[0] ? path : scratch.root);
+    eb_scratch_path(scratch, name, path);
+    eb_scratch_expect(failure.text, name[0] ? path : scratch->root);
     eb_scratch_expect(failure.text, part);
 }
 
 static void loads_npy_and_safetensors(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "m.npy", NPY_5X2, 40);
-    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "m.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(scratch, "none.npy", NPY_NO_ROWS, 0);
     eb_scratch_write_safetensors(
-        &scratch, "x.safetensors", "{\"z/w\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
-    eb_scratch_write(&scratch, "README", "", 0);
-    eb_scratch_write(&scratch, ".m.npy.part", "", 0);
+        scratch, "x.safetensors", "{\"z/w\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
+    eb_scratch_write(scratch, "README", "", 0);
+    eb_scratch_write(scratch, ".m.npy.part", "", 0);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     static const char *const names[] = {"a", "m", "none", "z/w"};
     assert_int_equal(set.count, 4);
     assert_int_equal(set.bytes, EB_PAGE_2M_BYTES);
@@ -114,13 +104,13 @@ static void loads_npy_and_safetensors(void **state)
 
 static void describes_tables_as_kernels_want_them(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "m.npy", NPY_5X2, 40);
-    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "m.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(scratch, "none.npy", NPY_NO_ROWS, 0);
     eb_scratch_write_safetensors(
-        &scratch, "x.safetensors", "{\"z\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
+        scratch, "x.safetensors", "{\"z\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     const struct eb_named_table *m = eb_table_set_find(&set, "m");
     assert_int_equal(m->table.type, EB_F32);
     assert_int_equal(m->table.row_count, 5);
@@ -144,14 +134,14 @@ static void describes_tables_as_kernels_want_them(void **state)
 
 static void finds_each_of_a_thousand_tables(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char name[32];
     for (int i = 0; i < 1000; i++) {
         snprintf(name, sizeof name, "t%03d.npy", i);
-        eb_scratch_write_npy(&scratch, name, NPY_I8_3, 3);
+        eb_scratch_write_npy(scratch, name, NPY_I8_3, 3);
     }
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     assert_int_equal(set.count, 1000);
     assert_int_equal(set.memory.mapped_bytes, EB_PAGE_2M_BYTES);
     for (int i = 0; i < 1000; i++) {
@@ -166,14 +156,14 @@ static void finds_each_of_a_thousand_tables(void **state)
 /* Data of more than one chunk. */
 static void loads_a_table_of_many_pages(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     enum { ROWS = 20 * 1024 * 1024 / 4 + 1 };
     struct eb_scratch_table head;
     char dict[128];
     snprintf(dict, sizeof dict, "{'descr': '<u4', 'fortran_order': False, 'shape': (%d,), }", ROWS);
     eb_scratch_npy(&head, 1, dict, 0);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "big.npy", path);
+    eb_scratch_path(scratch, "big.npy", path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(head.bytes, 1, head.size, file), head.size);
@@ -182,7 +172,7 @@ static void loads_a_table_of_many_pages(void **state)
     }
     assert_int_equal(fclose(file), 0);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     assert_int_equal(set.tables[0].resident_bytes, 4 * (uint64_t)ROWS);
     assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
     const uint32_t *rows = set.tables[0].table.rows;
@@ -199,14 +189,14 @@ static void loads_a_table_of_many_pages(void **state)
 #define SPARSE_CHUNKS 41
 
 /* A table of zeros that takes no disk. */
-static void write_sparse(const char *name)
+static void write_sparse(const struct eb_scratch *scratch, const char *name)
 {
     char dict[128];
     snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }",
         SPARSE_BYTES);
-    eb_scratch_write_npy(&scratch, name, dict, 0);
+    eb_scratch_write_npy(scratch, name, dict, 0);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, name, path);
+    eb_scratch_path(scratch, name, path);
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size + SPARSE_BYTES), 0);
@@ -225,11 +215,11 @@ static void expect_gap(const struct eb_table *table, uint64_t row, uint64_t row_
 
 static void spreads_rows_that_would_straddle_cache_lines(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (5, 13), }";
-    eb_scratch_write_npy(&scratch, "t.npy", dict, 65);
+    eb_scratch_write_npy(scratch, "t.npy", dict, 65);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     const struct eb_named_table *t = &set.tables[0];
     assert_int_equal(t->table.row_stride_bytes, 16);
     assert_int_equal(t->table.row_elements, 13);
@@ -246,11 +236,11 @@ static void spreads_rows_that_would_straddle_cache_lines(void **state)
 
 static void leaves_rows_together_where_gaps_cost_too_much(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 25), }";
-    eb_scratch_write_npy(&scratch, "t.npy", dict, 300);
+    eb_scratch_write_npy(scratch, "t.npy", dict, 300);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     assert_int_equal(set.tables[0].table.row_stride_bytes, 100);
     assert_int_equal(set.tables[0].resident_bytes, 300);
     assert_int_equal(((const uint8_t *)set.tables[0].table.rows)[299], (uint8_t)300);
@@ -260,13 +250,13 @@ static void leaves_rows_together_where_gaps_cost_too_much(void **state)
 /* Rows of more than one chunk, none of which ends with a row. */
 static void spreads_rows_of_many_chunks(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     enum { ROWS = 700000, COLUMNS = 13, STRIDE = 16 };
     static const char dict[] = "{'descr': '<u2', 'fortran_order': False, 'shape': (700000, 13), }";
     struct eb_scratch_table head;
     eb_scratch_npy(&head, 1, dict, 0);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "big.npy", path);
+    eb_scratch_path(scratch, "big.npy", path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(head.bytes, 1, head.size, file), head.size);
@@ -276,7 +266,7 @@ static void spreads_rows_of_many_chunks(void **state)
     }
     assert_int_equal(fclose(file), 0);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     assert_int_equal(set.tables[0].table.row_stride_bytes, STRIDE * sizeof(uint16_t));
     assert_int_equal(set.tables[0].resident_bytes, ROWS * STRIDE * sizeof(uint16_t));
     assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
@@ -295,14 +285,14 @@ static void spreads_rows_of_many_chunks(void **state)
 
 static void spreads_rows_wider_than_a_chunk(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     enum { ROW_BYTES = (9 << 20) + 3, COUNT = 3 };
     char dict[128];
     snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }",
         COUNT, ROW_BYTES);
-    eb_scratch_write_npy(&scratch, "wide.npy", dict, 0);
+    eb_scratch_write_npy(scratch, "wide.npy", dict, 0);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "wide.npy", path);
+    eb_scratch_path(scratch, "wide.npy", path);
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     for (int row = 0; row < COUNT; row++) {
@@ -314,7 +304,7 @@ static void spreads_rows_wider_than_a_chunk(void **state)
     const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
-    assert_true(eb_set_load(scratch.root, &wide, NULL, &set, &failure));
+    assert_true(eb_set_load(scratch->root, &wide, NULL, &set, &failure));
     const struct eb_table *table = &set.tables[0].table;
     assert_int_equal(table->row_stride_bytes, ROW_BYTES + 1);
     for (uint64_t row = 0; row < COUNT; row++) {
@@ -331,16 +321,16 @@ static void spreads_rows_wider_than_a_chunk(void **state)
 /* Whatever the system gave: what is asked for is kept apart, and the parts make the whole. */
 static void counts_the_pages_of_every_table(void **state)
 {
-    (void)state;
-    write_sparse("a.npy");
-    eb_scratch_write_npy(&scratch, "b.npy", NPY_5X2, 40);
-    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    const struct eb_scratch *scratch = *state;
+    write_sparse(scratch, "a.npy");
+    eb_scratch_write_npy(scratch, "b.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(scratch, "none.npy", NPY_NO_ROWS, 0);
     struct eb_table_options options = limits;
     for (int pages = 0; pages < EB_PAGE_SIZE_COUNT; pages++) {
         options.memory.pages = (enum eb_page_size)pages;
         struct eb_table_set set;
         struct eb_failure failure = {.text = ""};
-        assert_true(eb_set_load(scratch.root, &options, NULL, &set, &failure));
+        assert_true(eb_set_load(scratch->root, &options, NULL, &set, &failure));
         assert_int_equal(set.pages_error, 0);
         assert_int_equal(set.pages.bytes, SPARSE_BYTES + 40);
         const struct eb_page_count *a = &set.tables[0].pages;
@@ -383,10 +373,10 @@ static void collect(void *context, const char *path, uint64_t done_bytes, uint64
 }
 
 /* Loads two sparse tables by a clock that moves by `step_ms` whenever it is looked at. */
-static struct reports load_by_clock(int64_t step_ms)
+static struct reports load_by_clock(const struct eb_scratch *scratch, int64_t step_ms)
 {
-    write_sparse("a.npy");
-    write_sparse("b.npy");
+    write_sparse(scratch, "a.npy");
+    write_sparse(scratch, "b.npy");
     struct reports reports = {0};
     const struct eb_load_progress progress = {.report = collect, .context = &reports};
     struct eb_table_set set;
@@ -394,7 +384,7 @@ static struct reports load_by_clock(int64_t step_ms)
     test_clock.is_ours = true;
     test_clock.now_ms = 0;
     test_clock.step_ms = step_ms;
-    bool is_good = eb_set_load(scratch.root, &limits, &progress, &set, &failure);
+    bool is_good = eb_set_load(scratch->root, &limits, &progress, &set, &failure);
     test_clock.is_ours = false;
     if (!is_good) {
         fail_msg("%s", failure.text);
@@ -405,129 +395,129 @@ static struct reports load_by_clock(int64_t step_ms)
 
 static void reports_progress_up_to_the_total(void **state)
 {
-    (void)state;
-    struct reports reports = load_by_clock(1000);
+    const struct eb_scratch *scratch = *state;
+    struct reports reports = load_by_clock(scratch, 1000);
     assert_int_equal(reports.count, 2 * SPARSE_CHUNKS);
     assert_int_equal(reports.wrong_count, 0);
     assert_int_equal(reports.total_bytes, 2 * SPARSE_BYTES);
     assert_int_equal(reports.done_bytes, reports.total_bytes);
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "b.npy", path);
+    eb_scratch_path(scratch, "b.npy", path);
     assert_string_equal(reports.path, path);
 }
 
 static void reports_progress_once_a_second(void **state)
 {
-    (void)state;
-    struct reports reports = load_by_clock(500);
+    const struct eb_scratch *scratch = *state;
+    struct reports reports = load_by_clock(scratch, 500);
     assert_int_equal(reports.count, SPARSE_CHUNKS);
     assert_int_equal(reports.wrong_count, 0);
-    assert_int_equal(load_by_clock(1).count, 0);
+    assert_int_equal(load_by_clock(scratch, 1).count, 0);
 }
 
 static void names_the_broken_file(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "a.npy", NPY_5X2, 40);
-    eb_scratch_write_npy(&scratch, "b.npy", NPY_5X2, 39);
-    expect_failure("b.npy", "cut short");
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "a.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(scratch, "b.npy", NPY_5X2, 39);
+    expect_failure(scratch, "b.npy", "cut short");
 }
 
 static void names_the_broken_tensor(void **state)
 {
-    (void)state;
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 9);
-    expect_failure("a.safetensors", "behind the last tensor");
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":5}", 0);
-    expect_failure("a.safetensors", "tensor 't'");
-    eb_scratch_write(&scratch, "a.safetensors", "1234567", 7);
-    expect_failure("a.safetensors", "byte 7");
-    eb_scratch_write(&scratch, "a.safetensors", "\0\0\0\0\0\0\0\x10{}", 10);
-    expect_failure("a.safetensors", "1152921504606846976");
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 9);
+    expect_failure(scratch, "a.safetensors", "behind the last tensor");
+    eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"t\":5}", 0);
+    expect_failure(scratch, "a.safetensors", "tensor 't'");
+    eb_scratch_write(scratch, "a.safetensors", "1234567", 7);
+    expect_failure(scratch, "a.safetensors", "byte 7");
+    eb_scratch_write(scratch, "a.safetensors", "\0\0\0\0\0\0\0\x10{}", 10);
+    expect_failure(scratch, "a.safetensors", "1152921504606846976");
 }
 
 static void names_both_files_of_a_table_given_twice(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 8);
-    expect_failure("t.npy", "table 't'");
-    expect_failure("a.safetensors", "table 't'");
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "t.npy", NPY_5X2, 40);
+    eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 8);
+    expect_failure(scratch, "t.npy", "table 't'");
+    expect_failure(scratch, "a.safetensors", "table 't'");
 }
 
 static void refuses_names_that_are_not_allowed(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "a\nb.npy", NPY_5X2, 40);
-    expect_failure("a\\x0ab.npy: ", "the table name 'a\\x0ab' is not UTF-8");
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "a\nb.npy", NPY_5X2, 40);
+    expect_failure(scratch, "a\\x0ab.npy: ", "the table name 'a\\x0ab' is not UTF-8");
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "a\nb.npy", path);
+    eb_scratch_path(scratch, "a\nb.npy", path);
     assert_int_equal(unlink(path), 0);
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"\":" F16_2X2 "}", 8);
-    expect_failure("a.safetensors", "is empty");
+    eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"\":" F16_2X2 "}", 8);
+    expect_failure(scratch, "a.safetensors", "is empty");
     char json[512];
     snprintf(json, sizeof json, "{\"%0256d\":" F16_2X2 "}", 0);
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
-    expect_failure("a.safetensors", "longer");
+    eb_scratch_write_safetensors(scratch, "a.safetensors", json, 8);
+    expect_failure(scratch, "a.safetensors", "longer");
     snprintf(json, sizeof json, "{\"%0255d\":" F16_2X2 "}", 0);
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
+    eb_scratch_write_safetensors(scratch, "a.safetensors", json, 8);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     eb_table_set_deinit(&set);
 }
 
 static void refuses_a_row_past_the_limit(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
-    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(scratch, "t.npy", NPY_5X2, 40);
     struct eb_table_options narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
-    assert_true(eb_set_load(scratch.root, &narrow, NULL, &set, &failure));
+    assert_true(eb_set_load(scratch->root, &narrow, NULL, &set, &failure));
     eb_table_set_deinit(&set);
     narrow.row_bytes_max = 7;
-    assert_false(eb_set_load(scratch.root, &narrow, NULL, &set, &failure));
+    assert_false(eb_set_load(scratch->root, &narrow, NULL, &set, &failure));
     eb_scratch_expect(failure.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
 }
 
 static void refuses_a_directory_without_tables(void **state)
 {
-    (void)state;
-    expect_failure("", "there is no table in it");
+    const struct eb_scratch *scratch = *state;
+    expect_failure(scratch, "", "there is no table in it");
 }
 
 static void names_a_file_without_tables_beside_good_ones(void **state)
 {
-    (void)state;
-    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
-    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{}", 0);
-    expect_failure("a.safetensors", "there is no table in it");
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_npy(scratch, "t.npy", NPY_5X2, 40);
+    eb_scratch_write_safetensors(scratch, "a.safetensors", "{}", 0);
+    expect_failure(scratch, "a.safetensors", "there is no table in it");
 }
 
 static void refuses_what_is_no_regular_file(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "a.npy", path);
+    eb_scratch_path(scratch, "a.npy", path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect_failure("a.npy", "no regular file");
+    expect_failure(scratch, "a.npy", "no regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    expect_failure("a.npy", "no regular file");
+    expect_failure(scratch, "a.npy", "no regular file");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
-    expect_failure("a.npy", "cannot be opened");
+    expect_failure(scratch, "a.npy", "cannot be opened");
 }
 
 static void follows_links_to_files(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_write_npy(&scratch, ".data/x", NPY_5X2, 40);
-    eb_scratch_path(&scratch, "a.npy", path);
+    eb_scratch_write_npy(scratch, ".data/x", NPY_5X2, 40);
+    eb_scratch_path(scratch, "a.npy", path);
     assert_int_equal(symlink(".data/x", path), 0);
     struct eb_table_set set;
-    load(&set);
+    load(scratch, &set);
     assert_non_null(eb_table_set_find(&set, "a"));
     eb_table_set_deinit(&set);
 }
@@ -535,24 +525,24 @@ static void follows_links_to_files(void **state)
 /* A file with holes is as long as its shape says and takes no disk. */
 static void says_how_much_memory_is_missing(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char dict[] =
         "{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776, 4), }";
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, "a.npy", path);
-    eb_scratch_write_npy(&scratch, "a.npy", dict, 0);
+    eb_scratch_path(scratch, "a.npy", path);
+    eb_scratch_write_npy(scratch, "a.npy", dict, 0);
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
     if (truncate(path, status.st_size + (INT64_C(4) << 40)) != 0) {
         print_message("this file system cannot hold a file of 4 TiB\n");
         skip();
     }
-    expect_failure("", "need 4398046511104 bytes of memory, ");
+    expect_failure(scratch, "", "need 4398046511104 bytes of memory, ");
 }
 
 EB_TEST_GROUP(table_set)
 {
-#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(loads_npy_and_safetensors),
         WITH_ROOT(describes_tables_as_kernels_want_them),
