@@ -63,7 +63,7 @@ static const cyaml_schema_value_t auth_schema = {
 
 /* ---- files ---- */
 
-/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *error. */
+/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *failure. */
 static uint8_t *read_open_file(
     const struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
 {
@@ -353,7 +353,7 @@ static bool read_end(const char *text, size_t text_bytes, const struct auth_text
                                    "beginning");
 }
 
-/* NULL: *error, without the path. */
+/* NULL: *failure, without the path. */
 static struct eb_auth *parse(
     const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {

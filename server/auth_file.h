@@ -25,7 +25,7 @@
 #define EB_AUTH_PRINCIPALS_MAX 4096
 #define EB_AUTH_MODELS_MAX 4096 /* of one principal */
 
-/* The hold is the caller's; generation is for it to set. NULL: *error, which has no secrets. Files
- * of tokens that others can read are logged. A file that was truncated between two principals is
- * still valid YAML; has_end lets the caller notice. */
+/* The hold is the caller's; generation is for it to set. NULL: *failure, which has no secrets.
+ * Files of tokens that others can read are logged. A file that was truncated between two principals
+ * is still valid YAML; has_end lets the caller notice. */
 struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure);

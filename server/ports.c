@@ -2,7 +2,6 @@
 
 #include "server/base/log.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 /* Where an address or a socket is used: `loops` is NULL as long as it is only tried. */
@@ -37,9 +36,9 @@ static bool try_address(const struct use *use, const struct eb_address *address)
 {
     const struct eb_listener_options options = {.probe = true, .is_admin = use->is_admin};
     struct eb_listener listener;
-    char why[256];
-    if (eb_listener_open(&listener, address, options, why, sizeof why) < 0) {
-        log_no_address(address, why);
+    struct eb_failure failure;
+    if (eb_listener_open(&listener, address, options, failure.text, sizeof failure.text) < 0) {
+        log_no_address(address, failure.text);
         return false;
     }
     eb_listener_close(&listener);
@@ -51,20 +50,20 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
     struct eb_listener listener = {.address = *address};
     const bool is_unix = eb_address_is_unix(address);
     const uint32_t count = is_unix ? 1 : use->ports->config->loops;
-    char why[256];
+    struct eb_failure failure;
     for (uint32_t i = 0; i < count; i++) {
         const struct eb_listener_options options = {.probe = i == 0, .is_admin = use->is_admin};
         const struct eb_address bound = listener.address;
-        int code = eb_listener_open(&listener, &bound, options, why, sizeof why);
+        int code = eb_listener_open(&listener, &bound, options, failure.text, sizeof failure.text);
         if (code == 0) {
             code = eb_loop_listen(use->loops[i], &listener, is_unix);
             if (code < 0) {
-                snprintf(why, sizeof why, "%s", uv_strerror(code));
+                eb_failure_set(&failure, "%s", uv_strerror(code));
                 eb_listener_close(&listener);
             }
         }
         if (code < 0) {
-            log_no_address(address, why);
+            log_no_address(address, failure.text);
             return false;
         }
     }
@@ -76,10 +75,10 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
 static bool visit_text(const struct use *use, const char *text)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    char why[256];
-    size_t count = eb_address_resolve(text, addresses, why, sizeof why);
+    struct eb_failure failure;
+    size_t count = eb_address_resolve(text, addresses, failure.text, sizeof failure.text);
     if (count == 0) {
-        eb_log_fail_start(text, why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+        eb_log_fail_start(text, failure.text, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -122,10 +121,11 @@ static void log_bad_socket(const struct eb_listener *listener, const char *why)
 static bool adopt(struct eb_ports *ports, const struct eb_passed_socket *passed)
 {
     struct eb_listener *listener = &ports->passed[ports->passed_count];
-    char why[256];
-    int code = eb_listener_adopt(listener, passed->socket, passed->is_admin, why, sizeof why);
+    struct eb_failure failure;
+    int code = eb_listener_adopt(
+        listener, passed->socket, passed->is_admin, failure.text, sizeof failure.text);
     if (code < 0) {
-        log_bad_socket(listener, why);
+        log_bad_socket(listener, failure.text);
         return false;
     }
     ports->passed_count++;
@@ -137,11 +137,11 @@ static bool adopt(struct eb_ports *ports, const struct eb_passed_socket *passed)
 static bool take_passed(struct eb_ports *ports)
 {
     struct eb_passed_socket passed[EB_PASSED_SOCKETS_MAX];
-    char why[256];
-    size_t count = eb_service_manager_take_sockets(passed, why, sizeof why);
-    bool taken = !why[0];
+    struct eb_failure failure;
+    size_t count;
+    bool taken = eb_service_manager_take_sockets(passed, &count, &failure);
     if (!taken) {
-        eb_log_fail_start("passed sockets", why,
+        eb_log_fail_start("passed sockets", failure.text,
             "set FileDescriptorName=embag-data, or embag-admin, in the socket unit");
     }
     for (size_t i = 0; i < count; i++) {

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHY_BYTES EB_FAILURE_BYTES
 #define EXPIRES_SOON_DAYS 14 /* then each look at the certificate is a warning */
 
 struct eb_security {
@@ -38,8 +37,8 @@ static void log_certificate(const struct eb_config *config, const struct eb_tls 
         eb_log_text("file", config->tls_cert), eb_log_number("days_left", days));
 }
 
-/* NULL: `why`. */
-static struct eb_tls *read_tls(const struct eb_config *config, char why[WHY_BYTES])
+/* NULL: *failure. */
+static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure *failure)
 {
     const struct eb_tls_options options = {
         .certificate_file = config->tls_cert,
@@ -48,7 +47,7 @@ static struct eb_tls *read_tls(const struct eb_config *config, char why[WHY_BYTE
         .is_client_optional = config->tls_client_verify == EB_TLS_CLIENT_OPTIONAL,
         .is_1_3_only = config->tls_min_version == EB_TLS_1_3,
     };
-    struct eb_tls *tls = eb_tls_open(&options, why, WHY_BYTES);
+    struct eb_tls *tls = eb_tls_open(&options, failure->text, sizeof failure->text);
     if (tls) {
         eb_secret_check_file(config->tls_key);
         log_certificate(config, tls);
@@ -74,30 +73,28 @@ static bool is_any_unreachable(const struct eb_config *config, const struct eb_a
     return false;
 }
 
-/* NULL: `why`. */
-static struct eb_auth *read_auth(struct eb_security *security, char why[WHY_BYTES])
+/* NULL: *failure. */
+static struct eb_auth *read_auth(struct eb_security *security, struct eb_failure *failure)
 {
     const struct eb_config *config = security->config;
-    struct eb_failure failure;
-    struct eb_auth *auth = eb_auth_file_read(config->auth_file, &failure);
+    struct eb_auth *auth = eb_auth_file_read(config->auth_file, failure);
     if (auth && is_any_unreachable(config, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
-        eb_failure_set(&failure,
+        eb_failure_set(failure,
             "%s: a client_name is of use with tls_client_ca only, which is not set",
             config->auth_file);
     }
     if (auth && has_lost_end(security, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
-        eb_failure_set(&failure,
+        eb_failure_set(failure,
             "%s: the last line is not \"end: true\", which the file had before: it is not "
             "complete; "
             "without that line it is read at the next start only",
             config->auth_file);
     }
     if (!auth) {
-        memcpy(why, failure.text, WHY_BYTES);
         return NULL;
     }
     auth->generation = ++security->generation;
@@ -121,13 +118,13 @@ static bool read_all(struct eb_security *security)
 {
     const struct eb_config *config = security->config;
     static const char file_hint[] = "mend the file, or name another one";
-    char why[WHY_BYTES];
-    if (config->tls_cert && !(security->tls = read_tls(config, why))) {
-        eb_log_fail_start("tls_cert", why, file_hint);
+    struct eb_failure failure;
+    if (config->tls_cert && !(security->tls = read_tls(config, &failure))) {
+        eb_log_fail_start("tls_cert", failure.text, file_hint);
         return false;
     }
-    if (config->auth_file && !(security->auth = read_auth(security, why))) {
-        eb_log_fail_start("auth_file", why, file_hint);
+    if (config->auth_file && !(security->auth = read_auth(security, &failure))) {
+        eb_log_fail_start("auth_file", failure.text, file_hint);
         return false;
     }
     if (security->auth && !security->tls && has_tcp(config)) {
@@ -219,22 +216,22 @@ static void log_kept(const char *what, const char *why)
 
 bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)
 {
-    char why[WHY_BYTES];
-    struct eb_tls *tls = security->tls ? read_tls(security->config, why) : NULL;
+    struct eb_failure failure;
+    struct eb_tls *tls = security->tls ? read_tls(security->config, &failure) : NULL;
     bool is_good = true;
     if (tls) {
         eb_tls_drop(security->tls);
         security->tls = tls;
     } else if (security->tls) {
-        log_kept("tls_cert", why);
+        log_kept("tls_cert", failure.text);
         is_good = false;
     }
-    struct eb_auth *auth = security->auth ? read_auth(security, why) : NULL;
+    struct eb_auth *auth = security->auth ? read_auth(security, &failure) : NULL;
     if (auth) {
         eb_auth_drop(security->auth);
         security->auth = auth;
     } else if (security->auth) {
-        log_kept("auth_file", why);
+        log_kept("auth_file", failure.text);
         is_good = false;
     }
     for (size_t i = 0; i < count; i++) {

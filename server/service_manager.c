@@ -29,46 +29,44 @@ static void close_all(int count)
     }
 }
 
-/* false: `why`. */
 static bool name_sockets(int count, char *const *names,
-    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], char *why, size_t why_bytes)
+    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], struct eb_failure *failure)
 {
     if (count > EB_PASSED_SOCKETS_MAX) {
-        snprintf(
-            why, why_bytes, "%d sockets were passed, %d is the most", count, EB_PASSED_SOCKETS_MAX);
-        return false;
+        return eb_failure_set(
+            failure, "%d sockets were passed, %d is the most", count, EB_PASSED_SOCKETS_MAX);
     }
     for (int i = 0; i < count; i++) {
         const bool is_admin = strcmp(names[i], ADMIN_NAME) == 0;
         if (!is_admin && strcmp(names[i], DATA_NAME) != 0) {
-            snprintf(why, why_bytes, "a socket called \"%.64s\" was passed", names[i]);
-            return false;
+            return eb_failure_set(failure, "a socket called \"%.64s\" was passed", names[i]);
         }
         out[i] = (struct eb_passed_socket){SD_LISTEN_FDS_START + i, is_admin};
     }
     return true;
 }
 
-size_t eb_service_manager_take_sockets(
-    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], char *why, size_t why_bytes)
+bool eb_service_manager_take_sockets(
+    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], size_t *count, struct eb_failure *failure)
 {
     char **names = NULL;
     const int unset_environment = 1;
-    why[0] = '\0';
-    int count = sd_listen_fds_with_names(unset_environment, &names);
-    if (count < 0) {
-        snprintf(why, why_bytes, "LISTEN_FDS: %s", strerror(-count));
-        return 0;
+    const int passed = sd_listen_fds_with_names(unset_environment, &names);
+    *count = 0;
+    if (passed < 0) {
+        return eb_failure_set(failure, "LISTEN_FDS: %s", strerror(-passed));
     }
-    if (!name_sockets(count, names, out, why, why_bytes)) {
-        close_all(count);
-        count = 0;
+    const bool is_good = name_sockets(passed, names, out, failure);
+    if (is_good) {
+        *count = (size_t)passed;
+    } else {
+        close_all(passed);
     }
     for (char **name = names; name && *name; name++) {
         free(*name);
     }
     free(names);
-    return (size_t)count;
+    return is_good;
 }
 
 /* ---- what is told ---- */

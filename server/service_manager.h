@@ -3,6 +3,8 @@
  * Thread: main's. Memory: none. */
 #pragma once
 
+#include "server/base/failure.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,11 +19,10 @@ struct eb_passed_socket {
     bool is_admin; /* FileDescriptorName=embag-admin; false: embag-data */
 };
 
-/* Takes the sockets that were passed, once: they are the caller's. Returns how many. Where one has
- * another name than these two, or there are too many, all are closed, 0 is returned and `why` says
- * so; else it is empty. */
-size_t eb_service_manager_take_sockets(
-    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], char *why, size_t why_bytes);
+/* Takes the sockets that were passed, once: they are the caller's. false: one has another name than
+ * these two, or there are too many, as *failure says; all are closed and *count is 0. */
+bool eb_service_manager_take_sockets(
+    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], size_t *count, struct eb_failure *failure);
 
 /* A version is being loaded and has come so far: the start is given time to go on. */
 void eb_service_manager_loading(const char *path, uint64_t done_bytes, uint64_t total_bytes);

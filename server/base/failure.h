@@ -1,4 +1,4 @@
-/* What is wrong with a file, in one line: what, where and what to do.
+/* What is wrong with a file, a setting or a start, in one line: what, where and what to do.
  * Thread: pure. Memory: none. */
 #pragma once
 

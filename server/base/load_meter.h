@@ -27,7 +27,7 @@ struct eb_load_meter {
 
 void eb_load_meter_init(
     struct eb_load_meter *meter, const struct eb_load_progress *progress, uint64_t total_bytes);
-/* So many bytes more are done, of what is at `path`. false: *error, the load is given up. */
+/* So many bytes more are done, of what is at `path`. false: *failure, the load is given up. */
 bool eb_load_meter_add(
     struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_failure *failure);
 /* Tells whoever asked that the load fails, and would not with so many bytes more. */

@@ -14,7 +14,7 @@
 #include <cyaml/cyaml.h>
 
 /* Sets *values (NULL: the document is empty) to what `schema`, a mapping with CYAML_FLAG_POINTER,
- * says. false: *error has what is wrong, then where, from the inside out; *values is NULL. */
+ * says. false: *failure has what is wrong, then where, from the inside out; *values is NULL. */
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
     void **values, struct eb_failure *failure);
 /* Accepts NULL. */

@@ -475,7 +475,7 @@ struct list {
     size_t entry_bytes;
 };
 
-/* Sorts the list. false: *error, a name stands twice. */
+/* Sorts the list. false: *failure, a name stands twice. */
 static bool sort_list(const struct list *list, struct eb_failure *failure)
 {
     if (list->count == 0) {
@@ -494,7 +494,7 @@ static bool sort_list(const struct list *list, struct eb_failure *failure)
     return true;
 }
 
-/* Zeroed entries, NULL: *error. */
+/* Zeroed entries, NULL: *failure. */
 static void *make_entries(size_t count, size_t entry_bytes, struct eb_failure *failure)
 {
     void *entries = calloc(count + 1, entry_bytes);

@@ -132,11 +132,11 @@ struct eb_model_config {
 /* What holds without a file: nothing is said, two versions, 600 s, the highest. */
 void eb_model_config_init(struct eb_model_config *config);
 /* Reads the file at `path`; where none is, as init. Names have at most name_bytes_max bytes. false:
- * *error names the file, the place in it ("tables[2].storage", counted from 0), the value and what
- * is allowed; *config is as init. */
+ * *failure names the file, the place in it ("tables[2].storage", counted from 0), the value and
+ * what is allowed; *config is as init. */
 bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
     struct eb_failure *failure);
-/* The same of bytes in memory. *error does not name the file. */
+/* The same of bytes in memory. *failure does not name the file. */
 bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name_bytes_max,
     struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed configuration. */

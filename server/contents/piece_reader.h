@@ -13,12 +13,12 @@ struct eb_piece_reader {
     bool is_packed;
 };
 
-/* The reader stays where it is until it is closed. false: *error names the file; nothing is open.
+/* The reader stays where it is until it is closed. false: *failure names the file; nothing is open.
  */
 bool eb_piece_reader_open(struct eb_piece_reader *reader, const struct eb_version_scan *scan,
     const struct eb_piece *piece, struct eb_failure *failure);
 void eb_piece_reader_close(struct eb_piece_reader *reader);
 
-/* The `bytes` bytes at `offset` of the file. false: *error names the file. */
+/* The `bytes` bytes at `offset` of the file. false: *failure names the file. */
 bool eb_piece_reader_read(struct eb_piece_reader *reader, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);

@@ -11,7 +11,7 @@ struct eb_table_choice {
     bool *is_matched;                     /* per pattern: those of only, then those of exclude */
 };
 
-/* Returns false if out of memory (*error). `config` may be NULL. */
+/* Returns false if out of memory (*failure). `config` may be NULL. */
 bool eb_table_choice_init(struct eb_table_choice *choice, const struct eb_model_config *config,
     struct eb_failure *failure);
 /* Returns whether the table is chosen that its file calls `source`, and marks the patterns that

@@ -48,7 +48,7 @@ static bool reserve_scan_piece(struct scanning *scanning)
     return true;
 }
 
-/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *error. */
+/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *failure. */
 static struct eb_piece *add_scan_piece(
     struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
 {
@@ -220,7 +220,7 @@ static void note_other(struct scanning *scanning, const char *name)
 }
 
 /* Sets *is_chosen to whether a file should be opened: a file named after its only table is not if
- * the patterns leave that table out. Returns false if out of memory (*error). */
+ * the patterns leave that table out. Returns false if out of memory (*failure). */
 static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
 {
     *is_chosen = true;

@@ -44,7 +44,7 @@ struct eb_version_scan {
 };
 
 /* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
- * packed files that are left out are not opened. false: *scan is empty, and *error names the file
+ * packed files that are left out are not opened. false: *scan is empty, and *failure names the file
  * and the error: a broken header, a list of tensors that the files do not match, part of a
  * safetensors file that no such list names, or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,

@@ -11,7 +11,7 @@
 #define EB_NPY_HEADER_BYTES_MAX 65536
 
 /* `head` is the first head_bytes = min(file_bytes, EB_NPY_HEADER_BYTES_MAX) bytes of a file of
- * file_bytes. Data must fill the file exactly. false: *error says what is wrong and where. */
+ * file_bytes. Data must fill the file exactly. false: *failure says what is wrong and where. */
 bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_tensor *tensor, struct eb_failure *failure);
 

@@ -81,7 +81,7 @@ struct eb_packed_format {
 
 /* Says where all lies, for a table of which storage, rank, dims, type, row_stride_bytes and the
  * bytes of keys and key index are set, and the four that say which rows these are, unknown_row and
- * packing. false: *error names the field that cannot be so. */
+ * packing. false: *failure names the field that cannot be so. */
 bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_failure *failure);
 
 /* Rows of part `part` of a table of so many rows: those with row mod parts = part. */
@@ -105,7 +105,7 @@ uint64_t eb_packed_format_checksum_offset(uint64_t block);
 void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head);
 
 /* The size of the head of a file of file_bytes, by the first bytes of it, of which there must be
- * EB_PACKED_FORMAT_HEADER_BYTES or the whole file. false: *error, it is no packed file, one of
+ * EB_PACKED_FORMAT_HEADER_BYTES or the whole file. false: *failure, it is no packed file, one of
  * another version, or cut short. */
 bool eb_packed_format_measure(
     const uint8_t *header, uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure);
@@ -113,6 +113,6 @@ bool eb_packed_format_measure(
  * the first. */
 uint64_t eb_packed_format_chain(uint64_t chain, uint64_t digest);
 
-/* Reads a whole head. false: *error, it is damaged or says what cannot be. */
+/* Reads a whole head. false: *failure, it is damaged or says what cannot be. */
 bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_packed_format *format, struct eb_failure *failure);

@@ -22,8 +22,8 @@ struct eb_packed_writer {
 };
 
 /* Begins a file that will be called `path`, for a format that is laid out; takes the room that it
- * needs on the disk. false: *error says what is wrong, with the path: it is there already, or there
- * is no room; nothing is left then. */
+ * needs on the disk. false: *failure says what is wrong, with the path: it is there already, or
+ * there is no room; nothing is left then. */
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_failure *failure);
 /* Removes what was not published. Accepts a zeroed writer, and one that is closed. */

@@ -27,11 +27,11 @@ struct eb_safetensors {
     struct eb_safetensors_entry *entries; /* in the order of their data */
 };
 
-/* Reads the 8 length bytes. false: *error. *head_bytes is the whole head, those 8 included. */
+/* Reads the 8 length bytes. false: *failure. *head_bytes is the whole head, those 8 included. */
 bool eb_safetensors_head_bytes(
     const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure);
 /* Parses the whole head, which must list at least one tensor, whether or not it can be a table.
- * false: *error, and *out is empty. */
+ * false: *failure, and *out is empty. */
 bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_safetensors *out, struct eb_failure *failure);
 /* Accepts a zeroed list. */

@@ -18,11 +18,12 @@ struct eb_table_file {
     struct timespec born; /* the file; where that is not known, its last change of any kind */
 };
 
-/* Never blocks on what is no regular file. false: *error, without the path, and nothing is open. */
+/* Never blocks on what is no regular file. false: *failure, without the path, and nothing is open.
+ */
 bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure);
 void eb_table_file_close(struct eb_table_file *file);
 
-/* Exactly `bytes` bytes from `offset`. false: *error, without the path. */
+/* Exactly `bytes` bytes from `offset`. false: *failure, without the path. */
 bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);
 

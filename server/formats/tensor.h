@@ -17,10 +17,10 @@ struct eb_tensor {
     uint64_t data_bytes;  /* product of dims times the element's bytes, checked */
 };
 
-/* Appends a dim. false: *error, there are EB_TENSOR_RANK_MAX already. */
+/* Appends a dim. false: *failure, there are EB_TENSOR_RANK_MAX already. */
 bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_failure *failure);
 
-/* Sets data_bytes from storage, rank and dims. false: *error, where the array cannot be a table:
+/* Sets data_bytes from storage, rank and dims. false: *failure, where the array cannot be a table:
  * rank 0, rows of no value, a size that 64 bits do not hold. */
 bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure);
 

@@ -22,7 +22,7 @@ struct eb_tensor_index {
     struct eb_tensor_place *places;
 };
 
-/* false: *error, without the path; *index is empty. */
+/* false: *failure, without the path; *index is empty. */
 bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
     struct eb_failure *failure);
 /* Accepts a zeroed index. */

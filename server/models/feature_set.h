@@ -44,7 +44,7 @@ struct eb_feature_set {
 };
 
 /* Resolves what the configuration (NULL: nothing is said) makes of tables that it fits, as a load
- * with it has found. false: *error; *set is empty. */
+ * with it has found. false: *failure; *set is empty. */
 bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *tables,
     const struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed set. */

@@ -46,7 +46,7 @@ struct eb_version_source {
     size_t resident_count;
 };
 
-/* With one reference. NULL: *error names the file and what is wrong. progress may be NULL. */
+/* With one reference. NULL: *failure names the file and what is wrong. progress may be NULL. */
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
     struct eb_failure *failure);

@@ -50,7 +50,7 @@ struct eb_repository {
 };
 
 /* Looks at everything. What is the same as in `former`, which may be NULL, is not read again.
- * false: *error says why the directory cannot be read; *out is empty. */
+ * false: *failure says why the directory cannot be read; *out is empty. */
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure);
 /* Accepts a zeroed repository. */

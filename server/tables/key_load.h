@@ -17,9 +17,9 @@ struct eb_key_load {
     struct eb_table_digest *digest; /* is told of keys that an index is made of */
 };
 
-/* false: *error names the file and what is wrong: it cannot be read, two rows have the same key, or
- * it is not the index of such a table. */
+/* false: *failure names the file and what is wrong: it cannot be read, two rows have the same key,
+ * or it is not the index of such a table. */
 bool eb_key_load(
     const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
-/* Only tells the digest of the keys; load->bytes is not used. false: *error. */
+/* Only tells the digest of the keys; load->bytes is not used. false: *failure. */
 bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);

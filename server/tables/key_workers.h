@@ -21,8 +21,8 @@ struct eb_key_workers {
     void *context;
 };
 
-/* false: *error says, without a path, that two rows have the same key, that the keys find no room,
- * that there is no memory or that the build was given up; *row is the row that it is about, 0 where
- * it is about none. */
+/* false: *failure says, without a path, that two rows have the same key, that the keys find no
+ * room, that there is no memory or that the build was given up; *row is the row that it is about, 0
+ * where it is about none. */
 bool eb_key_workers_build(
     const struct eb_key_workers *workers, uint32_t *row, struct eb_failure *failure);

@@ -15,7 +15,7 @@ struct eb_row_load {
     struct eb_table_digest *digest; /* is told of all rows, in order */
 };
 
-/* false: *error names the file and what is wrong with it, or the row that cannot become codes. */
+/* false: *failure names the file and what is wrong with it, or the row that cannot become codes. */
 bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure);
 /* Reads and converts as long as it comes to what is at `resident`; load->rows is not used. false:
  * as above. */

@@ -7,7 +7,7 @@
 #include "server/tables/table_set.h"
 
 /* Loads a whole directory, but for what residents have. The memory that is needed is compared with
- * what is available before any is taken. false: *error names the file and what is wrong; *set is
+ * what is available before any is taken. false: *failure names the file and what is wrong; *set is
  * empty. progress may be NULL. */
 bool eb_set_load(const char *directory, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_failure *failure);

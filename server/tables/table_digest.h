@@ -13,7 +13,7 @@ struct eb_table_digest {
     void *state;
 };
 
-/* false: *error, no memory. */
+/* false: *failure, no memory. */
 bool eb_table_digest_init(struct eb_table_digest *digest, const struct eb_planned_table *table,
     struct eb_failure *failure);
 /* Accepts a zeroed digest. */

@@ -55,8 +55,8 @@ struct eb_table_memory {
 };
 
 /* `bytes` zeroed bytes, writable, aligned to 64 and, from 2 MiB on but for pages of 1 GiB, to 2
- * MiB. Pages of 1 GiB are there already, others come when they are first written. NULL: *error says
- * how much was wanted. */
+ * MiB. Pages of 1 GiB are there already, others come when they are first written. NULL: *failure
+ * says how much was wanted. */
 void *eb_table_memory_take(
     struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
 /* Makes a place for the tables that the need was counted of, which are taken next, in any order:
@@ -65,13 +65,14 @@ void *eb_table_memory_take(
  * they are there: no further memory is needed then. */
 bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need);
 /* Makes everything read-only: done once, when a version is complete. Huge pages stay huge. false:
- * *error. */
+ * *failure. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure);
 /* The mapping in which `taken`, which a sealed memory gave out, lies. NULL: in the pool's pages,
  * which are not shared. */
 struct eb_table_mapping *eb_table_memory_find(
     const struct eb_table_memory *memory, const void *taken);
-/* Holds a mapping that another memory, which stays meanwhile, has. false: *error, out of memory. */
+/* Holds a mapping that another memory, which stays meanwhile, has. false: *failure, out of memory.
+ */
 bool eb_table_memory_share(
     struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
 /* Bytes of mappings that another memory holds too, at this moment. */

@@ -424,7 +424,7 @@ static const struct eb_planned_table *find_fit_table(
     return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_fit_name);
 }
 
-/* Sets *error to why a tensor that model.yaml names cannot be a table. Always returns false. */
+/* Sets *failure to why a tensor that model.yaml names cannot be a table. Always returns false. */
 static bool refuse_fit_unfit(
     const struct eb_table_plan *plan, const struct eb_piece *unfit, struct eb_failure *failure)
 {

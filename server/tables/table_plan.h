@@ -6,9 +6,9 @@
 
 #include "server/tables/planned_table.h"
 
-/* false: *error names the file, or the place in model.yaml, and what is wrong: what the scan finds
- * wrong, parts that are missing or do not fit together, keys without a table or too few, a name
- * that is not allowed or given twice, a row too wide, a storage that the table cannot have, a
+/* false: *failure names the file, or the place in model.yaml, and what is wrong: what the scan
+ * finds wrong, parts that are missing or do not fit together, keys without a table or too few, a
+ * name that is not allowed or given twice, a row too wide, a storage that the table cannot have, a
  * description of a table that is not there, no table at all. *plan is empty then. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);

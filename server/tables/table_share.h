@@ -14,7 +14,7 @@
 /* Sets origins of the plan's tables, and residents as far as they are known without reading. The
  * plan's bytes are those of tables that are to be loaded whatever the others prove to be. */
 void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options);
-/* Then sets residents of tables that are open, and the plan's bytes. false: *error, a file cannot
+/* Then sets residents of tables that are open, and the plan's bytes. false: *failure, a file cannot
  * be read or converted, or the load is given up. */
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
     struct eb_load_meter *meter, struct eb_failure *failure);

@@ -139,24 +139,27 @@ static void takes_no_sockets_that_are_for_another_process(void **state)
 {
     (void)state;
     struct eb_passed_socket passed[EB_PASSED_SOCKETS_MAX];
-    char why[128] = "unset";
+    struct eb_failure failure;
+    size_t count = 7;
     setenv("LISTEN_FDS", "2", 1);
     setenv("LISTEN_PID", "1", 1);
-    assert_int_equal(eb_service_manager_take_sockets(passed, why, sizeof why), 0);
-    assert_string_equal(why, "");
+    assert_true(eb_service_manager_take_sockets(passed, &count, &failure));
+    assert_int_equal(count, 0);
 }
 
 static void says_what_is_wrong_with_the_number_of_sockets(void **state)
 {
     (void)state;
     struct eb_passed_socket passed[EB_PASSED_SOCKETS_MAX];
-    char why[128] = "";
+    struct eb_failure failure;
+    size_t count = 7;
     char pid[32];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     setenv("LISTEN_PID", pid, 1);
     setenv("LISTEN_FDS", "many", 1);
-    assert_int_equal(eb_service_manager_take_sockets(passed, why, sizeof why), 0);
-    assert_non_null(strstr(why, "LISTEN_FDS"));
+    assert_false(eb_service_manager_take_sockets(passed, &count, &failure));
+    assert_int_equal(count, 0);
+    assert_non_null(strstr(failure.text, "LISTEN_FDS"));
 }
 
 EB_TEST_GROUP(service_manager)
