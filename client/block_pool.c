@@ -9,10 +9,10 @@ static const struct eb_buffer_range range = {.smallest_bits = 8, .bins = 19}; /*
 static void give_block(void *context, void *block, size_t bytes)
 {
     struct eb_block_pool *pool = context;
-    uint64_t rounded = eb_buffer_range_round(range, bytes);
+    struct eb_buffer_size size = eb_buffer_range_find(range, bytes);
     uv_mutex_lock(&pool->lock);
-    pool->lent_bytes -= rounded;
-    bool keeps = eb_buffer_bins_push(&pool->bins, range, block, bytes);
+    pool->lent_bytes -= size.bytes;
+    bool keeps = eb_buffer_bins_push(&pool->bins, range, size, block);
     uv_mutex_unlock(&pool->lock);
     if (!keeps) {
         free(block);
@@ -25,21 +25,21 @@ static void *take_pooled_block(void *context, size_t bytes)
     if (bytes > SIZE_MAX / 2) {
         return NULL;
     }
-    uint64_t rounded = eb_buffer_range_round(range, bytes);
+    struct eb_buffer_size size = eb_buffer_range_find(range, bytes);
     uv_mutex_lock(&pool->lock);
-    bool fits = rounded <= pool->lent_bytes_max - pool->lent_bytes;
-    void *block = fits ? eb_buffer_bins_pop(&pool->bins, range, bytes) : NULL;
+    bool fits = size.bytes <= pool->lent_bytes_max - pool->lent_bytes;
+    void *block = fits ? eb_buffer_bins_pop(&pool->bins, range, size) : NULL;
     if (fits) {
-        pool->lent_bytes += rounded;
+        pool->lent_bytes += size.bytes;
     }
     uv_mutex_unlock(&pool->lock);
     if (block || !fits) {
         return block;
     }
-    block = aligned_alloc(EB_BUFFER_ALIGNMENT, rounded);
+    block = aligned_alloc(EB_BUFFER_ALIGNMENT, size.bytes);
     if (!block) {
         uv_mutex_lock(&pool->lock);
-        pool->lent_bytes -= rounded;
+        pool->lent_bytes -= size.bytes;
         uv_mutex_unlock(&pool->lock);
     }
     return block;

@@ -28,55 +28,51 @@ struct eb_buffer_bins {
     uint64_t kept_bytes_max;
 };
 
-/* Returns the bin whose buffers hold `bytes`, or range.bins if they are too large to be kept. */
-static inline unsigned eb_buffer_range_find(struct eb_buffer_range range, size_t bytes)
+/* The size of a buffer that is allocated for a number of bytes. */
+struct eb_buffer_size {
+    uint64_t bytes; /* rounded up; it wraps around near SIZE_MAX */
+    unsigned bin;   /* the range's number of bins if such buffers are too large to be kept */
+};
+
+static inline struct eb_buffer_size eb_buffer_range_find(struct eb_buffer_range range, size_t bytes)
 {
     if (bytes <= (size_t)1 << range.smallest_bits) {
-        return 0;
+        return (struct eb_buffer_size){UINT64_C(1) << range.smallest_bits, 0};
     }
     /* The logarithm, rounded up. */
     unsigned bits = 64 - (unsigned)__builtin_clzll(bytes - 1);
     unsigned bin = bits - range.smallest_bits;
-    return bin < range.bins ? bin : range.bins;
-}
-
-/* Returns how large the buffer for `bytes` is to be allocated. It wraps around near SIZE_MAX. */
-static inline uint64_t eb_buffer_range_round(struct eb_buffer_range range, size_t bytes)
-{
-    unsigned bin = eb_buffer_range_find(range, bytes);
     if (bin < range.bins) {
-        return UINT64_C(1) << (bin + range.smallest_bits);
+        return (struct eb_buffer_size){UINT64_C(1) << bits, bin};
     }
-    return ((uint64_t)bytes + EB_BUFFER_ALIGNMENT - 1) / EB_BUFFER_ALIGNMENT * EB_BUFFER_ALIGNMENT;
+    uint64_t units = ((uint64_t)bytes + EB_BUFFER_ALIGNMENT - 1) / EB_BUFFER_ALIGNMENT;
+    return (struct eb_buffer_size){units * EB_BUFFER_ALIGNMENT, range.bins};
 }
 
-/* Returns a kept buffer for `bytes`, or NULL if there is none. */
+/* Returns a kept buffer of that size, or NULL if there is none. */
 static inline void *eb_buffer_bins_pop(
-    struct eb_buffer_bins *bins, struct eb_buffer_range range, size_t bytes)
+    struct eb_buffer_bins *bins, struct eb_buffer_range range, struct eb_buffer_size size)
 {
-    unsigned bin = eb_buffer_range_find(range, bytes);
-    struct eb_kept_buffer *buffer = bin < range.bins ? bins->kept[bin] : NULL;
+    struct eb_kept_buffer *buffer = size.bin < range.bins ? bins->kept[size.bin] : NULL;
     if (buffer) {
-        bins->kept[bin] = buffer->next;
-        bins->kept_bytes -= eb_buffer_range_round(range, bytes);
+        bins->kept[size.bin] = buffer->next;
+        bins->kept_bytes -= size.bytes;
     }
     return buffer;
 }
 
-/* Keeps a buffer that was allocated for `bytes`. Returns false if it is too large, or too much is
- * kept: the buffer is still the caller's. */
-static inline bool eb_buffer_bins_push(
-    struct eb_buffer_bins *bins, struct eb_buffer_range range, void *buffer, size_t bytes)
+/* Keeps a buffer of that size. Returns false if it is too large, or too much is kept: the buffer is
+ * still the caller's. */
+static inline bool eb_buffer_bins_push(struct eb_buffer_bins *bins, struct eb_buffer_range range,
+    struct eb_buffer_size size, void *buffer)
 {
-    unsigned bin = eb_buffer_range_find(range, bytes);
-    uint64_t rounded = eb_buffer_range_round(range, bytes);
-    if (bin == range.bins || rounded > bins->kept_bytes_max - bins->kept_bytes) {
+    if (size.bin == range.bins || size.bytes > bins->kept_bytes_max - bins->kept_bytes) {
         return false;
     }
     struct eb_kept_buffer *kept = buffer;
-    kept->next = bins->kept[bin];
-    bins->kept[bin] = kept;
-    bins->kept_bytes += rounded;
+    kept->next = bins->kept[size.bin];
+    bins->kept[size.bin] = kept;
+    bins->kept_bytes += size.bytes;
     return true;
 }
 

@@ -7,7 +7,7 @@ static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15}; /
 
 uint64_t eb_buffer_pool_rounded(size_t bytes)
 {
-    return eb_buffer_range_round(range, bytes);
+    return eb_buffer_range_find(range, bytes).bytes;
 }
 
 void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes)
@@ -24,17 +24,17 @@ void eb_buffer_pool_deinit(struct eb_buffer_pool *pool)
 
 void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes)
 {
-    uint64_t rounded = eb_buffer_pool_rounded(bytes);
-    if (bytes > pool->cap_bytes || rounded > pool->cap_bytes - pool->taken_bytes) {
+    struct eb_buffer_size size = eb_buffer_range_find(range, bytes);
+    if (bytes > pool->cap_bytes || size.bytes > pool->cap_bytes - pool->taken_bytes) {
         pool->refusals++;
         return NULL;
     }
-    void *buffer = eb_buffer_bins_pop(&pool->bins, range, bytes);
+    void *buffer = eb_buffer_bins_pop(&pool->bins, range, size);
     if (!buffer) {
-        buffer = aligned_alloc(EB_BUFFER_ALIGNMENT, rounded);
+        buffer = aligned_alloc(EB_BUFFER_ALIGNMENT, size.bytes);
     }
     if (buffer) {
-        pool->taken_bytes += rounded;
+        pool->taken_bytes += size.bytes;
     }
     return buffer;
 }
@@ -44,10 +44,10 @@ void eb_buffer_pool_give(struct eb_buffer_pool *pool, void *buffer, size_t bytes
     if (!buffer) {
         return;
     }
-    uint64_t rounded = eb_buffer_pool_rounded(bytes);
-    assert(pool->taken_bytes >= rounded);
-    pool->taken_bytes -= rounded;
-    if (!eb_buffer_bins_push(&pool->bins, range, buffer, bytes)) {
+    struct eb_buffer_size size = eb_buffer_range_find(range, bytes);
+    assert(pool->taken_bytes >= size.bytes);
+    pool->taken_bytes -= size.bytes;
+    if (!eb_buffer_bins_push(&pool->bins, range, size, buffer)) {
         free(buffer);
     }
 }

@@ -18,16 +18,26 @@ static void rounds_sizes_up(void **state)
         256, 256, 256, 512, 512, 1024, 1024, 1088, 1088, 1152, (uint64_t)SIZE_MAX / 2 + 1};
     static const unsigned bins[] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        assert_int_equal(eb_buffer_range_round(range, sizes[i]), rounded[i]);
-        assert_int_equal(eb_buffer_range_find(range, sizes[i]), bins[i]);
+        assert_int_equal(eb_buffer_range_find(range, sizes[i]).bytes, rounded[i]);
+        assert_int_equal(eb_buffer_range_find(range, sizes[i]).bin, bins[i]);
     }
 }
 
 static void *allocate(size_t bytes)
 {
-    void *buffer = aligned_alloc(EB_BUFFER_ALIGNMENT, eb_buffer_range_round(range, bytes));
+    void *buffer = aligned_alloc(EB_BUFFER_ALIGNMENT, eb_buffer_range_find(range, bytes).bytes);
     assert_non_null(buffer);
     return buffer;
+}
+
+static bool push(struct eb_buffer_bins *bins, void *buffer, size_t bytes)
+{
+    return eb_buffer_bins_push(bins, range, eb_buffer_range_find(range, bytes), buffer);
+}
+
+static void *pop(struct eb_buffer_bins *bins, size_t bytes)
+{
+    return eb_buffer_bins_pop(bins, range, eb_buffer_range_find(range, bytes));
 }
 
 static void gives_what_was_kept_last_of_that_size(void **state)
@@ -37,15 +47,15 @@ static void gives_what_was_kept_last_of_that_size(void **state)
     void *first = allocate(300);
     void *second = allocate(512);
     void *small = allocate(100);
-    assert_null(eb_buffer_bins_pop(&bins, range, 300));
-    assert_true(eb_buffer_bins_push(&bins, range, first, 300));
-    assert_true(eb_buffer_bins_push(&bins, range, second, 512));
-    assert_true(eb_buffer_bins_push(&bins, range, small, 100));
+    assert_null(pop(&bins, 300));
+    assert_true(push(&bins, first, 300));
+    assert_true(push(&bins, second, 512));
+    assert_true(push(&bins, small, 100));
     assert_int_equal(bins.kept_bytes, 512 + 512 + 256);
-    assert_null(eb_buffer_bins_pop(&bins, range, 513));
-    assert_ptr_equal(eb_buffer_bins_pop(&bins, range, 257), second);
-    assert_ptr_equal(eb_buffer_bins_pop(&bins, range, 257), first);
-    assert_null(eb_buffer_bins_pop(&bins, range, 257));
+    assert_null(pop(&bins, 513));
+    assert_ptr_equal(pop(&bins, 257), second);
+    assert_ptr_equal(pop(&bins, 257), first);
+    assert_null(pop(&bins, 257));
     assert_int_equal(bins.kept_bytes, 256);
     free(first);
     free(second);
@@ -60,11 +70,11 @@ static void keeps_neither_what_is_large_nor_too_much(void **state)
     void *one = allocate(1024);
     void *two = allocate(512);
     void *past = allocate(1);
-    assert_false(eb_buffer_bins_push(&bins, range, large, 1025));
-    assert_null(eb_buffer_bins_pop(&bins, range, 1025));
-    assert_true(eb_buffer_bins_push(&bins, range, one, 1024));
-    assert_true(eb_buffer_bins_push(&bins, range, two, 512));
-    assert_false(eb_buffer_bins_push(&bins, range, past, 1));
+    assert_false(push(&bins, large, 1025));
+    assert_null(pop(&bins, 1025));
+    assert_true(push(&bins, one, 1024));
+    assert_true(push(&bins, two, 512));
+    assert_false(push(&bins, past, 1));
     assert_int_equal(bins.kept_bytes, 1536);
     free(large);
     free(past);
