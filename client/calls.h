@@ -4,10 +4,10 @@
  * init; one is its taker's until it is given back. */
 #pragma once
 
-#include "client/admin_call.h"
 #include "client/alarms.h"
 #include "client/embag_async.h"
 #include "client/lookup_call.h"
+#include "client/models_call.h"
 #include "proto/list.h"
 #include "proto/net/mailbox.h"
 #include "proto/status.h"
@@ -50,7 +50,7 @@ struct eb_call {
     uint64_t deadline_ns;
     void (*on_over)(struct eb_call *call); /* on the client's thread: answer or error is set */
     /* Of a command, on the client's thread: it is not done. */
-    void (*on_progress)(struct eb_call *call, const struct eb_admin_progress *progress);
+    void (*on_progress)(struct eb_call *call, const struct eb_models_progress *progress);
     embag_done_fn on_done; /* the user's, with its context */
     void *context;
     struct eb_completion_queue *queue; /* where it goes without on_done */
@@ -59,7 +59,7 @@ struct eb_call {
     uint32_t attempts;
     uint32_t retry_after_ms;
     bool was_sent; /* at least once: attempts also counts where no connection could be had */
-    void *answer;  /* eb_lookup_answer, eb_models_list, eb_admin_progress; NULL: error says why */
+    void *answer;  /* eb_lookup_answer, eb_models_list, eb_models_progress; NULL: error says why */
     struct eb_error error;
 
     /* The client's thread's alone, also while the record is another's or free: what is late is

@@ -357,7 +357,7 @@ static enum embag_status list_models(struct embag_client *client, const char *pa
         call->kind = EB_CALL_LIST_MODELS;
         call->path = path;
         call->deadline_ns = deadline_ns;
-        call->request = eb_admin_call_encode(model, 0, &client->engine.requests.memory, &failure);
+        call->request = eb_models_call_encode(model, 0, &client->engine.requests.memory, &failure);
         *list = call_and_wait(client, call, &failure);
     }
     eb_calls_leave(&client->engine.calls);
@@ -384,7 +384,7 @@ void embag_model_list_free(struct embag_model_list *list)
 
 /* ---- commands ---- */
 
-static void on_client_progress(struct eb_call *call, const struct eb_admin_progress *progress)
+static void on_client_progress(struct eb_call *call, const struct eb_models_progress *progress)
 {
     const struct waiter *waiter = call->context;
     const struct embag_version_command *command = waiter->command;
@@ -404,7 +404,7 @@ static const char *find_client_path(enum embag_version_verb verb)
 }
 
 /* The outcome; NULL: *error is set. */
-static struct eb_admin_progress *command_version(struct embag_client *client,
+static struct eb_models_progress *command_version(struct embag_client *client,
     const struct embag_version_command *command, struct eb_error *error)
 {
     struct waiter waiter = {.command = command};
@@ -417,7 +417,7 @@ static struct eb_admin_progress *command_version(struct embag_client *client,
     call->path = find_client_path(command->verb);
     call->deadline_ns = deadline_ns;
     call->on_progress = on_client_progress;
-    call->request = eb_admin_call_encode(
+    call->request = eb_models_call_encode(
         command->model, command->version, &client->engine.requests.memory, error);
     return wait_for(client, call, &waiter, error);
 }
@@ -427,7 +427,7 @@ enum embag_status embag_command_version(struct embag_client *client,
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
     eb_calls_enter(&client->engine.calls);
-    struct eb_admin_progress *done = command_version(client, command, &failure);
+    struct eb_models_progress *done = command_version(client, command, &failure);
     eb_calls_leave(&client->engine.calls);
     enum embag_status status = report_client_error(&failure, outcome);
     if (done && outcome) {

@@ -201,7 +201,7 @@ static bool on_stream_message(
 /* The outcome; NULL: it is still to come, or the call's error says what is wrong. */
 static void *decode_progress(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
-    struct eb_admin_progress *progress = eb_admin_call_decode(bytes, size, &call->error);
+    struct eb_models_progress *progress = eb_models_call_decode_progress(bytes, size, &call->error);
     if (progress && !progress->done) {
         call->on_progress(call, progress);
         free(progress);

@@ -1,4 +1,4 @@
-#include "client/admin_call.h"
+#include "client/models_call.h"
 
 #include "client/embag_admin.h"
 #include "tests/lib/test_group.h"
@@ -104,12 +104,13 @@ static void decodes_only_what_is_progress(void **state)
 {
     struct eb_error error;
     (void)state;
-    struct eb_admin_progress *progress = eb_admin_call_decode((const uint8_t *)"", 0, &error);
+    struct eb_models_progress *progress =
+        eb_models_call_decode_progress((const uint8_t *)"", 0, &error);
     assert_non_null(progress);
     assert_false(progress->done);
     assert_string_equal(progress->text, "");
     free(progress);
-    assert_null(eb_admin_call_decode((const uint8_t *)"\x22\x05m", 3, &error));
+    assert_null(eb_models_call_decode_progress((const uint8_t *)"\x22\x05m", 3, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
