@@ -32,7 +32,7 @@ struct progress_mail {
 static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progress *progress)
 {
     struct eb_outgoing *message = eb_reply_take(
-        eb_loop_answer_pool(call->conn->loop->lookups.loop), eb_version_progress_bytes(progress));
+        eb_loop_answer_pool(eb_rpc_call_loop(call)), eb_version_progress_bytes(progress));
     if (message) {
         eb_version_progress_encode(progress, eb_reply_body(message));
         eb_rpc_call_answer(call, message);
@@ -208,7 +208,7 @@ static void start_admin_call(struct eb_rpc_call *call, enum eb_model_verb verb)
     }
     call->command = command;
     call->conn->loop->command_count++;
-    eb_loop_hold(call->conn->loop->lookups.loop);
+    eb_loop_hold(eb_rpc_call_loop(call));
     eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
 }
 

@@ -10,7 +10,7 @@ static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
 
 uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn)
 {
-    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->lookups.loop);
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
     const uint64_t held_bytes =
         conn->answer_bytes + conn->interactive.held_bytes + conn->batch.held_bytes;
     const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;

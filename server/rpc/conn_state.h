@@ -128,6 +128,16 @@ static inline bool eb_rpc_call_is_stream(const struct eb_rpc_call *call)
     return call->method->kind == EB_METHOD_BIDIRECTIONAL;
 }
 
+static inline struct eb_loop *eb_rpc_conn_loop(const struct eb_rpc_conn *conn)
+{
+    return conn->loop->lookups.loop;
+}
+
+static inline struct eb_loop *eb_rpc_call_loop(const struct eb_rpc_call *call)
+{
+    return eb_rpc_conn_loop(call->conn);
+}
+
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
 
 /* Adds a lookup to its connection and call, until it is over. */

@@ -236,7 +236,7 @@ static void start_watch(struct eb_rpc_call *call)
     }
     link_watch(watch, call);
     tell_watch(call);
-    if (eb_loop_is_draining(call->conn->loop->lookups.loop)) {
+    if (eb_loop_is_draining(eb_rpc_call_loop(call))) {
         end_watch(call);
     }
 }

@@ -335,7 +335,7 @@ static struct eb_outgoing *make_error_answer(
     const struct eb_rpc_call *call, const struct eb_wire_response *response)
 {
     struct eb_outgoing *made = eb_reply_take(
-        eb_loop_answer_pool(call->conn->loop->lookups.loop), eb_lookup_response_bytes(response));
+        eb_loop_answer_pool(eb_rpc_call_loop(call)), eb_lookup_response_bytes(response));
     if (made) {
         eb_lookup_response_encode(response, eb_reply_body(made), NULL);
     }
@@ -795,7 +795,7 @@ static uint64_t start_lookup(
 {
     struct eb_rpc_conn *conn = call->conn;
     /* Until it is run nothing else takes from the pool or gives. */
-    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->lookups.loop);
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
     const uint64_t taken_bytes = pool->taken_bytes;
     const uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);
     struct eb_lookup *lookup = take_lookup(call);

@@ -11,25 +11,29 @@ void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *
     eb_grpc_message_give(eb_conn_receive_memory(conn->conn), message);
 }
 
+/* Returns where the connection counts the bytes of messages that calls like this one keep. */
+static uint64_t *find_kept_bytes(const struct eb_rpc_call *call)
+{
+    return call->method->codec ? &call->conn->kept_bytes : &call->conn->kept_unary_bytes;
+}
+
 bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
-    struct eb_rpc_conn *conn = call->conn;
+    const uint64_t message_bytes_max = call->method->codec
+                                           ? eb_rpc_conn_limits(call->conn)->request_bytes_max
+                                           : EB_UNARY_BYTES_MAX;
+    uint64_t *kept_bytes = find_kept_bytes(call);
     call->has_message = true;
     call->message = message;
-    if (call->method->codec) {
-        conn->kept_bytes += message.size;
-        return conn->kept_bytes <= KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max;
-    }
-    conn->kept_unary_bytes += message.size;
-    return conn->kept_unary_bytes <= KEPT_MESSAGES_MAX * EB_UNARY_BYTES_MAX;
+    *kept_bytes += message.size;
+    return *kept_bytes <= KEPT_MESSAGES_MAX * message_bytes_max;
 }
 
 struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call)
 {
     struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
-    *(call->method->codec ? &call->conn->kept_bytes : &call->conn->kept_unary_bytes) -=
-        message.size;
+    *find_kept_bytes(call) -= message.size;
     return message;
 }
 
@@ -80,7 +84,7 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
     if (call->is_request_ended && !call->has_dropped) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else if (call->is_draining) {
-        const bool is_end = eb_loop_is_draining(call->conn->loop->lookups.loop);
+        const bool is_end = eb_loop_is_draining(eb_rpc_call_loop(call));
         eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
             is_end ? "the server is shutting down; send what has no answer again, elsewhere"
                    : "this connection is over; send what has no answer again, over another",
@@ -90,6 +94,8 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
 
 void eb_rpc_call_end_waiting(struct eb_rpc_call *call)
 {
-    call->conn->waiting_count -= call->is_waiting;
-    call->is_waiting = false;
+    if (call->is_waiting) {
+        call->conn->waiting_count--;
+        call->is_waiting = false;
+    }
 }

@@ -262,7 +262,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     if (!call) {
         return;
     }
-    if (eb_rpc_call_is_stream(call) && eb_loop_is_draining(conn->loop->lookups.loop)) {
+    if (eb_rpc_call_is_stream(call) && eb_loop_is_draining(eb_rpc_conn_loop(conn))) {
         call->is_draining = true;
         eb_rpc_call_finish_if_over(call);
     }
@@ -305,7 +305,7 @@ static uint64_t find_arrival_ns(
 {
     const uint64_t now_ns = eb_conn_looked_ns(conn->conn);
     const uint64_t end_ns = (message->arrived_ms + 1) * 1000000;
-    const bool is_new = message->arrived_ms >= eb_loop_now_ms(conn->loop->lookups.loop);
+    const bool is_new = message->arrived_ms >= eb_loop_now_ms(eb_rpc_conn_loop(conn));
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
@@ -401,7 +401,9 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
         call->method->on_close(call);
     }
     eb_rpc_call_drop_message(call);
-    conn->paused_count -= call->is_paused;
+    if (call->is_paused) {
+        conn->paused_count--;
+    }
     eb_rpc_call_end_waiting(call);
     eb_list_remove(&call->link);
     free(call);
