@@ -27,3 +27,10 @@ void eb_faults_disarm(void)
     eb_faults = (struct eb_faults){0};
     eb_faults_fail_allocation(0);
 }
+
+int eb_faults_tear_down(void **state)
+{
+    (void)state;
+    eb_faults_disarm();
+    return 0;
+}

@@ -100,3 +100,5 @@ unsigned eb_faults_allocation_count(void);
 bool eb_faults_refuse_allocation(void);
 /* Removes every hook, and lets no allocation fail. */
 void eb_faults_disarm(void);
+/* The same for cmocka's teardown of a test or a group. */
+int eb_faults_tear_down(void **state);

@@ -1,5 +1,6 @@
 #include "server/base/log.h"
 #include "tests/lib/capture.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <errno.h>
@@ -20,13 +21,17 @@ static struct eb_capture capture;
 /* What time it is; zeroed: what the system says. */
 static struct timespec now;
 
-int __real_clock_gettime(clockid_t clock, struct timespec *out);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+static int read_log_clock(clockid_t clock, struct timespec *out)
 {
     *out = now;
     return now.tv_nsec > 0 ? 0 : __real_clock_gettime(clock, out);
+}
+
+static int pretend_time(void **state)
+{
+    (void)state;
+    eb_faults.clock_gettime = read_log_clock;
+    return 0;
 }
 
 static void capture_start(void)
@@ -282,5 +287,5 @@ EB_TEST_GROUP(log)
         cmocka_unit_test(does_not_wait_for_a_terminal_that_stands_still),
         cmocka_unit_test(survives_a_closed_stderr_and_keeps_errno),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, pretend_time, eb_faults_tear_down);
 }

@@ -3,6 +3,7 @@
 #include "server/tables/table_plan.h"
 #include "server/tables/table_set.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/set_fixture.h"
 
@@ -226,13 +227,18 @@ static void a_malformed_tensor_that_is_left_out_is_an_error(void **state)
 }
 
 static int match_count;
-int __real_fnmatch(const char *pattern, const char *text, int flags);
-int __wrap_fnmatch(const char *pattern, const char *text, int flags);
 
-int __wrap_fnmatch(const char *pattern, const char *text, int flags)
+static int match_and_count(const char *pattern, const char *text, int flags)
 {
     match_count++;
     return __real_fnmatch(pattern, text, flags);
+}
+
+static int count_matches(void **state)
+{
+    (void)state;
+    eb_faults.fnmatch = match_and_count;
+    return 0;
 }
 
 static void matches_each_name_once(void **state)
@@ -279,5 +285,5 @@ EB_TEST_GROUP(table_choice)
         cmocka_unit_test_setup_teardown(matches_each_name_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(notes_patterns_that_match_nothing, set_up, tear_down),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, count_matches, eb_faults_tear_down);
 }

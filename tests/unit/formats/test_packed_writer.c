@@ -1,5 +1,6 @@
 #include "server/formats/packed_writer.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/packed_fixture.h"
 
@@ -17,28 +18,31 @@
 
 #include <cmocka.h>
 
-/* What the file system can do; the linker sends the calls that tell here (--wrap). */
+/* What the file system can do. */
 enum ability { CAN_ALL, CANNOT_NAME_LATER, CANNOT_RENAME_EITHER, ABILITY_COUNT };
-
-int __real_access(const char *name, int mode);
-int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
-int __wrap_access(const char *name, int mode);
-int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 
 static enum ability ability;
 
-int __wrap_access(const char *name, int mode)
+static int access_as_able(const char *name, int mode)
 {
     bool is_refused = ability != CAN_ALL && strncmp(name, "/proc/self/fd/", 14) == 0;
     errno = is_refused ? ENOENT : errno;
     return is_refused ? -1 : __real_access(name, mode);
 }
 
-int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+static int rename_as_able(int from_at, const char *from, int to_at, const char *to, unsigned flags)
 {
     bool is_refused = ability == CANNOT_RENAME_EITHER;
     errno = is_refused ? EINVAL : errno;
     return is_refused ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
+}
+
+static int limit_file_system(void **state)
+{
+    (void)state;
+    eb_faults.access = access_as_able;
+    eb_faults.renameat2 = rename_as_able;
+    return 0;
 }
 
 static char path[EB_SCRATCH_PATH_BYTES];
@@ -217,5 +221,5 @@ EB_TEST_GROUP(packed_writer)
         cmocka_unit_test_setup_teardown(
             begins_nothing_that_has_no_room, set_up, eb_scratch_tear_down),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, limit_file_system, eb_faults_tear_down);
 }

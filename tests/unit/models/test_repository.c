@@ -1,5 +1,6 @@
 #include "server/models/repository.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 
@@ -15,14 +16,18 @@
 
 #define NAME_BYTES_MAX 255
 
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-
 static unsigned copies_left = UINT_MAX; /* until one is refused */
 
-char *__wrap_strdup(const char *text)
+static char *copy_while_left(const char *text)
 {
     return copies_left-- > 0 ? __real_strdup(text) : NULL;
+}
+
+static int limit_copies(void **state)
+{
+    (void)state;
+    eb_faults.strdup = copy_while_left;
+    return 0;
 }
 
 static void scan(
@@ -333,5 +338,5 @@ EB_TEST_GROUP(repository)
         WITH_ROOT(tells_a_directory_that_was_replaced),
         WITH_ROOT(lists_whole_versions_where_memory_is_short),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, limit_copies, eb_faults_tear_down);
 }

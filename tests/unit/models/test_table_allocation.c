@@ -2,6 +2,7 @@
  * server/models here (--wrap), and jansson is asked to. */
 #include "server/models/registry.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 
@@ -17,59 +18,21 @@
 
 #define LARGE_BYTES 2400000
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-char *__real_strdup(const char *text);
-char *__real_strndup(const char *text, size_t bytes);
-int __real_mprotect(void *at, size_t bytes, int protection);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t bytes);
-int __wrap_mprotect(void *at, size_t bytes, int protection);
-
-static unsigned request_count;
-static unsigned fail_at; /* 0: none */
-
-static bool is_refused(void)
+/* Counts as an allocation: what is sealed may not be sealed, either. */
+static int refuse_mprotect(void *at, size_t bytes, int protection)
 {
-    bool refused = ++request_count == fail_at;
-    if (refused) {
+    if (eb_faults_refuse_allocation()) {
         errno = ENOMEM;
+        return -1;
     }
-    return refused;
+    return __real_mprotect(at, bytes, protection);
 }
 
-void *__wrap_malloc(size_t bytes)
+static int arm_mprotect(void **state)
 {
-    return is_refused() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return is_refused() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-    return is_refused() ? NULL : __real_realloc(memory, bytes);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return is_refused() ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t bytes)
-{
-    return is_refused() ? NULL : __real_strndup(text, bytes);
-}
-
-int __wrap_mprotect(void *at, size_t bytes, int protection)
-{
-    return is_refused() ? -1 : __real_mprotect(at, bytes, protection);
+    (void)state;
+    eb_faults.mprotect = refuse_mprotect;
+    return 0;
 }
 
 static void write_model(const struct eb_scratch *scratch)
@@ -152,15 +115,14 @@ static void survives_every_refused_request(void **state)
     struct eb_scratch scratch;
     eb_scratch_init(&scratch);
     write_model(&scratch);
-    json_set_alloc_funcs(__wrap_malloc, free);
+    json_set_alloc_funcs(malloc, free);
     bool is_open = false;
     unsigned tries = 0;
     while (!is_open && tries < 1000) {
         struct eb_failure failure = {.text = ""};
-        request_count = 0;
-        fail_at = ++tries;
+        eb_faults_fail_allocation(++tries);
         is_open = load_all(scratch.root, &failure);
-        fail_at = 0;
+        eb_faults_fail_allocation(0);
         /* jansson takes some of its own refused requests for broken JSON, or loses a letter. */
         if (!is_open && !strstr(failure.text, "memory") && !strstr(failure.text, "read-only") &&
             !strstr(failure.text, "no JSON") && !strstr(failure.text, "is not in s-")) {
@@ -218,10 +180,9 @@ static void shares_nothing_where_a_request_is_refused(void **state)
     bool is_loaded = false;
     unsigned tries = 0;
     while (!is_loaded && tries < 1000) {
-        request_count = 0;
-        fail_at = ++tries;
+        eb_faults_fail_allocation(++tries);
         is_loaded = load_beside(scratch.root, resident, &failure);
-        fail_at = 0;
+        eb_faults_fail_allocation(0);
         if (!is_loaded) {
             eb_scratch_expect(failure.text, "memory");
         }
@@ -239,5 +200,5 @@ EB_TEST_GROUP(table_allocation)
         cmocka_unit_test(survives_every_refused_request),
         cmocka_unit_test(shares_nothing_where_a_request_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, arm_mprotect, eb_faults_tear_down);
 }

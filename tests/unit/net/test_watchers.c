@@ -1,4 +1,5 @@
 #include "server/net/watchers.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/net/loop_host.h"
 #include "tests/unit/net/wire_peer.h"
@@ -40,26 +41,28 @@ static bool libuv_fails(void)
     return (!is_spared && atomic_load(&libuv_has_no_memory)) || takes_failure();
 }
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
+static void *malloc_or_fail(size_t bytes)
 {
     return takes_failure() ? NULL : __real_malloc(bytes);
 }
 
-void *__wrap_calloc(size_t count, size_t bytes)
+static void *calloc_or_fail(size_t count, size_t bytes)
 {
     return takes_failure() ? NULL : __real_calloc(count, bytes);
 }
 
-void *__wrap_realloc(void *memory, size_t bytes)
+static void *realloc_or_fail(void *memory, size_t bytes)
 {
     return takes_failure() ? NULL : __real_realloc(memory, bytes);
+}
+
+static int let_memory_fail(void **state)
+{
+    (void)state;
+    eb_faults.malloc = malloc_or_fail;
+    eb_faults.calloc = calloc_or_fail;
+    eb_faults.realloc = realloc_or_fail;
+    return 0;
 }
 
 static void *malloc_of_libuv(size_t bytes)
@@ -287,5 +290,5 @@ EB_TEST_GROUP(watchers)
         cmocka_unit_test_setup_teardown(
             goes_on_after_many_failures_in_a_row, loop_host_set_up, restore_memory_and_tear_down),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, let_memory_fail, eb_faults_tear_down);
 }

@@ -1,7 +1,7 @@
-/* Tallies of plans that are made by hand. Requests for memory can be made to fail: the linker sends
- * them here (--wrap). */
+/* Counters of plans that are made by hand. Requests for memory can be made to fail. */
 #include "server/rpc/table_counters.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/key_fixture.h"
 
@@ -12,31 +12,6 @@
 #define START_NS UINT64_C(7000000000000)
 #define MANY (EB_TABLE_COUNTERS_TABLES_MAX + 2)
 #define VERSIONS_MAX 3
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-
-static unsigned request_count;
-static unsigned fail_at; /* 0: none */
-
-void *__wrap_malloc(size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_realloc(memory, bytes);
-}
 
 /* ---- versions and what is asked of them ---- */
 
@@ -142,7 +117,7 @@ static void expect_tables(size_t count)
 static int set_up(void **state)
 {
     (void)state;
-    fail_at = 0;
+    eb_faults_disarm();
     now_ns = START_NS;
     eb_table_counters_init(&counters, now_ns);
     return 0;
@@ -151,7 +126,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    fail_at = 0;
+    eb_faults_disarm();
     eb_table_counters_deinit(&counters);
     return 0;
 }
@@ -255,11 +230,10 @@ static void counts_somewhere_wherever_memory_ends(void **state)
     unsigned n = 0;
     bool was_refused = true;
     while (was_refused) {
-        request_count = 0;
-        fail_at = ++n;
+        eb_faults_fail_allocation(++n);
         serve(&m_1, &n_1);
-        was_refused = request_count >= n;
-        fail_at = 0;
+        was_refused = eb_faults_allocation_count() >= n;
+        eb_faults_disarm();
         answer_three(&m_1, 0);
         answer_three(&m_1, 1);
         answer_three(&n_1, 0);
@@ -281,13 +255,12 @@ static void does_without_what_there_is_no_memory_for(void **state)
 {
     (void)state;
     serve(&m_1, &n_1);
-    request_count = 0;
-    fail_at = 1;
+    eb_faults_fail_allocation(1);
     assert_null(eb_table_counters_copy(&counters, now_ns));
-    fail_at = 2;
+    eb_faults_fail_allocation(1);
     answer_three(&m_1, 0);
     answer_three(&m_1, 0);
-    fail_at = 0;
+    eb_faults_disarm();
     expect("m", "a", 2);
 }
 

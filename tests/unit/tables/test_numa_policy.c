@@ -1,7 +1,8 @@
 /* Nodes are this machine's or a test's: libnuma's mask of them is a variable, and the linker sends
- * its functions here (--wrap). */
+ * its functions here (tests/lib/faults.h). */
 #include "server/tables/numa_policy.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <errno.h>
@@ -14,13 +15,9 @@
 
 #include <cmocka.h>
 
-int __wrap_numa_available(void);
-long __wrap_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
-    unsigned long node_bits, unsigned flags);
-
 static int available;
 
-int __wrap_numa_available(void)
+static int tell_numa_available(void)
 {
     return available;
 }
@@ -34,7 +31,7 @@ static struct {
     int error;           /* to fail with */
 } calls;
 
-long __wrap_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
+static long record_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
     unsigned long node_bits, unsigned flags)
 {
     calls.count++;
@@ -45,6 +42,14 @@ long __wrap_mbind(void *base, unsigned long bytes, int mode, const unsigned long
     assert_int_equal(flags, 0);
     errno = calls.error;
     return calls.error == 0 ? 0 : -1;
+}
+
+static int pretend_numa(void **state)
+{
+    (void)state;
+    eb_faults.numa_available = tell_numa_available;
+    eb_faults.mbind = record_mbind;
+    return 0;
 }
 
 static struct bitmask *real_nodes;
@@ -136,5 +141,5 @@ EB_TEST_GROUP(numa_policy)
         WITH_NODES(leaves_placing_alone),
         WITH_NODES(tells_of_a_refusal),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, pretend_numa, eb_faults_tear_down);
 }

@@ -1,6 +1,7 @@
 #include "server/tables/table_memory.h"
 
 #include "server/tables/page_report.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <inttypes.h>
@@ -34,9 +35,7 @@ static void note(uint64_t bytes, uint64_t *sum, uint64_t *most)
     *most = bytes > *most ? bytes : *most;
 }
 
-int __real_mprotect(void *at, size_t bytes, int protection);
-int __wrap_mprotect(void *at, size_t bytes, int protection);
-int __wrap_mprotect(void *at, size_t bytes, int protection)
+static int record_mprotect(void *at, size_t bytes, int protection)
 {
     if (protection == PROT_READ) {
         note(bytes, &asked.sealed_bytes, &asked.sealed_bytes_max);
@@ -44,9 +43,7 @@ int __wrap_mprotect(void *at, size_t bytes, int protection)
     return __real_mprotect(at, bytes, protection);
 }
 
-int __real_madvise(void *at, size_t bytes, int advice);
-int __wrap_madvise(void *at, size_t bytes, int advice);
-int __wrap_madvise(void *at, size_t bytes, int advice)
+static int record_madvise(void *at, size_t bytes, int advice)
 {
     if (advice == MADV_DONTNEED) {
         note(bytes, &asked.given_bytes, &asked.given_bytes_max);
@@ -54,12 +51,19 @@ int __wrap_madvise(void *at, size_t bytes, int advice)
     return __real_madvise(at, bytes, advice);
 }
 
-int __real_munmap(void *at, size_t bytes);
-int __wrap_munmap(void *at, size_t bytes);
-int __wrap_munmap(void *at, size_t bytes)
+static int record_munmap(void *at, size_t bytes)
 {
     asked.unmapped_bytes += bytes - PAGE - asked.given_bytes;
     return __real_munmap(at, bytes);
+}
+
+static int record_calls(void **state)
+{
+    (void)state;
+    eb_faults.mprotect = record_mprotect;
+    eb_faults.madvise = record_madvise;
+    eb_faults.munmap = record_munmap;
+    return 0;
 }
 
 static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
@@ -384,5 +388,5 @@ EB_TEST_GROUP(table_memory)
         cmocka_unit_test(sealed_memory_cannot_be_written),
         cmocka_unit_test(seals_and_gives_back_in_slices),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, record_calls, eb_faults_tear_down);
 }

@@ -2,6 +2,7 @@
 #include "server/tables/table_set.h"
 
 #include "server/contents/version_scan.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/packed_fixture.h"
 #include "tests/unit/tables/set_fixture.h"
@@ -23,10 +24,16 @@ static float values[64 * COLUMNS];
 
 static uint64_t available_bytes;
 
-uint64_t __wrap_eb_memory_available_bytes(void);
-uint64_t __wrap_eb_memory_available_bytes(void)
+static uint64_t tell_pieces_memory(void)
 {
     return available_bytes;
+}
+
+static int limit_pieces_memory(void **state)
+{
+    (void)state;
+    eb_faults.eb_memory_available_bytes = tell_pieces_memory;
+    return 0;
 }
 
 static int set_up(void **state)
@@ -407,5 +414,5 @@ EB_TEST_GROUP(table_pieces)
         TEST(reads_a_description_only_where_there_is_memory_for_it),
         TEST(gives_equal_contents_equal_digests),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, limit_pieces_memory, eb_faults_tear_down);
 }

@@ -1,7 +1,9 @@
 /* Tables in pages of 1 GiB, of a pool that a test gives: the linker sends mmap, madvise and
- * mbind here (--wrap), and the pool's pages are small ones that are never all written. */
+ * mbind here (tests/lib/faults.h), and the pool's pages are small ones that are never all written.
+ */
 #include "server/tables/table_memory.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <errno.h>
@@ -20,14 +22,6 @@
 #define GIB EB_PAGE_1G_BYTES
 #define PAGE EB_PAGE_2M_BYTES
 
-void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-int __real_madvise(void *at, size_t bytes, int advice);
-int __wrap_madvise(void *at, size_t bytes, int advice);
-int __wrap_numa_available(void);
-long __wrap_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
-    unsigned long node_bits, unsigned flags);
-
 static struct {
     uint64_t page_count;    /* free */
     int populate_error;     /* 0: what is mapped is there */
@@ -38,7 +32,8 @@ static struct {
     int mbind_error;
 } pool;
 
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
+static void *map_from_pool(
+    void *at, size_t bytes, int protection, int flags, int file, off_t offset)
 {
     if (!(flags & MAP_HUGETLB)) {
         return __real_mmap(at, bytes, protection, flags, file, offset);
@@ -55,7 +50,7 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, o
         at, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, file, offset);
 }
 
-int __wrap_madvise(void *at, size_t bytes, int advice)
+static int advise_pool(void *at, size_t bytes, int advice)
 {
     if (advice != MADV_POPULATE_WRITE) {
         pool.advised_bytes += advice == MADV_HUGEPAGE ? bytes : 0;
@@ -66,18 +61,28 @@ int __wrap_madvise(void *at, size_t bytes, int advice)
     return pool.populate_error == 0 ? 0 : -1;
 }
 
-int __wrap_numa_available(void)
+static int tell_pool_numa(void)
 {
     return 0;
 }
 
-long __wrap_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
+static long bind_pool(void *base, unsigned long bytes, int mode, const unsigned long *nodes,
     unsigned long node_bits, unsigned flags)
 {
     (void)base, (void)bytes, (void)mode, (void)nodes, (void)node_bits, (void)flags;
     pool.mbind_count++;
     errno = pool.mbind_error;
     return pool.mbind_error == 0 ? 0 : -1;
+}
+
+static int pretend_pool(void **state)
+{
+    (void)state;
+    eb_faults.mmap = map_from_pool;
+    eb_faults.madvise = advise_pool;
+    eb_faults.numa_available = tell_pool_numa;
+    eb_faults.mbind = bind_pool;
+    return 0;
 }
 
 static struct eb_table_memory memory;
@@ -267,5 +272,5 @@ EB_TEST_GROUP(table_pool)
         TEST(seals_pages_of_the_pool),
         TEST(places_every_mapping_on_the_nodes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, pretend_pool, eb_faults_tear_down);
 }

@@ -1,5 +1,6 @@
 #include "server/tables/set_load.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 
@@ -25,9 +26,7 @@ static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_byt
 
 /* ---- a clock that a test can set ---- */
 
-/* The linker sends clock_gettime in server/models here (--wrap): reports are paced by it. */
-int __real_clock_gettime(clockid_t id, struct timespec *out);
-int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+/* Reports are paced by clock_gettime. */
 
 static struct {
     bool is_ours;
@@ -35,7 +34,7 @@ static struct {
     int64_t step_ms; /* how far a look at it moves it */
 } test_clock;
 
-int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+static int read_test_clock(clockid_t id, struct timespec *out)
 {
     if (!test_clock.is_ours) {
         return __real_clock_gettime(id, out);
@@ -43,6 +42,13 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     test_clock.now_ms += test_clock.step_ms;
     *out = (struct timespec){
         .tv_sec = test_clock.now_ms / 1000, .tv_nsec = test_clock.now_ms % 1000 * 1000000};
+    return 0;
+}
+
+static int pretend_clock(void **state)
+{
+    (void)state;
+    eb_faults.clock_gettime = read_test_clock;
     return 0;
 }
 
@@ -566,5 +572,5 @@ EB_TEST_GROUP(table_set)
         WITH_ROOT(follows_links_to_files),
         WITH_ROOT(says_how_much_memory_is_missing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, pretend_clock, eb_faults_tear_down);
 }

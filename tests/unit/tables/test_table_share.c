@@ -1,6 +1,7 @@
 #include "server/tables/table_share.h"
 
 #include "server/tables/table_plan.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/packed_fixture.h"
 #include "tests/unit/tables/set_fixture.h"
@@ -32,10 +33,16 @@ static uint64_t read_bytes;    /* since the last load began */
 static uint64_t missing_bytes; /* as the last load that was short of memory said */
 static uint64_t available_bytes;
 
-uint64_t __wrap_eb_memory_available_bytes(void);
-uint64_t __wrap_eb_memory_available_bytes(void)
+static uint64_t tell_share_memory(void)
 {
     return available_bytes;
+}
+
+static int limit_share_memory(void **state)
+{
+    (void)state;
+    eb_faults.eb_memory_available_bytes = tell_share_memory;
+    return 0;
 }
 
 static int set_up(void **state)
@@ -468,5 +475,5 @@ EB_TEST_GROUP(table_share)
         WITH_FIXTURE(reads_nothing_of_what_is_too_large_anyway),
         WITH_FIXTURE(counts_holders_on_many_threads),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, limit_share_memory, eb_faults_tear_down);
 }
