@@ -3,6 +3,7 @@
 #include "proto/codec_admin.h"
 #include "proto/grpc_server.h"
 #include "proto/grpc_text.h"
+#include "proto/list.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static void close_conn(struct fake_conn *conn)
 
 static void on_write(uv_write_t *request, int status)
 {
-    struct write *write = (struct write *)request;
+    struct write *write = EB_CONTAINER_OF(request, struct write, request);
     struct fake_conn *conn = write->conn;
     conn->writes_under_way--;
     if (status != 0 || (conn->hang_up && conn->writes_under_way == 0)) {
@@ -546,7 +547,7 @@ static void on_stop(uv_async_t *stop)
     }
 }
 
-static void run(void *context)
+static void run_fake_server(void *context)
 {
     struct fake_server *server = context;
     uv_run(&server->loop, UV_RUN_DEFAULT);
@@ -588,7 +589,7 @@ bool fake_server_start(
     server->stop.data = server;
     bool listens = unix_path ? listen_unix(server, unix_path) : listen_tcp(server);
     server->listener.handle.data = server;
-    return listens && uv_thread_create(&server->thread, run, server) == 0;
+    return listens && uv_thread_create(&server->thread, run_fake_server, server) == 0;
 }
 
 bool fake_server_stop(struct fake_server *server)

@@ -1,5 +1,6 @@
 #include "client/alarms.h"
 
+#include "proto/list.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ static void on_ring(struct eb_alarm *alarm)
 {
     in_order = in_order && alarm->at_ns >= last_ns && alarm->slot == 0;
     last_ns = alarm->at_ns;
-    ((struct bell *)alarm)->ring_count++;
+    EB_CONTAINER_OF(alarm, struct bell, alarm)->ring_count++;
     if (victim) {
         eb_alarms_clear(ringing, &victim->alarm);
         victim = NULL;

@@ -141,7 +141,7 @@ static void close_client(void)
     free(trial.fixture);
 }
 
-static void run(void *context)
+static void run_trial(void *context)
 {
     locks_left = *(const unsigned *)context;
     trial.call(&trial);
@@ -158,7 +158,7 @@ static bool try_at(void (*call)(struct trial *trial), unsigned lock)
     assert_int_equal(uv_sem_init(&trial.reached, 0), 0);
     assert_int_equal(uv_sem_init(&trial.released, 0), 0);
     open_client();
-    assert_int_equal(uv_thread_create(&thread, run, &lock), 0);
+    assert_int_equal(uv_thread_create(&thread, run_trial, &lock), 0);
     __real_uv_sem_wait(&trial.reached);
     bool is_held = trial.is_held;
     close_client();

@@ -421,7 +421,7 @@ static void sends_every_field_of_a_group(void **state)
     eb_arena_deinit(&arena);
 }
 
-static void refuses_arrays_that_are_none(void **state)
+static void encodes_no_arrays_that_are_none(void **state)
 {
     (void)state;
     static const int64_t numbers[2];
@@ -525,7 +525,7 @@ EB_TEST_GROUP(lookup_call)
         cmocka_unit_test(takes_memory_for_all_results_at_once),
         cmocka_unit_test(sends_every_field),
         cmocka_unit_test(sends_every_field_of_a_group),
-        cmocka_unit_test(refuses_arrays_that_are_none),
+        cmocka_unit_test(encodes_no_arrays_that_are_none),
         cmocka_unit_test(tells_weights_that_are_missing_from_none),
         cmocka_unit_test(says_the_layout_of_empty_arrays),
     };

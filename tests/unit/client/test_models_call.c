@@ -16,7 +16,7 @@ static const uint64_t dims[EMBAG_RANK_MAX + 1] = {2, 3, 4, 5, 6, 7, 8, 9, 10};
 
 /* Serialises one model of a version that failed and of one that is served, whose table has `rank`
  * trailing dims, and reads all but the last `cut_bytes` of it back. */
-static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb_error *error)
+static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, struct eb_error *error)
 {
     const struct eb_wire_table tables[] = {
         {.name = "flat", .rows = 7, .type = EMBAG_I8, .storage = "i8", .resident_bytes = 7},
@@ -76,7 +76,7 @@ static void describes_versions_and_tables(void **state)
 {
     (void)state;
     struct eb_error error;
-    struct eb_models_list *list = read_back(EMBAG_RANK_MAX, 0, &error);
+    struct eb_models_list *list = read_list_back(EMBAG_RANK_MAX, 0, &error);
     assert_non_null(list);
     assert_int_equal(list->list.count, 1);
     const struct embag_model *model = list->list.models;
@@ -114,7 +114,7 @@ static void describes_features_and_groups(void **state)
 {
     (void)state;
     struct eb_error error;
-    struct eb_models_list *list = read_back(1, 0, &error);
+    struct eb_models_list *list = read_list_back(1, 0, &error);
     assert_non_null(list);
     const struct embag_model_version *version = &list->list.models->versions[1];
     assert_int_equal(list->list.models->versions[0].feature_count, 0);
@@ -150,7 +150,7 @@ static void refuses_a_shape_of_too_many_dims(void **state)
 {
     (void)state;
     struct eb_error error;
-    assert_null(read_back(EMBAG_RANK_MAX + 1, 0, &error));
+    assert_null(read_list_back(EMBAG_RANK_MAX + 1, 0, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
     assert_non_null(strstr(error.text, "\"deep\" has more than 8 dims"));
 }
@@ -159,7 +159,7 @@ static void refuses_a_list_that_is_cut_off(void **state)
 {
     (void)state;
     struct eb_error error;
-    assert_null(read_back(1, 1, &error));
+    assert_null(read_list_back(1, 1, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 

@@ -156,7 +156,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int pack(void)
+static int pack_while_failing(void)
 {
     char *arguments[] = {"pack", "--keys", keys, input, output, NULL};
     return eb_pack_command_main(5, arguments);
@@ -182,14 +182,14 @@ static void packing_leaves_nothing_where_a_call_fails(void **state)
     (void)state;
     call_count = 0;
     fail_at = 0;
-    assert_int_equal(pack(), 0);
+    assert_int_equal(pack_while_failing(), 0);
     unsigned calls = call_count;
     assert_true(calls > 20);
     assert_int_equal(unlink(output), 0);
     for (unsigned i = 1; i <= calls; i++) {
         call_count = 0;
         fail_at = i;
-        int status = pack();
+        int status = pack_while_failing();
         fail_at = 0;
         if (status != 1 || count_files() != (i == calls)) {
             fail_msg("call %u of %u: status %d, %u files", i, calls, status, count_files());
@@ -202,7 +202,7 @@ static void checking_says_so_where_a_call_fails(void **state)
     (void)state;
     struct eb_failure failure;
     fail_at = 0;
-    assert_int_equal(pack(), 0);
+    assert_int_equal(pack_while_failing(), 0);
     call_count = 0;
     assert_true(eb_check_file(output, &failure));
     unsigned calls = call_count;

@@ -87,7 +87,7 @@ static void shows_a_name_that_would_move_the_cursor_as_text(void **state)
 }
 
 /* Reads until a line has ended: a terminal gives what it was told in pieces. */
-static void read_line(int terminal, char text[TEXT_BYTES])
+static void read_bar_line(int terminal, char text[TEXT_BYTES])
 {
     size_t used = 0;
     while (!strchr(text, '\n')) {
@@ -115,7 +115,7 @@ static void draws_on_a_terminal(void **state)
     eb_progress_bar_end(&bar);
     restore();
     assert_true(was_open);
-    read_line(terminal, text);
+    read_bar_line(terminal, text);
     assert_non_null(strstr(text, "\ri\\x1b[2Jt [####################                    ]  50 %"));
     assert_int_equal(text[strlen(text) - 1], '\n');
     assert_int_equal(close(file), 0);

@@ -42,7 +42,7 @@ static void refuses_other_names(void **state)
     }
 }
 
-static struct eb_sampler make(const char *text, uint64_t row_count, uint64_t seed)
+static struct eb_sampler make_sampler(const char *text, uint64_t row_count, uint64_t seed)
 {
     struct eb_sampler_distribution distribution = parse(text);
     struct eb_sampler sampler;
@@ -55,7 +55,7 @@ static void gives_each_rank_a_row_of_its_own(void **state)
     (void)state;
     static const uint64_t counts[] = {1, 2, 3, 4, 5, 1000, 4096, 4097};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        struct eb_sampler sampler = make("zipf:1.2", counts[i], 1);
+        struct eb_sampler sampler = make_sampler("zipf:1.2", counts[i], 1);
         bool *taken = calloc(counts[i], sizeof *taken);
         assert_non_null(taken);
         for (uint64_t rank = 0; rank < counts[i]; rank++) {
@@ -72,7 +72,7 @@ static void scatters_hot_rows_over_the_table(void **state)
 {
     (void)state;
     enum { ROWS = 1 << 20, RANKS = 1024, PARTS = 16 };
-    struct eb_sampler sampler = make("zipf:1.2", ROWS, 1);
+    struct eb_sampler sampler = make_sampler("zipf:1.2", ROWS, 1);
     unsigned in_part[PARTS] = {0};
     uint64_t previous = eb_sampler_scatter(&sampler, 0);
     for (uint64_t rank = 1; rank <= RANKS; rank++) {
@@ -89,8 +89,8 @@ static void scatters_hot_rows_over_the_table(void **state)
 static void scatters_alike_whatever_the_seed(void **state)
 {
     (void)state;
-    struct eb_sampler one = make("zipf:1.2", 12345, 1);
-    struct eb_sampler two = make("meta2021", 12345, 2);
+    struct eb_sampler one = make_sampler("zipf:1.2", 12345, 1);
+    struct eb_sampler two = make_sampler("meta2021", 12345, 2);
     for (uint64_t rank = 0; rank < 100; rank++) {
         assert_int_equal(eb_sampler_scatter(&one, rank), eb_sampler_scatter(&two, rank));
     }
@@ -103,7 +103,7 @@ static void draws_rows_of_the_table_only(void **state)
     static const uint64_t counts[] = {1, 2, 17, 40, 1000, UINT64_C(1) << 32};
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            struct eb_sampler sampler = make(names[n], counts[i], n + i);
+            struct eb_sampler sampler = make_sampler(names[n], counts[i], n + i);
             for (unsigned k = 0; k < 10000; k++) {
                 assert_true(eb_sampler_draw(&sampler) < counts[i]);
             }
@@ -114,9 +114,9 @@ static void draws_rows_of_the_table_only(void **state)
 static void draws_the_same_again_from_the_same_seed(void **state)
 {
     (void)state;
-    struct eb_sampler one = make("meta2021", 100000, 5);
-    struct eb_sampler again = make("meta2021", 100000, 5);
-    struct eb_sampler other = make("meta2021", 100000, 6);
+    struct eb_sampler one = make_sampler("meta2021", 100000, 5);
+    struct eb_sampler again = make_sampler("meta2021", 100000, 5);
+    struct eb_sampler other = make_sampler("meta2021", 100000, 6);
     unsigned equal = 0;
     for (unsigned i = 0; i < 1000; i++) {
         uint64_t row = eb_sampler_draw(&one);
@@ -153,7 +153,7 @@ static void assert_near(double got, double wanted, double tolerance)
 static void draws_all_rows_alike_where_uniform(void **state)
 {
     (void)state;
-    struct eb_sampler sampler = make("uniform", 50, 1);
+    struct eb_sampler sampler = make_sampler("uniform", 50, 1);
     double *parts = count_ranks(&sampler, 50, 500000);
     for (unsigned i = 0; i < 50; i++) {
         assert_near(parts[i], 1.0 / 50, 0.05 / 50);
@@ -168,7 +168,7 @@ static void draws_ranks_by_the_power_law(void **state)
     enum { ROWS = 1000, DRAWS = 1000000 };
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         double a = parse(names[n]).exponent;
-        struct eb_sampler sampler = make(names[n], ROWS, 3);
+        struct eb_sampler sampler = make_sampler(names[n], ROWS, 3);
         double *parts = count_ranks(&sampler, ROWS, DRAWS);
         double sum = 0;
         double tail = 0;
@@ -195,7 +195,7 @@ static void draws_rows_as_often_as_meta2021_says(void **state)
     static const double shares[EB_SAMPLER_BIN_COUNT] = {.069, .044, .068, .101, .121, .104, .073,
         .058, .052, .050, .049, .048, .048, .043, .031, .023, .019};
     enum { ROWS = 1 << 20, DRAWS = 4000000 };
-    struct eb_sampler sampler = make("meta2021", ROWS, 9);
+    struct eb_sampler sampler = make_sampler("meta2021", ROWS, 9);
     double *parts = count_ranks(&sampler, ROWS, DRAWS);
     uint64_t ranks = 0;
     for (unsigned bin = EB_SAMPLER_BIN_COUNT; bin-- > 0;) {

@@ -40,7 +40,7 @@ static void completes_in_the_queue_with_the_callers_context(void **state)
     client_fixture_close(fixture);
 }
 
-static void reports_what_the_server_says(void **state)
+static void reports_what_the_server_says_of_each(void **state)
 {
     (void)state;
     struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
@@ -405,7 +405,7 @@ EB_TEST_GROUP(submit)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completes_in_the_queue_with_the_callers_context),
-        cmocka_unit_test(reports_what_the_server_says),
+        cmocka_unit_test(reports_what_the_server_says_of_each),
         cmocka_unit_test(calls_back_and_takes_the_next_call_from_there),
         cmocka_unit_test(shows_the_queue_by_a_descriptor),
         cmocka_unit_test(serves_a_thousand_lookups_of_several_threads_at_once),

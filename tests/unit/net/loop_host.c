@@ -1,5 +1,6 @@
 #include "tests/unit/net/loop_host.h"
 
+#include "proto/list.h"
 #include "server/rpc/reply.h"
 
 #include <setjmp.h>
@@ -174,7 +175,7 @@ void loop_host_init(struct loop_host *host)
 
 static void on_drained(struct eb_mail *mail)
 {
-    ((struct loop_host_word *)mail)->host->drained_count++;
+    EB_CONTAINER_OF(mail, struct loop_host_word, mail)->host->drained_count++;
 }
 
 void loop_host_create(struct loop_host *host)
@@ -305,7 +306,7 @@ struct errand {
 
 static void on_errand(struct eb_mail *mail)
 {
-    struct errand *errand = (struct errand *)mail;
+    struct errand *errand = EB_CONTAINER_OF(mail, struct errand, mail);
     errand->act(errand->loop, errand->context);
     uv_sem_post(&errand->done);
 }

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static size_t resolve(const char *text, struct eb_address *out)
+static size_t resolve_text(const char *text, struct eb_address *out)
 {
     char why[256] = "";
     size_t count = eb_address_resolve(text, out, why, sizeof why);
@@ -21,7 +21,7 @@ static size_t resolve(const char *text, struct eb_address *out)
     return count;
 }
 
-/* What is wrong with the form, as resolve says it too. */
+/* What is wrong with the form, as resolve_text says it too. */
 static void expect_failure(const char *text, const char *wanted)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
@@ -52,7 +52,7 @@ static void refuses_an_address_that_is_too_long(void **state)
     strcpy(text + EB_ADDRESS_GIVEN_BYTES - 3, ":1");
     assert_null(eb_address_error(text));
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    assert_int_equal(resolve(text, addresses), 0);
+    assert_int_equal(resolve_text(text, addresses), 0);
     text[EB_ADDRESS_GIVEN_BYTES - 3] = 'h';
     strcpy(text + EB_ADDRESS_GIVEN_BYTES - 2, ":1");
     expect_failure(text, "is too long");
@@ -65,7 +65,7 @@ static void reads_and_writes_every_form(void **state)
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
         char text[EB_ADDRESS_TEXT_BYTES];
-        assert_int_equal(resolve(forms[i], addresses), 1);
+        assert_int_equal(resolve_text(forms[i], addresses), 1);
         eb_address_format(&addresses[0], text);
         assert_string_equal(text, forms[i]);
         assert_int_equal(eb_address_is_unix(&addresses[0]), strncmp(forms[i], "unix", 4) == 0);
@@ -80,7 +80,7 @@ static void refuses_what_is_no_address(void **state)
         "256.256.256.256:1"};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-        assert_int_equal(resolve(forms[i], addresses), 0);
+        assert_int_equal(resolve_text(forms[i], addresses), 0);
     }
 }
 
@@ -90,9 +90,9 @@ static void refuses_a_unix_path_that_does_not_fit(void **state)
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     char text[256] = "unix:";
     memset(text + 5, 'p', 107);
-    assert_int_equal(resolve(text, addresses), 1);
+    assert_int_equal(resolve_text(text, addresses), 1);
     text[5 + 107] = 'p';
-    assert_int_equal(resolve(text, addresses), 0);
+    assert_int_equal(resolve_text(text, addresses), 0);
 }
 
 /* Linux lets a peer bind to a path without room for its NUL, and says 111 bytes. */

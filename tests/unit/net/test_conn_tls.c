@@ -28,7 +28,7 @@ struct fixture {
     int socket;
 };
 
-static int make_files(void **state)
+static int set_up_group(void **state)
 {
     (void)state;
     eb_scratch_init(&scratch);
@@ -38,7 +38,7 @@ static int make_files(void **state)
     return 0;
 }
 
-static int remove_files(void **state)
+static int tear_down_group(void **state)
 {
     (void)state;
     tls_authority_deinit(&authority);
@@ -46,7 +46,7 @@ static int remove_files(void **state)
     return 0;
 }
 
-static struct eb_tls *open_tls(void)
+static struct eb_tls *open_server_tls(void)
 {
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
@@ -72,7 +72,7 @@ static void send_all(struct fixture *fixture)
 }
 
 /* Until the client is through with its handshake, which it has then sent. */
-static void shake_hands(struct fixture *fixture)
+static void shake_hands_with(struct fixture *fixture)
 {
     while (SSL_do_handshake(fixture->client) != 1) {
         char bytes[4096];
@@ -91,7 +91,7 @@ static int set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof *fixture);
     assert_non_null(fixture);
     *state = fixture;
-    fixture->tls = open_tls();
+    fixture->tls = open_server_tls();
     loop_host_init(&fixture->host);
     fixture->host.options.tls = fixture->tls;
     fixture->host.options.conn_limits.write_timeout_ms = SHORT_MS;
@@ -99,7 +99,7 @@ static int set_up(void **state)
     fixture->client = tls_client_create(&scratch, "h2", NULL);
     tls_forger_init(&fixture->forger, fixture->client);
     fixture->socket = wire_connect(&address, 0);
-    shake_hands(fixture);
+    shake_hands_with(fixture);
     return 0;
 }
 
@@ -168,5 +168,5 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(drains_without_a_peer_that_keeps_bytes_from_being_encrypted),
         FIXTURE(goes_on_with_a_peer_that_ends_what_it_has_begun),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }

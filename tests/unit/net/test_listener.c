@@ -291,7 +291,7 @@ static void replaces_a_stale_unix_socket(void **state)
 }
 
 /* Opening fails and the file stays. */
-static void expect_refused(const struct eb_address *address)
+static void expect_listen_refused(const struct eb_address *address)
 {
     struct eb_listener listener;
     assert_int_equal(open_listener(&listener, address, true), -EADDRINUSE);
@@ -307,7 +307,7 @@ static void refuses_a_live_unix_socket(void **state)
     struct eb_listener listener;
     struct eb_address address = unix_address("live");
     assert_int_equal(open_listener(&listener, &address, true), 0);
-    expect_refused(&address);
+    expect_listen_refused(&address);
     eb_listener_close(&listener);
 }
 
@@ -325,7 +325,7 @@ static void refuses_a_live_unix_socket_whose_backlog_is_full(void **state)
                  address.size) == 0 &&
              count < 64);
     assert_in_range(count, 2, 63);
-    expect_refused(&address);
+    expect_listen_refused(&address);
     while (count > 0) {
         close(clients[--count]);
     }
@@ -338,7 +338,7 @@ static void refuses_a_unix_socket_of_another_type(void **state)
     (void)state;
     struct eb_address address = unix_address("datagrams");
     int plain = bind_plain(&address, SOCK_DGRAM);
-    expect_refused(&address);
+    expect_listen_refused(&address);
     close(plain);
     assert_int_equal(unlink(path_of(&address)), 0);
 }
@@ -350,10 +350,10 @@ static void refuses_a_file_that_is_no_socket(void **state)
     FILE *file = fopen(path_of(&address), "w");
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
-    expect_refused(&address);
+    expect_listen_refused(&address);
     assert_int_equal(unlink(path_of(&address)), 0);
     assert_int_equal(symlink("/etc/hostname", path_of(&address)), 0);
-    expect_refused(&address);
+    expect_listen_refused(&address);
     assert_int_equal(unlink(path_of(&address)), 0);
 }
 

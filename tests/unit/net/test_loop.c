@@ -1,3 +1,4 @@
+#include "proto/list.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/net/loop_host.h"
 #include "tests/unit/net/wire_peer.h"
@@ -95,7 +96,7 @@ struct held_loop {
 
 static void on_hold(struct eb_mail *mail)
 {
-    uv_sem_wait(&((struct held_loop *)mail)->may_go);
+    uv_sem_wait(&EB_CONTAINER_OF(mail, struct held_loop, mail)->may_go);
 }
 
 static void read_refusals(struct eb_loop *loop, void *context)
@@ -366,7 +367,7 @@ static void takes_so_many_listeners_and_no_more(void **state)
 static void is_not_created_without_the_services_state(void **state)
 {
     struct loop_host *host = *state;
-    struct eb_loop *loop = (struct eb_loop *)host;
+    struct eb_loop *loop = (void *)host;
     host->lacks_memory = true;
     assert_int_equal(eb_loop_create(&loop, &host->options), UV_ENOMEM);
     assert_null(loop);

@@ -48,7 +48,7 @@ static void on_delivery(struct eb_mail *mail)
     }
 }
 
-static void send_all(void *context)
+static void send_mails(void *context)
 {
     struct sender *sender = context;
     for (int i = 0; i < MAILS_EACH; i++) {
@@ -71,7 +71,7 @@ static void receive_all(bool has_reader)
     for (int i = 0; i < THREADS; i++) {
         senders[i].receiver = &receiver;
         senders[i].index = i;
-        assert_int_equal(uv_thread_create(&threads[i], send_all, &senders[i]), 0);
+        assert_int_equal(uv_thread_create(&threads[i], send_mails, &senders[i]), 0);
     }
     uv_run(&receiver.loop, UV_RUN_DEFAULT);
     for (int i = 0; i < THREADS; i++) {

@@ -17,7 +17,7 @@ static char other_key[EB_SCRATCH_PATH_BYTES];
 static char ca[EB_SCRATCH_PATH_BYTES];
 static char junk[EB_SCRATCH_PATH_BYTES];
 
-static int make_files(void **state)
+static int set_up_group(void **state)
 {
     struct tls_authority authority;
     (void)state;
@@ -36,7 +36,7 @@ static int make_files(void **state)
     return 0;
 }
 
-static int remove_files(void **state)
+static int tear_down_group(void **state)
 {
     (void)state;
     eb_scratch_deinit(&scratch);
@@ -115,5 +115,5 @@ EB_TEST_GROUP(tls)
         cmocka_unit_test(tells_for_how_long_a_certificate_is_good),
         cmocka_unit_test(names_the_file_that_is_bad),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }

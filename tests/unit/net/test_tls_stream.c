@@ -34,7 +34,7 @@ struct fixture {
     bool is_over;
 };
 
-static int make_files(void **state)
+static int set_up_group(void **state)
 {
     (void)state;
     eb_scratch_init(&scratch);
@@ -47,7 +47,7 @@ static int make_files(void **state)
     return 0;
 }
 
-static int remove_files(void **state)
+static int tear_down_group(void **state)
 {
     (void)state;
     tls_authority_deinit(&authority);
@@ -716,5 +716,5 @@ EB_TEST_GROUP(tls_stream)
         cmocka_unit_test(stops_amid_updates_that_come_with_the_end_of_the_handshake),
         cmocka_unit_test(ends_without_memory_for_output),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }
