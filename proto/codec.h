@@ -5,7 +5,6 @@
 
 #include "proto/arena.h"
 #include "proto/message.h"
-#include "proto/model_message.h"
 #include "proto/status.h"
 
 /* Caps on what one message may hold, over its size, which is capped before it is buffered. */

@@ -2,6 +2,53 @@
 
 #include <assert.h>
 
+/* ---- histogram ---- */
+
+/* Two to the power of it is the first range, and the steps of the next ones. */
+#define FIRST_BITS 10
+#define STEP_BITS 2
+
+static_assert(EB_HISTOGRAM_FIRST_NS == 1 << FIRST_BITS, "ranges are found by their bits");
+static_assert(EB_HISTOGRAM_STEPS == 1 << STEP_BITS, "ranges are found by their bits");
+
+void eb_histogram_merge(struct eb_histogram *into, const struct eb_histogram *other)
+{
+    for (unsigned i = 0; i < EB_HISTOGRAM_RANGES; i++) {
+        into->counts[i] += other->counts[i];
+    }
+    into->sum_ns += other->sum_ns;
+}
+
+uint64_t eb_histogram_count(const struct eb_histogram *histogram)
+{
+    return eb_histogram_count_below(histogram, UINT64_MAX);
+}
+
+uint64_t eb_histogram_count_below(const struct eb_histogram *histogram, uint64_t ns)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < EB_HISTOGRAM_RANGES && eb_histogram_end_ns(i) <= ns; i++) {
+        count += histogram->counts[i];
+    }
+    return count;
+}
+
+uint64_t eb_histogram_end_ns(unsigned range)
+{
+    assert(range < EB_HISTOGRAM_RANGES);
+    if (range == 0) {
+        return EB_HISTOGRAM_FIRST_NS;
+    }
+    if (range == EB_HISTOGRAM_RANGES - 1) {
+        return UINT64_MAX;
+    }
+    const unsigned power = (range - 1) / EB_HISTOGRAM_STEPS;
+    const uint64_t steps = EB_HISTOGRAM_STEPS + 1 + (range - 1) % EB_HISTOGRAM_STEPS;
+    return steps << (power + FIRST_BITS - STEP_BITS);
+}
+
+/* ---- counters ---- */
+
 #define X(name, number) static_assert((number) < EB_COUNTERS_STATUSES, "every status has a place");
 EB_STATUS_LIST(X)
 #undef X

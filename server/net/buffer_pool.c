@@ -1,6 +1,7 @@
 #include "server/net/buffer_pool.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15}; /* to 2^24 bytes */
@@ -65,4 +66,75 @@ static void give_for_proto(void *context, void *memory, size_t bytes)
 struct eb_memory eb_buffer_pool_memory(struct eb_buffer_pool *pool)
 {
     return (struct eb_memory){.take = take_for_proto, .give = give_for_proto, .context = pool};
+}
+
+/* ---- receive quota ---- */
+
+struct eb_receive_quota {
+    struct eb_memory memory;
+    struct eb_buffer_pool *pool;
+    uint64_t held_bytes; /* as the pool rounds them */
+    bool is_closed;
+};
+
+static void *take_from_quota(void *context, size_t bytes)
+{
+    struct eb_receive_quota *quota = context;
+    struct eb_buffer_pool *pool = quota->pool;
+    assert(!quota->is_closed);
+    const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    const uint64_t rounded = bytes <= free_bytes ? eb_buffer_pool_rounded(bytes) : UINT64_MAX;
+    if (rounded > free_bytes || quota->held_bytes > free_bytes - rounded) {
+        pool->refusals++;
+        return NULL;
+    }
+    void *buffer = eb_buffer_pool_take(pool, bytes);
+    if (buffer) {
+        quota->held_bytes += rounded;
+    }
+    return buffer;
+}
+
+static void free_if_over(struct eb_receive_quota *quota)
+{
+    if (quota->is_closed && quota->held_bytes == 0) {
+        free(quota);
+    }
+}
+
+static void give_to_quota(void *context, void *buffer, size_t bytes)
+{
+    struct eb_receive_quota *quota = context;
+    if (!buffer) {
+        return;
+    }
+    const uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    assert(quota->held_bytes >= rounded);
+    eb_buffer_pool_give(quota->pool, buffer, bytes);
+    quota->held_bytes -= rounded;
+    free_if_over(quota);
+}
+
+struct eb_receive_quota *eb_receive_quota_create(struct eb_buffer_pool *pool)
+{
+    struct eb_receive_quota *quota = malloc(sizeof *quota);
+    if (quota) {
+        *quota = (struct eb_receive_quota){
+            .memory = {.take = take_from_quota, .give = give_to_quota, .context = quota},
+            .pool = pool};
+    }
+    return quota;
+}
+
+void eb_receive_quota_close(struct eb_receive_quota *quota)
+{
+    if (quota) {
+        quota->is_closed = true;
+        free_if_over(quota);
+    }
+}
+
+const struct eb_memory *eb_receive_quota_memory(const struct eb_receive_quota *quota)
+{
+    return &quota->memory;
 }

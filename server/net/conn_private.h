@@ -13,7 +13,6 @@
 #include "server/net/hangup_watch.h"
 #include "server/net/listener.h"
 #include "server/net/loop_options.h"
-#include "server/net/receive_quota.h"
 #include "server/net/run_queue.h"
 #include "server/net/socket_output.h"
 #include "server/net/time_slice.h"

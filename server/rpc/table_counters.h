@@ -12,7 +12,7 @@
 
 #include "server/models/snapshot.h"
 #include "server/rpc/plan.h"
-#include "server/stats/index_sampler.h"
+#include "server/stats/hot_rows.h"
 #include "server/stats/table_sums.h"
 
 /* Tables that are counted each on its own; those beyond it together, as the table "" of the model

@@ -1,4 +1,4 @@
-#include "server/base/histogram.h"
+#include "server/base/counters.h"
 
 #include "tests/lib/test_group.h"
 

@@ -1,4 +1,4 @@
-#include "server/net/receive_quota.h"
+#include "server/net/buffer_pool.h"
 
 #include "tests/lib/test_group.h"
 

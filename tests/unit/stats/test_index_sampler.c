@@ -1,4 +1,4 @@
-#include "server/stats/index_sampler.h"
+#include "server/stats/hot_rows.h"
 
 #include "tests/lib/test_group.h"
 
