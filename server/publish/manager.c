@@ -9,20 +9,21 @@
  *
  * eb_manager_stop leads from CREATED to STOPPING too.
  *
- * load      event                                         then     what is done
- * --------  --------------------------------------------  ------- ---------------------------------
- * IDLE      a version is due                              LOADING  the loader begins
- * IDLE      a version is due, no memory to begin          IDLE     the registry notes the failure
- * LOADING   it is due no longer, or eb_manager_stop       LOADING  cancels it: done or failed
- * follows LOADING   done, while RUNNING with a watch              LOADED   asks for a scan LOADING
- * done, otherwise                               IDLE     takes the version LOADING   failed IDLE
- * the registry notes the failure LOADING   short of memory while CREATED                 IDLE the
- * registry notes the failure LOADING   short of memory, and some will be freed       SHORT    the
- * registry lets it wait LOADING   short of memory, and none can be freed        IDLE     the
- * registry notes the failure LOADED    the scan that it asked for is done            IDLE     takes
- * the version, or drops it if it is due no longer LOADED    eb_manager_stop IDLE     takes the
- * version SHORT     a version has been freed, or a scan is done   IDLE     what is due is tried
- * again
+ * load     event                                  then     what is done
+ * -------  -------------------------------------  -------  ------------------------------------
+ * IDLE     a version is due                       LOADING  the loader begins
+ * IDLE     the same, but no memory to begin       IDLE     the registry notes the failure
+ * LOADING  it is not due any longer, or stop      LOADING  cancels it; done or failed follows
+ * LOADING  done, while RUNNING with a watch       LOADED   asks for a scan
+ * LOADING  done, otherwise                        IDLE     takes the version
+ * LOADING  failed                                 IDLE     the registry notes the failure
+ * LOADING  short of memory while CREATED          IDLE     the registry notes the failure
+ * LOADING  short of memory, some will be freed    SHORT    the registry lets it wait
+ * LOADING  short of memory, none can be freed     IDLE     the registry notes the failure
+ * LOADED   the scan that it asked for is done     IDLE     takes the version, or drops it if it
+ *                                                          is not due any longer
+ * LOADED   eb_manager_stop                        IDLE     takes the version
+ * SHORT    a version is freed, or a scan is done  IDLE     tries again what is due
  *
  * After each event advance_manager has the registry decide, begins the next load, publishes what
  * has changed and answers the commands that are done. */
