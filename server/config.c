@@ -1,7 +1,7 @@
 #include "server/config.h"
 
 #include "proto/net/address.h"
-#include "server/base/cpu.h"
+#include "server/base/machine.h"
 #include "server/base/yaml_load.h"
 #include "server/net/buffer_pool.h"
 
@@ -320,7 +320,7 @@ static bool resolve_settings(struct eb_config *config, struct eb_failure *failur
         }
         config->listen_count = 1;
     }
-    uint32_t cpus = eb_cpu_count("");
+    uint32_t cpus = eb_machine_cpu_count("");
     if (config->loops == 0) {
         config->loops = eb_config_loops_default(cpus, &config->limits);
     }

@@ -149,6 +149,10 @@ bool eb_model_config_matches(
 /* Whether what the files call `source` is to be a table. */
 bool eb_model_config_selects(const struct eb_model_config *config, const char *source);
 
+/* Returns whether tables, the patterns that choose them, features and groups are the same in both:
+ * what versions in memory are made of. Versions and labels may differ. */
+bool eb_model_config_is_alike(const struct eb_model_config *a, const struct eb_model_config *b);
+
 /* NULL: none of that name. */
 const struct eb_model_config_table *eb_model_config_find_table(
     const struct eb_model_config *config, const char *name);

@@ -1,9 +1,9 @@
 #include "server/contents/version_scan.h"
 
 #include "server/base/directory.h"
-#include "server/base/memory_available.h"
+#include "server/base/machine.h"
 #include "server/contents/file_name.h"
-#include "server/contents/table_choice.h"
+#include "server/contents/model_config.h"
 #include "server/formats/npy.h"
 #include "server/formats/packed_reader.h"
 #include "server/formats/safetensors.h"
@@ -17,10 +17,17 @@
 
 #define PIECES_FIRST 16 /* room for pieces at first; doubled when full */
 
+/* Which tables the patterns only and exclude of model.yaml choose, and which patterns match none.
+ */
+struct table_choice {
+    const struct eb_model_config *config; /* NULL: every table is chosen */
+    bool *is_matched;                     /* per pattern: those of only, then those of exclude */
+};
+
 /* A scan in progress. */
 struct scanning {
     struct eb_version_scan *scan;
-    struct eb_table_choice choice;
+    struct table_choice choice;
     size_t piece_room;
     struct eb_failure *failure;
 };
@@ -31,6 +38,89 @@ struct scanned {
     struct eb_file_name parsed;
     const struct eb_table_file *file;
 };
+
+/* ---- notes, and which tables are chosen ---- */
+
+/* Counts one more item. Names it, as "'NAME': WHY" or as "'NAME'" if `why` is NULL, unless
+ * EB_LOAD_NOTES_NAMED_MAX are named already. */
+static void add_note(struct eb_load_note *note, const char *name, const char *why)
+{
+    const struct eb_failure before = note->named;
+    if (note->count == 0) {
+        eb_failure_set(&note->first, "'%.64s'%s%s", name, why ? ": " : "", why ? why : "");
+    }
+    if (note->count++ < EB_LOAD_NOTES_NAMED_MAX) {
+        eb_failure_set(&note->named, "%s%s'%.64s'%s%s", before.text,
+            before.text[0] == '\0' ? "" : "; ", name, why ? ": " : "", why ? why : "");
+    }
+}
+
+/* `config`, which may be NULL, is borrowed. */
+static bool init_choice(
+    struct table_choice *choice, const struct eb_model_config *config, struct eb_failure *failure)
+{
+    const size_t count = config ? config->only.count + config->exclude.count : 0;
+    *choice = (struct table_choice){
+        .config = config, .is_matched = calloc(count + 1, sizeof *choice->is_matched)};
+    return choice->is_matched || eb_failure_set(failure, "out of memory");
+}
+
+/* Marks the patterns that match. Returns whether there are any. */
+static bool mark_matches(const struct eb_model_config *config,
+    const struct eb_model_config_patterns *patterns, const char *source, bool *is_matched)
+{
+    bool is_any = false;
+    for (size_t i = 0; i < patterns->count; i++) {
+        const bool is_match = eb_model_config_matches(config, patterns->texts[i], source);
+        is_matched[i] = is_matched[i] || is_match;
+        is_any = is_any || is_match;
+    }
+    return is_any;
+}
+
+/* Returns whether the table is chosen that its file calls `source`, and marks the patterns that
+ * match it. */
+static bool take_choice(struct table_choice *choice, const char *source)
+{
+    const struct eb_model_config *config = choice->config;
+    if (!config) {
+        return true;
+    }
+    bool *is_matched = choice->is_matched;
+    const bool is_in = mark_matches(config, &config->only, source, is_matched);
+    const bool is_out =
+        mark_matches(config, &config->exclude, source, is_matched + config->only.count);
+    return (is_in || config->only.count == 0) && !is_out;
+}
+
+static void note_unmatched(const struct eb_model_config_patterns *patterns, const bool *is_matched,
+    struct eb_load_note *note)
+{
+    for (size_t i = 0; i < patterns->count; i++) {
+        if (!is_matched[i]) {
+            add_note(note, patterns->texts[i], NULL);
+        }
+    }
+}
+
+/* Adds the patterns that have matched no table to `note`. */
+static void note_unmatched_patterns(const struct table_choice *choice, struct eb_load_note *note)
+{
+    const struct eb_model_config *config = choice->config;
+    if (config) {
+        note_unmatched(&config->only, choice->is_matched, note);
+        note_unmatched(&config->exclude, choice->is_matched + config->only.count, note);
+    }
+}
+
+/* Accepts a zeroed choice. */
+static void deinit_choice(struct table_choice *choice)
+{
+    free(choice->is_matched);
+    *choice = (struct table_choice){0};
+}
+
+/* ---- pieces ---- */
 
 static bool reserve_scan_piece(struct scanning *scanning)
 {
@@ -141,7 +231,7 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
 static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
-    uint64_t available = eb_memory_available_bytes();
+    uint64_t available = eb_machine_available_bytes();
     if (needed <= available) {
         return true;
     }
@@ -160,7 +250,7 @@ static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *en
     if (!piece) {
         return false;
     }
-    piece->is_left_out = !eb_table_choice_take(&scanning->choice, entry->name);
+    piece->is_left_out = !take_choice(&scanning->choice, entry->name);
     piece->unfit = entry->unfit;
     entry->unfit = NULL;
     return true;
@@ -215,7 +305,7 @@ static void note_other(struct scanning *scanning, const char *name)
 {
     const char *how = eb_file_name_find_conversion(name);
     if (how) {
-        eb_load_note_add(&scanning->scan->notes.files, name, how);
+        add_note(&scanning->scan->notes.files, name, how);
     }
 }
 
@@ -231,7 +321,7 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     if (!table) {
         return eb_failure_set(scanning->failure, "out of memory");
     }
-    *is_chosen = eb_table_choice_take(&scanning->choice, table);
+    *is_chosen = take_choice(&scanning->choice, table);
     free(table);
     return true;
 }
@@ -442,7 +532,7 @@ static bool settle_scan(struct scanning *scanning)
             scan->left_out_count += !piece->unfit;
             free_piece(piece);
         } else if (piece->unfit) {
-            eb_load_note_add(&scan->notes.tensors, piece->name, piece->unfit);
+            add_note(&scan->notes.tensors, piece->name, piece->unfit);
             unfit[scan->unfit_count++] = *piece;
         } else {
             scan->pieces[count++] = *piece;
@@ -453,7 +543,7 @@ static bool settle_scan(struct scanning *scanning)
         memcpy(scan->pieces + count, unfit, scan->unfit_count * sizeof *unfit);
     }
     free(unfit);
-    eb_table_choice_note_unmatched(&scanning->choice, &scan->notes.patterns);
+    note_unmatched_patterns(&scanning->choice, &scan->notes.patterns);
     return true;
 }
 
@@ -493,9 +583,9 @@ bool eb_version_scan_read(const char *directory, const struct eb_model_config *c
         return false;
     }
     struct scanning scanning = {.scan = scan, .failure = failure};
-    bool is_good = eb_table_choice_init(&scanning.choice, config, failure) &&
+    bool is_good = init_choice(&scanning.choice, config, failure) &&
                    scan_files(&scanning, directory, &listing);
-    eb_table_choice_deinit(&scanning.choice);
+    deinit_choice(&scanning.choice);
     eb_directory_deinit(&listing);
     if (!is_good) {
         eb_version_scan_deinit(scan);

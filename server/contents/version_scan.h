@@ -3,7 +3,6 @@
  * Thread: one at a time. Memory: the lists are on the heap. */
 #pragma once
 
-#include "server/contents/load_notes.h"
 #include "server/formats/packed_format.h"
 #include "server/formats/table_file.h"
 #include "server/formats/tensor.h"
@@ -31,6 +30,23 @@ struct eb_piece {
     struct eb_packed_format *packed; /* NULL: another format */
     char *unfit;                     /* why it cannot be a table; NULL: it can */
     bool is_left_out;                /* private: excluded by model.yaml's patterns */
+};
+
+/* How many items of a kind a note names; the rest are only counted. */
+#define EB_LOAD_NOTES_NAMED_MAX 3
+
+struct eb_load_note {
+    size_t count;
+    struct eb_failure first; /* the first one with its reason; empty: none */
+    struct eb_failure named; /* the first ones, each with its reason; empty: none */
+};
+
+/* For the log: files and tensors of the version that did not become tables, and patterns of
+ * model.yaml that match nothing. */
+struct eb_load_notes {
+    struct eb_load_note tensors;  /* those of safetensors files that cannot be tables */
+    struct eb_load_note files;    /* files of formats that must be converted first */
+    struct eb_load_note patterns; /* patterns of only and exclude that match no table */
 };
 
 struct eb_version_scan {

@@ -1,6 +1,5 @@
 #include "server/models/registry.h"
 
-#include "server/models/config_change.h"
 #include "server/models/version_policy.h"
 
 #include <stdlib.h>
@@ -283,7 +282,7 @@ static void tell_described(
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_model_version *loaded = model->versions[i].loaded;
         if (registry->events.on_described && loaded && loaded->settings &&
-            !eb_config_change_is_none(&loaded->settings->config, &model->settings->config)) {
+            !eb_model_config_is_alike(&loaded->settings->config, &model->settings->config)) {
             registry->events.on_described(registry->events.context, model->name, loaded->version);
             return;
         }

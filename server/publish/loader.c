@@ -2,7 +2,7 @@
 
 #include "proto/list.h"
 #include "server/models/repository.h"
-#include "server/publish/load_log.h"
+#include "server/publish/model_log.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static void on_loader_progress(
     struct eb_load *load = context;
     atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
     atomic_store_explicit(&load->total_bytes, total_bytes, memory_order_relaxed);
-    eb_load_log_progress(path, done_bytes, total_bytes);
+    eb_model_log_progress(path, done_bytes, total_bytes);
     if (load->loader->on_progress) {
         tell_progress(load->loader, path, done_bytes, total_bytes);
     }

@@ -31,7 +31,6 @@
 
 #include "proto/list.h"
 #include "server/base/log.h"
-#include "server/publish/load_log.h"
 #include "server/publish/loader.h"
 #include "server/publish/model_log.h"
 #include "server/publish/scanner.h"
@@ -225,7 +224,7 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
     struct eb_manager *manager = EB_CONTAINER_OF(loader, struct eb_manager, loader);
     switch (load->outcome) {
     case EB_LOAD_DONE:
-        eb_load_log_loaded(&manager->options.tables.memory, load->version,
+        eb_model_log_loaded(&manager->options.tables.memory, load->version,
             (uv_hrtime() - load->start_ns) / 1000000);
         await_look(manager);
         break;
@@ -427,7 +426,7 @@ static bool check_served(const struct eb_registry *registry, struct eb_failure *
         if (!is_any_served) {
             return false;
         }
-        eb_load_log_unserved(model->name, failure->text);
+        eb_model_log_unserved(model->name, failure->text);
     }
     return true;
 }
@@ -549,7 +548,7 @@ static void init_registry(struct eb_manager *manager)
     manager->registry.kept_versions_max = options->kept_versions_max;
     manager->registry.kept_bytes_max = options->kept_bytes_max;
     manager->registry.events = (struct eb_registry_events){
-        .on_failed = eb_load_log_failed,
+        .on_failed = eb_model_log_failed,
         .on_config_failed = on_config_failed,
         .on_served = eb_model_log_served,
         .on_retired = on_retired,

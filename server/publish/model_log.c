@@ -2,6 +2,132 @@
 
 #include "server/base/log.h"
 
+#include <string.h>
+
+/* ---- loads ---- */
+
+void eb_model_log_progress(const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
+        eb_log_count("done_bytes", done_bytes), eb_log_count("total_bytes", total_bytes));
+}
+
+static void log_tables(const struct eb_model_version *version)
+{
+    for (size_t i = 0; i < version->tables.count; i++) {
+        const struct eb_named_table *table = &version->tables.tables[i];
+        bool is_small = table->resident_bytes < EB_PAGE_2M_BYTES;
+        eb_log(is_small ? EB_LOG_DEBUG : EB_LOG_INFO, "table_loaded",
+            eb_log_text("model", version->model), eb_log_count("version", version->version),
+            eb_log_text("table", table->name),
+            eb_log_count("resident_bytes", table->resident_bytes),
+            eb_log_count("bytes_2m", table->pages.bytes_2m),
+            eb_log_count("bytes_1g", table->pages.bytes_1g));
+    }
+}
+
+/* How many of the bytes are in pages as large as was asked for. */
+static uint64_t fitting_bytes(const struct eb_page_count *pages, enum eb_page_size wanted)
+{
+    return pages->bytes_1g + (wanted == EB_PAGE_1G ? 0 : pages->bytes_2m);
+}
+
+static void log_missing_pages(const struct eb_model_version *version, enum eb_page_size wanted)
+{
+    const struct eb_table_set *tables = &version->tables;
+    uint64_t fitting = fitting_bytes(&tables->pages, wanted);
+    char hint[EB_PAGE_HINT_BYTES];
+    if (wanted == EB_PAGE_SMALL || fitting == tables->pages.bytes) {
+        return;
+    }
+    eb_page_size_hint(wanted, tables->bytes, "", hint);
+    eb_log(EB_LOG_WARN, "huge_pages_missing", eb_log_text("model", version->model),
+        eb_log_count("version", version->version),
+        eb_log_text("huge_pages", eb_page_size_names[wanted]),
+        eb_log_count("bytes", tables->pages.bytes), eb_log_count("bytes_in_such_pages", fitting),
+        eb_log_text("remedy", hint));
+}
+
+static void log_memory(
+    const struct eb_table_memory_options *options, const struct eb_model_version *version)
+{
+    const struct eb_table_set *tables = &version->tables;
+    if (tables->pages_error < 0) {
+        eb_log(EB_LOG_WARN, "huge_pages_unknown", eb_log_text("model", version->model),
+            eb_log_count("version", version->version),
+            eb_log_text("reason", strerror(-tables->pages_error)),
+            eb_log_text("remedy", "make /proc/self/smaps readable"));
+    } else {
+        log_missing_pages(version, options->pages);
+    }
+    if (tables->memory.numa_error < 0) {
+        eb_log(EB_LOG_WARN, "numa_refused", eb_log_text("model", version->model),
+            eb_log_count("version", version->version),
+            eb_log_text("numa", eb_numa_names[options->numa]),
+            eb_log_text("reason", strerror(-tables->memory.numa_error)),
+            eb_log_text("remedy", "let the process call mbind (in a container: CAP_SYS_NICE), or "
+                                  "set numa to off and use numactl"));
+    }
+}
+
+static void log_note(const struct eb_model_version *version, const struct eb_load_note *note,
+    enum eb_log_level level, const char *event, const char *hint)
+{
+    if (note->count > 0) {
+        eb_log(level, event, eb_log_text("model", version->model),
+            eb_log_count("version", version->version), eb_log_count("count", note->count),
+            eb_log_text("first", note->named.text), eb_log_text("remedy", hint));
+    }
+}
+
+/* Logs what in its directory did not become a table, one line for each kind. */
+static void log_notes(const struct eb_model_version *version)
+{
+    const struct eb_load_notes *notes = &version->tables.notes;
+    log_note(version, &notes->tensors, EB_LOG_INFO, "tensors_passed_over",
+        "none, if nobody looks them up; only or exclude in model.yaml silences this, and an entry "
+        "of tables that names one makes it an error");
+    log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
+        "none, if the version's tables are complete without them; else convert them");
+    log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
+        "mend only and exclude in model.yaml: these patterns match no table of the version");
+}
+
+void eb_model_log_loaded(const struct eb_table_memory_options *options,
+    const struct eb_model_version *version, uint64_t elapsed_ms)
+{
+    const struct eb_table_set *tables = &version->tables;
+    eb_log(EB_LOG_INFO, "model_loaded", eb_log_text("model", version->model),
+        eb_log_count("version", version->version), eb_log_count("tables", tables->count),
+        eb_log_count("bytes", tables->bytes),
+        eb_log_count("shared_bytes", tables->memory.shared_bytes),
+        eb_log_count("resident_bytes", tables->pages.bytes),
+        eb_log_count("bytes_2m", tables->pages.bytes_2m),
+        eb_log_count("bytes_1g", tables->pages.bytes_1g),
+        eb_log_number("numa_nodes", eb_numa_policy_node_count()),
+        eb_log_count("elapsed_ms", elapsed_ms));
+    log_notes(version);
+    log_tables(version);
+    log_memory(options, version);
+}
+
+void eb_model_log_unserved(const char *model, const char *why)
+{
+    eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
+        eb_log_text("remedy",
+            "mend it or take its directory away; the other models are served, and "
+            "this one when a version of it loads"));
+}
+
+/* ---- what the registry tells ---- */
+
+void eb_model_log_failed(void *context, const char *model, uint64_t version, const char *why)
+{
+    (void)context;
+    eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_text("reason", why));
+}
+
 void eb_model_log_served(void *context, const char *model, uint64_t version, uint64_t before)
 {
     (void)context;

@@ -1,6 +1,6 @@
 #include "server/tables/set_load.h"
 
-#include "server/base/memory_available.h"
+#include "server/base/machine.h"
 #include "server/tables/key_load.h"
 #include "server/tables/row_load.h"
 #include "server/tables/table_plan.h"
@@ -162,7 +162,7 @@ static bool check_set_memory(const struct loading *loading, const char *director
     const struct eb_table_plan *plan = loading->plan;
     uint64_t needed = is_taken ? plan->key_bytes : count_needed(plan, &plan->need);
     uint64_t most = is_taken ? plan->key_bytes : count_needed(plan, &plan->most);
-    uint64_t available = eb_memory_available_bytes();
+    uint64_t available = eb_machine_available_bytes();
     if (needed <= available) {
         return true;
     }

@@ -4,7 +4,7 @@
 
 #include "kernels/bag.h"
 #include "kernels/key_index.h"
-#include "server/contents/load_notes.h"
+#include "server/contents/version_scan.h"
 #include "server/formats/tensor.h"
 #include "server/tables/page_report.h"
 #include "server/tables/table_memory.h"

@@ -5,7 +5,7 @@
 #include "kernels/float_row.h"
 #include "kernels/fused_row.h"
 #include "kernels/row_format.h"
-#include "server/base/memory_available.h"
+#include "server/base/machine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -243,7 +243,7 @@ static bool check_room(const struct eb_bench_table_spec *spec, struct eb_failure
     uint64_t bytes = spec->row_count * eb_bench_table_row_bytes(spec->storage, spec->dim);
     bool is_copied = eb_storage_is_code(spec->storage) || spec->pages != spec->peer_pages;
     bytes *= spec->has_peer && is_copied ? 2 : 1;
-    uint64_t available = eb_memory_available_bytes();
+    uint64_t available = eb_machine_available_bytes();
     return bytes <= available ||
            eb_failure_set(failure,
                "the table takes %" PRIu64 " bytes, but only %" PRIu64 " are available", bytes,

@@ -66,7 +66,7 @@
     X(ssize_t, pwrite, (int file, const void *from, size_t bytes, off_t offset),                   \
         (file, from, bytes, offset))
 #define EB_FAULT_fsync(X) X(int, fsync, (int file), (file))
-#define EB_FAULT_eb_memory_available_bytes(X) X(uint64_t, eb_memory_available_bytes, (void), ())
+#define EB_FAULT_eb_machine_available_bytes(X) X(uint64_t, eb_machine_available_bytes, (void), ())
 
 /* The symbols that only a hook changes. */
 #define EB_FAULT_CALLS(X)                                                                          \
@@ -74,7 +74,7 @@
         EB_FAULT_madvise(X) EB_FAULT_mbind(X) EB_FAULT_numa_available(X)                           \
             EB_FAULT_sched_getaffinity(X) EB_FAULT_access(X) EB_FAULT_renameat2(X)                 \
                 EB_FAULT_linkat(X) EB_FAULT_fnmatch(X) EB_FAULT_pread(X) EB_FAULT_pwrite(X)        \
-                    EB_FAULT_fsync(X) EB_FAULT_eb_memory_available_bytes(X)
+                    EB_FAULT_fsync(X) EB_FAULT_eb_machine_available_bytes(X)
 
 /* The functions that calls go to instead, by symbol; NULL: to the real one. */
 struct eb_faults {

@@ -1,4 +1,4 @@
-#include "server/base/cpu.h"
+#include "server/base/machine.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -26,7 +26,7 @@ static uint32_t affinity(void)
 static void counts_affinity_where_nothing_can_be_read(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    assert_int_equal(eb_cpu_count(scratch->root), affinity());
+    assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
 static void counts_one_when_pinned_to_one(void **state)
@@ -42,7 +42,7 @@ static void counts_one_when_pinned_to_one(void **state)
         }
     }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    uint32_t cpus = eb_cpu_count(scratch->root);
+    uint32_t cpus = eb_machine_cpu_count(scratch->root);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
     assert_int_equal(cpus, 1);
 }
@@ -52,11 +52,11 @@ static void takes_quota_of_v2_and_rounds_up(void **state)
     const struct eb_scratch *scratch = *state;
     write_text(scratch, "proc/self/cgroup", "0::/\n");
     write_text(scratch, "sys/fs/cgroup/cpu.max", "50000 100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), 1);
+    assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
     write_text(scratch, "sys/fs/cgroup/cpu.max", "100000 100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), 1);
+    assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
     write_text(scratch, "sys/fs/cgroup/cpu.max", "100001 100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), affinity() < 2 ? affinity() : 2);
+    assert_int_equal(eb_machine_cpu_count(scratch->root), affinity() < 2 ? affinity() : 2);
 }
 
 static void ignores_v2_without_quota(void **state)
@@ -64,7 +64,7 @@ static void ignores_v2_without_quota(void **state)
     const struct eb_scratch *scratch = *state;
     write_text(scratch, "proc/self/cgroup", "0::/\n");
     write_text(scratch, "sys/fs/cgroup/cpu.max", "max 100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), affinity());
+    assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
 static void takes_the_least_of_all_groups_above(void **state)
@@ -73,7 +73,7 @@ static void takes_the_least_of_all_groups_above(void **state)
     write_text(scratch, "proc/self/cgroup", "0::/system.slice/embagd.service\n");
     write_text(scratch, "sys/fs/cgroup/system.slice/embagd.service/cpu.max", "max 100000\n");
     write_text(scratch, "sys/fs/cgroup/system.slice/cpu.max", "10000 100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), 1);
+    assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
 }
 
 static void takes_quota_of_v1(void **state)
@@ -84,9 +84,9 @@ static void takes_quota_of_v1(void **state)
         scratch, "proc/self/cgroup", "9:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/docker/1\n");
     write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "70000\n");
     write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(eb_cpu_count(scratch->root), 1);
+    assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
     write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-    assert_int_equal(eb_cpu_count(scratch->root), affinity());
+    assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
 static void ignores_what_it_does_not_understand(void **state)
@@ -96,7 +96,7 @@ static void ignores_what_it_does_not_understand(void **state)
     write_text(scratch, "sys/fs/cgroup/cpu.max", "nonsense\n");
     write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "0\n");
     write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
-    assert_int_equal(eb_cpu_count(scratch->root), affinity());
+    assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, eb_scratch_set_up, eb_scratch_tear_down)

@@ -1,4 +1,4 @@
-#include "server/base/memory_available.h"
+#include "server/base/machine.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -19,7 +19,7 @@ static void write_text(const struct eb_scratch *scratch, const char *name, const
 static void says_no_limit_where_nothing_can_be_read(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    assert_true(eb_memory_available_bytes_under(scratch->root) == UINT64_MAX);
+    assert_true(eb_machine_available_bytes_under(scratch->root) == UINT64_MAX);
 }
 
 static void reads_what_the_machine_has(void **state)
@@ -27,7 +27,7 @@ static void reads_what_the_machine_has(void **state)
     const struct eb_scratch *scratch = *state;
     write_text(scratch, "proc/meminfo",
         "MemTotal:       9000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 8000 * KIB);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 8000 * KIB);
 }
 
 static void takes_the_cache_of_a_group_as_free(void **state)
@@ -37,17 +37,17 @@ static void takes_the_cache_of_a_group_as_free(void **state)
     write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
     write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "4096000\n");
     write_text(scratch, "sys/fs/cgroup/a/b/memory.current", "1000000\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3096000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3096000);
     write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 5\nworkingset_inactive_file 7\ninactive_file 300000\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3396000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3396000);
     /* What was read twice. */
     write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 500005\nworkingset_active_file 7\ninactive_file 300000\n"
         "active_file 200000\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3596000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3596000);
     write_text(scratch, "sys/fs/cgroup/a/b/memory.stat", "active_file 9000000\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 4096000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 4096000);
 }
 
 static void takes_the_least_of_all_groups_above(void **state)
@@ -58,9 +58,9 @@ static void takes_the_least_of_all_groups_above(void **state)
     write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "max\n");
     write_text(scratch, "sys/fs/cgroup/a/memory.max", "2000\n");
     write_text(scratch, "sys/fs/cgroup/a/memory.current", "500\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 1500);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 1500);
     write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 1000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 1000);
 }
 
 static void says_nothing_is_left_where_a_group_is_over_its_limit(void **state)
@@ -69,7 +69,7 @@ static void says_nothing_is_left_where_a_group_is_over_its_limit(void **state)
     write_text(scratch, "proc/self/cgroup", "0::/\n");
     write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
     write_text(scratch, "sys/fs/cgroup/memory.current", "1001\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 0);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 0);
 }
 
 static void reads_version_1_groups(void **state)
@@ -83,20 +83,20 @@ static void reads_version_1_groups(void **state)
     write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
     write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat",
         "inactive_file 5\nactive_file 6\ntotal_inactive_file 500\ntotal_active_file 70\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3570);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3570);
 }
 
 static void survives_a_path_that_is_none(void **state)
 {
     const struct eb_scratch *scratch = *state;
     write_text(scratch, "proc/self/cgroup", "0::..\n0::\n0::/../../x\n");
-    assert_true(eb_memory_available_bytes_under(scratch->root) == UINT64_MAX);
+    assert_true(eb_machine_available_bytes_under(scratch->root) == UINT64_MAX);
 }
 
 static void knows_this_machine(void **state)
 {
     (void)state;
-    assert_in_range(eb_memory_available_bytes(), 1, UINT64_C(1) << 50);
+    assert_in_range(eb_machine_available_bytes(), 1, UINT64_C(1) << 50);
 }
 
 EB_TEST_GROUP(memory_available)

@@ -26,8 +26,8 @@ static atomic_bool is_held;
 static bool is_snapshot_refused;
 static bool is_retired_refused;
 
-uint64_t __real_eb_memory_available_bytes(void);
-uint64_t __wrap_eb_memory_available_bytes(void);
+uint64_t __real_eb_machine_available_bytes(void);
+uint64_t __wrap_eb_machine_available_bytes(void);
 struct eb_snapshot *__real_eb_registry_snapshot(const struct eb_registry *registry);
 struct eb_snapshot *__wrap_eb_registry_snapshot(const struct eb_registry *registry);
 
@@ -54,7 +54,7 @@ void *__wrap_eb_table_memory_take(
         memory, atomic_fetch_sub(&refused_count, 1) > 0 ? UINT64_MAX : bytes, failure);
 }
 
-uint64_t __wrap_eb_memory_available_bytes(void)
+uint64_t __wrap_eb_machine_available_bytes(void)
 {
     while (atomic_load(&is_held)) {
         uv_sleep(1);

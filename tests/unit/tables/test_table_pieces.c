@@ -32,7 +32,7 @@ static uint64_t tell_pieces_memory(void)
 static int limit_pieces_memory(void **state)
 {
     (void)state;
-    eb_faults.eb_memory_available_bytes = tell_pieces_memory;
+    eb_faults.eb_machine_available_bytes = tell_pieces_memory;
     return 0;
 }
 

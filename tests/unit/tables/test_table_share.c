@@ -41,7 +41,7 @@ static uint64_t tell_share_memory(void)
 static int limit_share_memory(void **state)
 {
     (void)state;
-    eb_faults.eb_memory_available_bytes = tell_share_memory;
+    eb_faults.eb_machine_available_bytes = tell_share_memory;
     return 0;
 }
 

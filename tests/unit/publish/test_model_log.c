@@ -1,4 +1,4 @@
-#include "server/publish/load_log.h"
+#include "server/publish/model_log.h"
 
 #include "server/base/log.h"
 #include "tests/lib/capture.h"
@@ -46,7 +46,7 @@ static void log_loaded(void)
 {
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_load_log_loaded(&options, &version, 5);
+    eb_model_log_loaded(&options, &version, 5);
     eb_capture_stop(&capture, said, sizeof said);
 }
 
@@ -128,14 +128,14 @@ static void tells_progress_and_failure(void **state)
     (void)state;
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_load_log_progress("/m/1/t.npy", 3, 10);
-    eb_load_log_failed(NULL, "m", 2, "it is broken");
+    eb_model_log_progress("/m/1/t.npy", 3, 10);
+    eb_model_log_failed(NULL, "m", 2, "it is broken");
     eb_capture_stop(&capture, said, sizeof said);
     expect_said(" level=info event=loading path=/m/1/t.npy done_bytes=3 total_bytes=10\n");
     expect_said(" level=error event=model_failed model=m version=2 reason=\"it is broken\"\n");
 }
 
-EB_TEST_GROUP(load_log)
+EB_TEST_GROUP(model_log)
 {
 #define TEST(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {

@@ -1,4 +1,5 @@
-#include "server/models/config_change.h"
+/* Whether a changed model.yaml says something else of what versions in memory are made of. */
+#include "server/contents/model_config.h"
 
 #include "tests/lib/test_group.h"
 
@@ -30,7 +31,7 @@ static bool is_none(const char *yaml)
     struct eb_model_config after;
     parse(BASE, &before);
     parse(yaml, &after);
-    bool is_same = eb_config_change_is_none(&before, &after);
+    bool is_same = eb_model_config_is_alike(&before, &after);
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);
     return is_same;
@@ -91,7 +92,7 @@ static void notices_another_dim(void **state)
     struct eb_model_config after;
     parse("tables: [{name: t, format: torchrec_int8, dim: 16}]", &before);
     parse("tables: [{name: t, format: torchrec_int8, dim: 17}]", &after);
-    assert_false(eb_config_change_is_none(&before, &after));
+    assert_false(eb_model_config_is_alike(&before, &after));
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);
 }
