@@ -15,7 +15,7 @@ static const struct eb_codec_limits limits = {.name_bytes_max = 255};
 
 static uint8_t encoded[TEXT_BYTES_MAX + 64];
 
-static void check_request(struct eb_arena *arena, const uint8_t *data, size_t size)
+static void check_admin_request(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
     struct eb_error error = {.status = EB_STATUS_OK};
     const struct eb_wire_model_query *request =
@@ -52,7 +52,7 @@ static void check_progress(struct eb_arena *arena, const uint8_t *data, size_t s
     assert(again->total_bytes == progress->total_bytes);
 }
 
-static void check_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
+static void check_version_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
     struct eb_error error = {.status = EB_STATUS_OK};
     const struct eb_wire_model_query *query =
@@ -72,11 +72,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, ARENA_BYTES);
-    check_request(&arena, data, size);
+    check_admin_request(&arena, data, size);
     eb_arena_reset(&arena, ARENA_BYTES);
     check_progress(&arena, data, size);
     eb_arena_reset(&arena, ARENA_BYTES);
-    check_model_query(&arena, data, size);
+    check_version_query(&arena, data, size);
     eb_arena_deinit(&arena);
     return 0;
 }

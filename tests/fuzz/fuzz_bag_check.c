@@ -28,7 +28,7 @@ static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
     return copy;
 }
 
-static struct eb_int_array take_array(struct input *input)
+static struct eb_int_array take_bag_array(struct input *input)
 {
     const uint64_t kind = take_number(input, 1);
     struct eb_int_array array = {.width = kind & 1 ? 8 : 4};
@@ -90,7 +90,7 @@ static uint8_t *take_scales(struct input *input, struct eb_table *table)
     return scales;
 }
 
-static struct eb_bag_query take_query(struct input *input, const struct eb_table *table)
+static struct eb_bag_query take_bag_query(struct input *input, const struct eb_table *table)
 {
     struct eb_bag_query query = {.table = table};
     query.reduction = (enum eb_reduction)take_choice(input, EB_REDUCTION_SUM, EB_REDUCTION_COUNT);
@@ -103,8 +103,8 @@ static struct eb_bag_query take_query(struct input *input, const struct eb_table
     query.indices_per_bag = take_number(input, 1);
     query.num_segments = take_number(input, 2);
     query.num_bags = take_number(input, 2);
-    query.indices = take_array(input);
-    query.bounds = take_array(input);
+    query.indices = take_bag_array(input);
+    query.bounds = take_bag_array(input);
     query.weights_type = (enum eb_type)take_choice(input, EB_F32, EB_TYPE_COUNT);
     query.weights = take_bytes(input, &query.weights_bytes);
     if (query.weights_bytes == 0) {
@@ -229,7 +229,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(rows);
     struct eb_table table = take_table(&input, rows);
     uint8_t *scales = take_scales(&input, &table);
-    struct eb_bag_query query = take_query(&input, &table);
+    struct eb_bag_query query = take_bag_query(&input, &table);
     query.max_ids = take_number(&input, 1);
     struct eb_id_map map;
     map.kind = (enum eb_id_map_kind)take_choice(&input, EB_ID_MAP_NONE, EB_ID_MAP_COUNT);

@@ -23,7 +23,7 @@ static void check_health(struct eb_arena *arena, const uint8_t *data, size_t siz
     assert(strlen(name) <= NAME_BYTES_MAX);
 }
 
-static void check_answer(const struct eb_wire_reflection_response *response)
+static void check_builtin_answer(const struct eb_wire_reflection_response *response)
 {
     const size_t answer_bytes = eb_reflection_response_bytes(response);
     uint8_t *answer = malloc(answer_bytes + 1);
@@ -47,7 +47,7 @@ static void check_reflection(struct eb_arena *arena, const uint8_t *data, size_t
                                     : eb_schema_find_file(request->name, &files);
     assert(is_found == (files.count > 0));
     (void)eb_schema_has_message(request->name);
-    check_answer(&(struct eb_wire_reflection_response){.host = request->host,
+    check_builtin_answer(&(struct eb_wire_reflection_response){.host = request->host,
         .request = data,
         .request_bytes = size,
         .files = is_found ? &files : NULL});

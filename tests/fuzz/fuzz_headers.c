@@ -2,6 +2,7 @@
  * line, "name value": no text is read past its end, and what is accepted is as it should be. */
 #include "proto/grpc_headers.h"
 #include "proto/grpc_text.h"
+#include "tests/fuzz/input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct eb_grpc_headers_limits limits = {.fields_max = 24, .bytes_max = 2000};
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 /* Copies the text, so that a sanitizer sees reads past its end. */
 static struct eb_grpc_text copy_text(const uint8_t *bytes, size_t size)

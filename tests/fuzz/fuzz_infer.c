@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max = 255};
 
 /* Returns whether the guard lets it pass. */
-static bool check_guard(const uint8_t *data, size_t size)
+static bool check_infer_guard(const uint8_t *data, size_t size)
 {
     const struct eb_guard_limits guard_limits = {
         .fields_max = 10000, .name_bytes_max = 275, .submessages_max = 10000};
@@ -48,7 +48,7 @@ static void check_input(const struct eb_infer_input *input)
     assert(input->role < EB_INFER_ROLE_COUNT && eb_infer_type_bytes(input->type) > 0);
 }
 
-static void check_request(const struct eb_infer_request *infer)
+static void check_infer_request(const struct eb_infer_request *infer)
 {
     assert(infer->request.infer == infer && infer->request.query_count == 0);
     assert(infer->input_count <= 3 * (size_t)limits.queries_max);
@@ -62,7 +62,7 @@ static void check_request(const struct eb_infer_request *infer)
 }
 
 /* The other messages, which protobuf-c unpacks. */
-static void check_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
+static void check_infer_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
     const struct eb_codec_input input = {&inference__model_metadata_request__descriptor, data, size,
         {.fields_max = 4096, .name_bytes_max = 255}};
@@ -73,7 +73,7 @@ static void check_model_query(struct eb_arena *arena, const uint8_t *data, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const bool has_passed = check_guard(data, size);
+    const bool has_passed = check_infer_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, eb_lookup_request_arena_bytes(size, &limits));
@@ -82,13 +82,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         eb_infer_request_decode(&arena, data, size, &limits, &failure);
     if (infer) {
         assert(has_passed);
-        check_request(infer);
+        check_infer_request(infer);
     } else {
         assert(failure.error.status != EB_STATUS_OK && failure.error.text[0] != 0);
         assert(failure.undecodable == (failure.error.status == EB_STATUS_INTERNAL));
     }
     eb_arena_reset(&arena, eb_lookup_request_arena_bytes(size, &limits));
-    check_model_query(&arena, data, size);
+    check_infer_model_query(&arena, data, size);
     eb_arena_deinit(&arena);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "kernels/bag_variant.h"
 #include "kernels/key_bucket.h"
 #include "kernels/key_build.h"
+#include "tests/fuzz/input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +14,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
 /* To the byte, so that a sanitizer sees what is read past it. */
-static void *allocate(uint64_t bytes)
+static void *allocate_index(uint64_t bytes)
 {
     void *memory = NULL;
     require(posix_memalign(&memory, EB_KEY_INDEX_ALIGNMENT, bytes > 0 ? bytes : 1) == 0);
@@ -88,7 +82,7 @@ static bool open_bytes(const void *bytes, uint64_t byte_count, uint64_t row_coun
         return false;
     }
     look_up(&index);
-    uint64_t *seen = allocate(eb_key_index_seen_bytes(row_count));
+    uint64_t *seen = allocate_index(eb_key_index_seen_bytes(row_count));
     bool is_sound = eb_key_index_verify(&index, seen, &bucket, UINT64_MAX, &reason);
     require(is_sound == (!reason));
     if (is_sound) {
@@ -104,7 +98,7 @@ static void try_bytes(const uint8_t *data, size_t size)
     uint64_t row_count = (uint64_t)data[0] << 8 | data[1];
     bool is_helped = data[2] & 1;
     uint64_t byte_count = size - 3;
-    struct eb_key_header *header = allocate(byte_count);
+    struct eb_key_header *header = allocate_index(byte_count);
     memcpy(header, data + 3, byte_count);
     if (is_helped && byte_count >= HEADER_BYTES) {
         memcpy(header->magic, EB_KEY_MAGIC, sizeof header->magic);
@@ -128,14 +122,14 @@ static void try_keys(const uint8_t *data, size_t size)
 {
     uint64_t count = (size - 3) / sizeof(int64_t);
     count = count < KEYS_MAX ? count : KEYS_MAX;
-    int64_t *keys = allocate(count * sizeof keys[0]);
+    int64_t *keys = allocate_index(count * sizeof keys[0]);
     struct eb_key_build build = {.keys = keys};
     struct eb_key_pair pair;
     require(eb_key_build_plan(count, &build.plan));
     memcpy(keys, data + 3, count * sizeof keys[0]);
-    build.index = allocate(build.plan.index_bytes);
-    build.counts = allocate(build.plan.partition_count * sizeof build.counts[0]);
-    void *scratch = allocate(build.plan.scratch_bytes);
+    build.index = allocate_index(build.plan.index_bytes);
+    build.counts = allocate_index(build.plan.partition_count * sizeof build.counts[0]);
+    void *scratch = allocate_index(build.plan.scratch_bytes);
     enum eb_key_outcome outcome = eb_key_build_run(&build, scratch, &pair);
     if (outcome == EB_KEY_DUPLICATE) {
         require_pair(keys, count, &pair);

@@ -29,13 +29,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
 /* ---- requests ---- */
 
 /* A request and everything it points to. */
@@ -65,7 +58,7 @@ static int32_t take_enum(struct input *input, int count)
 }
 
 /* Returns an allocation of its own, so that a sanitizer sees reads past its end. */
-static uint8_t *allocate(struct asked *asked, size_t bytes)
+static uint8_t *allocate_lookup(struct asked *asked, size_t bytes)
 {
     require(asked->block_count < sizeof asked->blocks / sizeof asked->blocks[0]);
     uint8_t *block = malloc(bytes > 0 ? bytes : 1);
@@ -82,7 +75,7 @@ static struct eb_wire_array take_entries(
     const bool is_small = kind & 1;
     struct eb_wire_array array = {.width = kind & 2 ? 8 : 4, .field = field};
     array.bytes = count * array.width;
-    uint8_t *bytes = allocate(asked, array.bytes);
+    uint8_t *bytes = allocate_lookup(asked, array.bytes);
     for (size_t i = 0; i < count; i++) {
         const int64_t number = (int8_t)take_number(input, 1);
         const int64_t entry = is_small ? (number & 0x7f) % ROWS_MAX : number;
@@ -94,7 +87,8 @@ static struct eb_wire_array take_entries(
     return array;
 }
 
-static struct eb_wire_array take_array(struct asked *asked, struct input *input, const char *field)
+static struct eb_wire_array take_lookup_array(
+    struct asked *asked, struct input *input, const char *field)
 {
     const size_t count = take_number(input, 1);
     return count == 0 ? (struct eb_wire_array){0}
@@ -107,7 +101,7 @@ static const void *take_weights(
 {
     static const size_t sizes[] = {0, 0, 2, 4, 8};
     *bytes = entries * sizes[take_choice(input, 0, 5)];
-    uint8_t *weights = allocate(asked, *bytes);
+    uint8_t *weights = allocate_lookup(asked, *bytes);
     for (size_t i = 0; i < *bytes; i++) {
         weights[i] = (uint8_t)take_number(input, 1);
     }
@@ -119,18 +113,18 @@ static size_t count_entries(const struct eb_wire_array *array)
     return array->width > 0 ? array->bytes / array->width : 0;
 }
 
-static void take_query(struct asked *asked, struct input *input, struct eb_wire_query *query)
+static void take_lookup_query(struct asked *asked, struct input *input, struct eb_wire_query *query)
 {
     const uint64_t flags = take_number(input, 1);
     query->table = take_name(input);
     query->reduction = take_enum(input, EB_REDUCTION_COUNT);
     query->missing = take_enum(input, EB_MISSING_COUNT);
     query->layout = take_choice(input, 0, EB_LAYOUT_COUNT);
-    query->indices = take_array(asked, input, "indices_i64");
+    query->indices = take_lookup_array(asked, input, "indices_i64");
     const struct eb_wire_array bounds =
         query->layout == EB_LAYOUT_PACKED || query->layout == EB_LAYOUT_UNSPECIFIED
             ? (struct eb_wire_array){0}
-            : take_array(asked, input, "bounds");
+            : take_lookup_array(asked, input, "bounds");
     if (query->layout == EB_LAYOUT_OFFSETS) {
         query->offsets = bounds;
     } else if (query->layout == EB_LAYOUT_LENGTHS) {
@@ -160,11 +154,11 @@ static void take_group(struct asked *asked, struct input *input, size_t number)
         asked->features[number][i] = take_name(input);
     }
     group->bags = (uint32_t)take_choice(input, 0, 6);
-    group->values = take_array(asked, input, "values_i64");
+    group->values = take_lookup_array(asked, input, "values_i64");
     if (flags & 8) {
-        group->offsets = take_array(asked, input, "offsets_i64");
+        group->offsets = take_lookup_array(asked, input, "offsets_i64");
     } else {
-        group->lengths = take_array(asked, input, "lengths_i64");
+        group->lengths = take_lookup_array(asked, input, "lengths_i64");
         /* The wire has them with 4 bytes only. */
         group->lengths.width = group->lengths.width > 0 ? 4 : 0;
     }
@@ -187,7 +181,7 @@ static void take_lookup(struct asked *asked, struct input *input)
     request->query_count = (flags >> 3 & 3) % (QUERIES_MAX + 1);
     request->queries = asked->queries;
     for (size_t i = 0; i < request->query_count; i++) {
-        take_query(asked, input, &asked->queries[i]);
+        take_lookup_query(asked, input, &asked->queries[i]);
     }
     request->group_count = (flags >> 5 & 3) % (GROUPS_MAX + 1);
     request->groups = asked->groups;
@@ -221,7 +215,7 @@ static void take_tensor(struct asked *asked, struct input *input, struct eb_infe
         out->type = (int32_t)weight_types[take_choice(input, 0, 5)];
         out->array.width = (uint32_t)eb_type_bytes((enum eb_type)out->type);
         out->array.bytes = count * out->array.width;
-        uint8_t *weights = allocate(asked, out->array.bytes);
+        uint8_t *weights = allocate_lookup(asked, out->array.bytes);
         for (size_t i = 0; i < out->array.bytes; i++) {
             weights[i] = (uint8_t)take_number(input, 1);
         }
@@ -270,7 +264,7 @@ static struct eb_limits limits = {
 #undef X
 };
 
-static void check_result(const struct eb_wire_result *result)
+static void check_lookup_result(const struct eb_wire_result *result)
 {
     if (result->error_code != 0) {
         require(result->error_message[0] != '\0' && result->values_bytes == 0);
@@ -296,7 +290,7 @@ static void check_lookup_answer(const struct outcome *outcome, const struct eb_w
     require(response && response->request_id == asked->request_id);
     for (size_t i = 0; i < response->result_count; i++) {
         require(asked->errors_per_query || response->results[i].error_code == 0);
-        check_result(&response->results[i]);
+        check_lookup_result(&response->results[i]);
     }
     eb_arena_deinit(&arena);
 }
@@ -439,7 +433,7 @@ static void ask_lookup(struct loop_memory *memory, struct asked *asked, struct i
 {
     take_lookup(asked, input);
     const size_t size = eb_lookup_request_bytes(&asked->request);
-    uint8_t *bytes = allocate(asked, size);
+    uint8_t *bytes = allocate_lookup(asked, size);
     eb_lookup_request_encode(&asked->request, bytes);
     compare_outcomes(run_lookup(memory, bytes, size, eb_bag_ops_find("ref")),
         run_lookup(memory, bytes, size, eb_bag_ops_find(NULL)));

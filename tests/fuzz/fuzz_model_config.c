@@ -1,19 +1,14 @@
 /* Bytes as a model.yaml: what is accepted must be in order and within its caps. */
 #include "server/contents/model_config.h"
 
+#include "tests/fuzz/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #define NAME_BYTES_MAX 255
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 static void require_tables(const struct eb_model_config *config)
 {

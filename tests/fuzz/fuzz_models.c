@@ -2,19 +2,14 @@
  * that the public structs point to outlives the message. */
 #include "client/models_call.h"
 
+#include "tests/fuzz/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static volatile uint64_t sum_of_all; /* of a list's parts: reading them cannot be left out */
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 static uint64_t add_up_table(const struct embag_table *table)
 {

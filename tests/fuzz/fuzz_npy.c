@@ -1,6 +1,8 @@
 /* Bytes as an npy file: what is accepted must describe exactly the bytes that are there. */
 #include "server/formats/npy.h"
 
+#include "tests/fuzz/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +11,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
 /* Parses the head of a file of so many bytes. */
-static void parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
+static void parse_npy(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_tensor tensor;
     struct eb_failure failure = {.text = ""};
@@ -56,13 +51,13 @@ static void parse_dict(const uint8_t *data, size_t size)
     head[sizeof prefix] = (uint8_t)dict_bytes;
     head[sizeof prefix + 1] = (uint8_t)(dict_bytes >> 8);
     memcpy(head + PREFIX_BYTES, data + sizeof data_bytes, dict_bytes);
-    parse(head, head_bytes, head_bytes + data_bytes);
+    parse_npy(head, head_bytes, head_bytes + data_bytes);
     free(head);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    parse(data, size < EB_NPY_HEADER_BYTES_MAX ? size : EB_NPY_HEADER_BYTES_MAX, size);
+    parse_npy(data, size < EB_NPY_HEADER_BYTES_MAX ? size : EB_NPY_HEADER_BYTES_MAX, size);
     parse_dict(data, size);
     return 0;
 }

@@ -2,6 +2,7 @@
  * within the file that it speaks of, in order and apart. */
 #include "kernels/types.h"
 #include "server/formats/packed_format.h"
+#include "tests/fuzz/input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,6 @@
 #define FILE_BYTES_OFFSET 152
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 static void check_format(const struct eb_packed_format *format)
 {
@@ -44,7 +38,7 @@ static void check_format(const struct eb_packed_format *format)
 }
 
 /* An input speaks of a file of any size, of which it is the head. */
-static void parse(const uint8_t *head, uint64_t size)
+static void parse_packed(const uint8_t *head, uint64_t size)
 {
     uint64_t file_bytes;
     uint64_t head_bytes;
@@ -74,10 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *head = malloc(size);
     require(head);
     memcpy(head, data, size);
-    parse(head, size);
+    parse_packed(head, size);
     uint64_t digest = eb_packed_format_checksum(head + DIGEST_END, size - DIGEST_END);
     memcpy(head + DIGEST_OFFSET, &digest, sizeof digest);
-    parse(head, size);
+    parse_packed(head, size);
     free(head);
     return 0;
 }

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max = 255};
 
 /* Returns whether the guard lets it pass. */
-static bool check_guard(const uint8_t *data, size_t size)
+static bool check_request_guard(const uint8_t *data, size_t size)
 {
     const struct eb_guard_limits guard_limits = {
         .fields_max = 10000, .name_bytes_max = 255, .submessages_max = 1000};
@@ -115,7 +115,7 @@ static void check_known(
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const bool has_passed = check_guard(data, size);
+    const bool has_passed = check_request_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     /* Three times the room: what is decoded again comes into the same arena. */

@@ -214,7 +214,7 @@ static uint64_t read_missing(const struct asked *asked, const struct embag_resul
     return sum;
 }
 
-static uint64_t check_result(const struct asked *asked, const struct embag_result *result)
+static uint64_t check_response_result(const struct asked *asked, const struct embag_result *result)
 {
     const struct embag_request *request = &asked->request;
     assert(result->message && result->rank <= EMBAG_RANK_MAX);
@@ -231,7 +231,7 @@ static uint64_t check_result(const struct asked *asked, const struct embag_resul
     return read_rows(asked, result) + read_missing(asked, result);
 }
 
-static void check_answer(const struct asked *asked, const struct embag_answer *answer)
+static void check_response_answer(const struct asked *asked, const struct embag_answer *answer)
 {
     const struct embag_request *request = &asked->request;
     const size_t count = request->query_count + request->group_count;
@@ -240,7 +240,7 @@ static void check_answer(const struct asked *asked, const struct embag_answer *a
     assert(answer->version > 0 && (request->version == 0 || request->version == answer->version));
     for (size_t i = 0; i < answer->result_count; i++) {
         assert(answer->results[i].query == i);
-        sum += check_result(asked, &answer->results[i]);
+        sum += check_response_result(asked, &answer->results[i]);
     }
     sum_of_all = sum;
 }
@@ -268,7 +268,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(bytes);
         bytes = NULL;
         if (fits) {
-            check_answer(&asked, &answer->answer);
+            check_response_answer(&asked, &answer->answer);
         } else {
             assert(error.status != EB_STATUS_OK);
         }

@@ -1,17 +1,12 @@
 /* Bytes as a safetensors file: the tensors that are accepted, tables or not, must tile its data. */
 #include "server/formats/safetensors.h"
 
+#include "tests/fuzz/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 static void require_tiling(const struct eb_safetensors *list, uint64_t head_bytes, uint64_t size)
 {
@@ -34,7 +29,7 @@ static void require_tiling(const struct eb_safetensors *list, uint64_t head_byte
     require(covered == size);
 }
 
-static void parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
+static void parse_safetensors(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_safetensors list;
     struct eb_failure failure = {.text = ""};
@@ -54,7 +49,7 @@ static void parse_file(const uint8_t *data, size_t size)
     uint64_t head_bytes;
     struct eb_failure failure = {.text = ""};
     if (eb_safetensors_head_bytes(first, size, &head_bytes, &failure)) {
-        parse(data, head_bytes, size);
+        parse_safetensors(data, head_bytes, size);
     } else {
         require(failure.text[0] != '\0');
     }
@@ -70,7 +65,7 @@ static void parse_header(const uint8_t *data, size_t size)
     }
     memcpy(&data_bytes, data, sizeof data_bytes);
     if (data_bytes <= UINT64_MAX - size) {
-        parse(data, size, size + data_bytes);
+        parse_safetensors(data, size, size + data_bytes);
     }
 }
 

@@ -1,17 +1,12 @@
 /* Bytes as a list of tensors: what is accepted must name files beside it. */
 #include "server/formats/tensor_index.h"
 
+#include "tests/fuzz/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

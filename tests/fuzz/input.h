@@ -1,9 +1,12 @@
-/* A fuzz target's input as a source of numbers and choices. An input that has ended gives zeros.
+/* A fuzz target's input as a source of numbers and choices, and its check of what must hold. An
+ * input that has ended gives zeros.
  * Thread: one. Memory: borrows the input. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The part of the input that has not been taken. */
@@ -29,4 +32,12 @@ static inline uint64_t take_number(struct input *input, size_t bytes)
 static inline int take_choice(struct input *input, int first, int end)
 {
     return first + (int)(take_number(input, 1) % (uint64_t)(end - first));
+}
+
+/* Crashes, which the fuzzer reports, unless the condition holds. */
+static inline void require(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
 }

@@ -84,6 +84,11 @@ void eb_scratch_write(
     assert_int_equal(fclose(file), 0);
 }
 
+void eb_scratch_write_text(const struct eb_scratch *scratch, const char *name, const char *text)
+{
+    eb_scratch_write(scratch, name, text, strlen(text));
+}
+
 static void append(struct eb_scratch_table *out, const void *bytes, size_t size)
 {
     assert_true(size <= sizeof out->bytes - out->size);

@@ -35,6 +35,8 @@ void eb_scratch_make_directory(const struct eb_scratch *scratch, const char *nam
 /* Writes ROOT/name and makes the directories above it. */
 void eb_scratch_write(
     const struct eb_scratch *scratch, const char *name, const void *bytes, size_t size);
+/* Likewise a text, without its NUL. */
+void eb_scratch_write_text(const struct eb_scratch *scratch, const char *name, const char *text);
 
 /* An npy file of version MAJOR.0 around `dict` and a newline; its data counts 1, 2, 3 and so on. */
 void eb_scratch_npy(

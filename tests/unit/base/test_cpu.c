@@ -7,14 +7,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 
 #include <cmocka.h>
-
-static void write_text(const struct eb_scratch *scratch, const char *name, const char *text)
-{
-    eb_scratch_write(scratch, name, text, strlen(text));
-}
 
 static uint32_t affinity(void)
 {
@@ -50,29 +44,30 @@ static void counts_one_when_pinned_to_one(void **state)
 static void takes_quota_of_v2_and_rounds_up(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "0::/\n");
-    write_text(scratch, "sys/fs/cgroup/cpu.max", "50000 100000\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu.max", "50000 100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
-    write_text(scratch, "sys/fs/cgroup/cpu.max", "100000 100000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu.max", "100000 100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
-    write_text(scratch, "sys/fs/cgroup/cpu.max", "100001 100000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu.max", "100001 100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), affinity() < 2 ? affinity() : 2);
 }
 
 static void ignores_v2_without_quota(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "0::/\n");
-    write_text(scratch, "sys/fs/cgroup/cpu.max", "max 100000\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu.max", "max 100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
-static void takes_the_least_of_all_groups_above(void **state)
+static void takes_the_least_quota_of_all_groups_above(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "0::/system.slice/embagd.service\n");
-    write_text(scratch, "sys/fs/cgroup/system.slice/embagd.service/cpu.max", "max 100000\n");
-    write_text(scratch, "sys/fs/cgroup/system.slice/cpu.max", "10000 100000\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/system.slice/embagd.service\n");
+    eb_scratch_write_text(
+        scratch, "sys/fs/cgroup/system.slice/embagd.service/cpu.max", "max 100000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/system.slice/cpu.max", "10000 100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
 }
 
@@ -80,22 +75,23 @@ static void takes_quota_of_v1(void **state)
 {
     const struct eb_scratch *scratch = *state;
     /* The path is the host's, as in a container without a namespace of its own. */
-    write_text(
+    eb_scratch_write_text(
         scratch, "proc/self/cgroup", "9:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/docker/1\n");
-    write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "70000\n");
-    write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "70000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), 1);
-    write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
 static void ignores_what_it_does_not_understand(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "\n:\n0:\n4:cpuset:/\n5:cpu:\n0::\n0::relative/..\n");
-    write_text(scratch, "sys/fs/cgroup/cpu.max", "nonsense\n");
-    write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "0\n");
-    write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
+    eb_scratch_write_text(
+        scratch, "proc/self/cgroup", "\n:\n0:\n4:cpuset:/\n5:cpu:\n0::\n0::relative/..\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu.max", "nonsense\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "0\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
     assert_int_equal(eb_machine_cpu_count(scratch->root), affinity());
 }
 
@@ -108,7 +104,7 @@ EB_TEST_GROUP(cpu)
         TEST(counts_one_when_pinned_to_one),
         TEST(takes_quota_of_v2_and_rounds_up),
         TEST(ignores_v2_without_quota),
-        TEST(takes_the_least_of_all_groups_above),
+        TEST(takes_the_least_quota_of_all_groups_above),
         TEST(takes_quota_of_v1),
         TEST(ignores_what_it_does_not_understand),
     };

@@ -5,16 +5,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #define KIB UINT64_C(1024)
-
-static void write_text(const struct eb_scratch *scratch, const char *name, const char *text)
-{
-    eb_scratch_write(scratch, name, text, strlen(text));
-}
 
 static void says_no_limit_where_nothing_can_be_read(void **state)
 {
@@ -25,7 +19,7 @@ static void says_no_limit_where_nothing_can_be_read(void **state)
 static void reads_what_the_machine_has(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/meminfo",
+    eb_scratch_write_text(scratch, "proc/meminfo",
         "MemTotal:       9000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 8000 * KIB);
 }
@@ -33,55 +27,56 @@ static void reads_what_the_machine_has(void **state)
 static void takes_the_cache_of_a_group_as_free(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/meminfo", "MemAvailable:    8000 kB\n");
-    write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "4096000\n");
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.current", "1000000\n");
+    eb_scratch_write_text(scratch, "proc/meminfo", "MemAvailable:    8000 kB\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "4096000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.current", "1000000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3096000);
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 5\nworkingset_inactive_file 7\ninactive_file 300000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3396000);
     /* What was read twice. */
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 500005\nworkingset_active_file 7\ninactive_file 300000\n"
         "active_file 200000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3596000);
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.stat", "active_file 9000000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.stat", "active_file 9000000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 4096000);
 }
 
-static void takes_the_least_of_all_groups_above(void **state)
+static void takes_the_least_memory_of_all_groups_above(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/meminfo", "MemAvailable:    8000 kB\n");
-    write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
-    write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "max\n");
-    write_text(scratch, "sys/fs/cgroup/a/memory.max", "2000\n");
-    write_text(scratch, "sys/fs/cgroup/a/memory.current", "500\n");
+    eb_scratch_write_text(scratch, "proc/meminfo", "MemAvailable:    8000 kB\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.max", "max\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/memory.max", "2000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/memory.current", "500\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 1500);
-    write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 1000);
 }
 
 static void says_nothing_is_left_where_a_group_is_over_its_limit(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "0::/\n");
-    write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
-    write_text(scratch, "sys/fs/cgroup/memory.current", "1001\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory.max", "1000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory.current", "1001\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 0);
 }
 
 static void reads_version_1_groups(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup",
+    eb_scratch_write_text(scratch, "proc/self/cgroup",
         "5:memory_like:/x\n4:cpu,memory:/a\n3:pids:/a\n0::/a\nbroken\n");
-    write_text(scratch, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    write_text(scratch, "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1\n");
-    write_text(scratch, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
-    write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
-    write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat",
+    eb_scratch_write_text(
+        scratch, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat",
         "inactive_file 5\nactive_file 6\ntotal_inactive_file 500\ntotal_active_file 70\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3570);
 }
@@ -89,7 +84,7 @@ static void reads_version_1_groups(void **state)
 static void survives_a_path_that_is_none(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    write_text(scratch, "proc/self/cgroup", "0::..\n0::\n0::/../../x\n");
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::..\n0::\n0::/../../x\n");
     assert_true(eb_machine_available_bytes_under(scratch->root) == UINT64_MAX);
 }
 
@@ -107,7 +102,7 @@ EB_TEST_GROUP(memory_available)
         WITH_ROOT(says_no_limit_where_nothing_can_be_read),
         WITH_ROOT(reads_what_the_machine_has),
         WITH_ROOT(takes_the_cache_of_a_group_as_free),
-        WITH_ROOT(takes_the_least_of_all_groups_above),
+        WITH_ROOT(takes_the_least_memory_of_all_groups_above),
         WITH_ROOT(says_nothing_is_left_where_a_group_is_over_its_limit),
         WITH_ROOT(reads_version_1_groups),
         WITH_ROOT(survives_a_path_that_is_none),

@@ -15,11 +15,6 @@
 #define GIANT "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
 #define STATUS "proc/self/status"
 
-static void write_text(const struct eb_scratch *scratch, const char *name, const char *text)
-{
-    eb_scratch_write(scratch, name, text, strlen(text));
-}
-
 static void expect_hint(
     const struct eb_scratch *scratch, enum eb_page_size wanted, uint64_t bytes, const char *part)
 {
@@ -42,14 +37,14 @@ static void tells_why_pages_of_2_mib_are_missing(void **state)
 {
     const struct eb_scratch *scratch = *state;
     expect_hint(scratch, EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
-    write_text(scratch, TRANSPARENT, "always madvise [never]\n");
+    eb_scratch_write_text(scratch, TRANSPARENT, "always madvise [never]\n");
     expect_hint(
         scratch, EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
-    write_text(scratch, TRANSPARENT, "always [madvise] never\n");
+    eb_scratch_write_text(scratch, TRANSPARENT, "always [madvise] never\n");
     expect_hint(scratch, EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
-    write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
+    eb_scratch_write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
     expect_hint(scratch, EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
-    write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
+    eb_scratch_write_text(scratch, STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
     expect_hint(scratch, EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
 }
 
@@ -57,7 +52,7 @@ static void tells_how_many_pages_of_1_gib_are_missing(void **state)
 {
     const struct eb_scratch *scratch = *state;
     expect_hint(scratch, EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
-    write_text(scratch, GIANT, "3\n");
+    eb_scratch_write_text(scratch, GIANT, "3\n");
     expect_hint(scratch, EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
     expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
     expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");

@@ -15,7 +15,7 @@
     "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }"
 
 /* Parses an exact copy, so that a sanitizer sees a read past its end. */
-static bool parse(
+static bool parse_npy(
     const uint8_t *bytes, size_t size, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     uint8_t *exact = malloc(size ? size : 1);
@@ -26,26 +26,26 @@ static bool parse(
     return is_good;
 }
 
-static void expect_good(uint8_t major, const char *dict, size_t data_bytes)
+static void expect_good_npy(uint8_t major, const char *dict, size_t data_bytes)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
     struct eb_failure failure = {.text = ""};
     eb_scratch_npy(&table, major, dict, data_bytes);
-    if (!parse(table.bytes, table.size, &tensor, &failure)) {
+    if (!parse_npy(table.bytes, table.size, &tensor, &failure)) {
         fail_msg("%s: %s", dict, failure.text);
     }
     assert_int_equal(tensor.data_offset, table.size - data_bytes);
     assert_int_equal(tensor.data_bytes, data_bytes);
 }
 
-static void expect_failure(const char *dict, size_t data_bytes, const char *part)
+static void expect_bad_npy(const char *dict, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
     struct eb_failure failure = {.text = ""};
     eb_scratch_npy(&table, 1, dict, data_bytes);
-    if (parse(table.bytes, table.size, &tensor, &failure)) {
+    if (parse_npy(table.bytes, table.size, &tensor, &failure)) {
         fail_msg("accepted %s", dict);
     }
     eb_scratch_expect(failure.text, part);
@@ -58,7 +58,7 @@ static void reads_shape_and_place(void **state)
     struct eb_tensor tensor;
     struct eb_failure failure;
     eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
-    assert_true(parse(table.bytes, table.size, &tensor, &failure));
+    assert_true(parse_npy(table.bytes, table.size, &tensor, &failure));
     assert_int_equal(tensor.storage, EB_STORAGE_F32);
     assert_int_equal(tensor.rank, 2);
     assert_int_equal(tensor.dims[0], 5);
@@ -71,11 +71,11 @@ static void reads_every_version(void **state)
 {
     (void)state;
     for (uint8_t major = 1; major <= 3; major++) {
-        expect_good(major, DICT("'<f4'", "False", "(5, 2)"), 40);
+        expect_good_npy(major, DICT("'<f4'", "False", "(5, 2)"), 40);
     }
 }
 
-static void reads_every_element_type(void **state)
+static void reads_every_element_type_of_npy(void **state)
 {
     (void)state;
     static const struct {
@@ -103,7 +103,7 @@ static void reads_every_element_type(void **state)
         char dict[128];
         snprintf(dict, sizeof dict, DICT("'%s'", "False", "(3,)"), cases[i].descr);
         eb_scratch_npy(&table, 1, dict, 3 * eb_storage_bytes(cases[i].storage));
-        assert_true(parse(table.bytes, table.size, &tensor, &failure));
+        assert_true(parse_npy(table.bytes, table.size, &tensor, &failure));
         assert_int_equal(tensor.storage, cases[i].storage);
     }
 }
@@ -111,93 +111,93 @@ static void reads_every_element_type(void **state)
 static void reads_what_python_allows(void **state)
 {
     (void)state;
-    expect_good(1, "{'shape':(5,2),'descr':'<f4','fortran_order':False}", 40);
-    expect_good(
+    expect_good_npy(1, "{'shape':(5,2),'descr':'<f4','fortran_order':False}", 40);
+    expect_good_npy(
         1, " {\t\"shape\" : ( 5 , 2 , ) ,\r\n\"fortran_order\": False, 'descr': \"<f4\"} \n ", 40);
-    expect_good(1, DICT("'<f4'", "False", "(5L, 2L)"), 40);
-    expect_good(1, DICT("'<f4'", "True", "(10,)"), 40);
-    expect_good(1, DICT("'<f4'", "False", "(0, 2)"), 0);
-    expect_good(1, DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 5, 2)"), 40);
+    expect_good_npy(1, DICT("'<f4'", "False", "(5L, 2L)"), 40);
+    expect_good_npy(1, DICT("'<f4'", "True", "(10,)"), 40);
+    expect_good_npy(1, DICT("'<f4'", "False", "(0, 2)"), 0);
+    expect_good_npy(1, DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 5, 2)"), 40);
 }
 
 static void rejects_other_types_by_name(void **state)
 {
     (void)state;
-    expect_failure(DICT("'>f4'", "False", "(5, 2)"), 40, "'>f4' is big-endian");
-    expect_failure(DICT("'|b1'", "False", "(5, 2)"), 10, "boolean");
-    expect_failure(DICT("'<c8'", "False", "(5, 2)"), 80, "complex");
-    expect_failure(DICT("'|S4'", "False", "(5, 2)"), 40, "string");
-    expect_failure(DICT("'<U1'", "False", "(5, 2)"), 40, "string");
-    expect_failure(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
-    expect_failure(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
-    expect_failure(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
-    expect_failure(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
-    expect_failure(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
-    expect_failure(DICT("''", "False", "(5, 2)"), 40, "no element type");
-    expect_failure(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
-    expect_failure(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
-    expect_failure(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
-    expect_failure(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
-    expect_failure(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
+    expect_bad_npy(DICT("'>f4'", "False", "(5, 2)"), 40, "'>f4' is big-endian");
+    expect_bad_npy(DICT("'|b1'", "False", "(5, 2)"), 10, "boolean");
+    expect_bad_npy(DICT("'<c8'", "False", "(5, 2)"), 80, "complex");
+    expect_bad_npy(DICT("'|S4'", "False", "(5, 2)"), 40, "string");
+    expect_bad_npy(DICT("'<U1'", "False", "(5, 2)"), 40, "string");
+    expect_bad_npy(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
+    expect_bad_npy(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
+    expect_bad_npy(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
+    expect_bad_npy(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
+    expect_bad_npy(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
+    expect_bad_npy(DICT("''", "False", "(5, 2)"), 40, "no element type");
+    expect_bad_npy(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
+    expect_bad_npy(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
+    expect_bad_npy(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
+    expect_bad_npy(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
+    expect_bad_npy(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
 }
 
 static void rejects_bad_orders(void **state)
 {
     (void)state;
-    expect_failure(DICT("'<f4'", "True", "(5, 2)"), 40, "ascontiguousarray");
-    expect_failure(DICT("'<f4'", "0", "(5, 2)"), 40, "'fortran_order'");
-    expect_failure(DICT("'<f4'", "Falsch", "(5, 2)"), 40, "'fortran_order'");
+    expect_bad_npy(DICT("'<f4'", "True", "(5, 2)"), 40, "ascontiguousarray");
+    expect_bad_npy(DICT("'<f4'", "0", "(5, 2)"), 40, "'fortran_order'");
+    expect_bad_npy(DICT("'<f4'", "Falsch", "(5, 2)"), 40, "'fortran_order'");
 }
 
-static void rejects_bad_shapes(void **state)
+static void rejects_bad_shapes_of_npy(void **state)
 {
     (void)state;
-    expect_failure(DICT("'<f4'", "False", "()"), 4, "scalar");
-    expect_failure(DICT("'<f4'", "False", "(5)"), 20, "comma");
-    expect_failure(DICT("'<f4'", "False", "[5, 2]"), 40, "tuple");
-    expect_failure(DICT("'<f4'", "False", "(5, -2)"), 40, "negative");
-    expect_failure(DICT("'<f4'", "False", "(5, 2.0)"), 40, "','");
-    expect_failure(DICT("'<f4'", "False", "(5 2)"), 40, "','");
-    expect_failure(DICT("'<f4'", "False", "(,)"), 40, "number");
-    expect_failure(DICT("'<f4'", "False", "(5,,2)"), 40, "number");
-    expect_failure(DICT("'<f4'", "False", "(5, 0)"), 0, "no value");
-    expect_failure(DICT("'<f4'", "False", "(5, 18446744073709551616)"), 40, "2^64");
-    expect_failure(DICT("'<f4'", "False", "(5, 18446744073709551615)"), 40, "2^64 bytes");
-    expect_failure(DICT("'<f4'", "False", "(0, 4294967296, 4294967296)"), 0, "2^64 bytes");
-    expect_failure(DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 1, 5, 2)"), 40, "8 dimensions");
+    expect_bad_npy(DICT("'<f4'", "False", "()"), 4, "scalar");
+    expect_bad_npy(DICT("'<f4'", "False", "(5)"), 20, "comma");
+    expect_bad_npy(DICT("'<f4'", "False", "[5, 2]"), 40, "tuple");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, -2)"), 40, "negative");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2.0)"), 40, "','");
+    expect_bad_npy(DICT("'<f4'", "False", "(5 2)"), 40, "','");
+    expect_bad_npy(DICT("'<f4'", "False", "(,)"), 40, "number");
+    expect_bad_npy(DICT("'<f4'", "False", "(5,,2)"), 40, "number");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 0)"), 0, "no value");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 18446744073709551616)"), 40, "2^64");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 18446744073709551615)"), 40, "2^64 bytes");
+    expect_bad_npy(DICT("'<f4'", "False", "(0, 4294967296, 4294967296)"), 0, "2^64 bytes");
+    expect_bad_npy(DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 1, 5, 2)"), 40, "8 dimensions");
 }
 
 static void rejects_bad_dicts(void **state)
 {
     (void)state;
-    expect_failure("", 40, "'{'");
-    expect_failure("[]", 40, "'{'");
-    expect_failure("{,}", 40, "a string was expected");
-    expect_failure("{}", 40, "missing");
-    expect_failure("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
-    expect_failure("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
-    expect_failure("{'fortran_order': False, 'shape': (5, 2)}", 40, "missing");
-    expect_failure("{'descr': '<f4', 'descr': '<f4', }", 40, "twice");
-    expect_failure("{'shape': (5, 2), 'shape': (5, 2), }", 40, "twice");
-    expect_failure("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
-    expect_failure("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
-    expect_failure("{'descr' '<f4'}", 40, "':'");
-    expect_failure("{'version': 1}", 40, "not descr");
-    expect_failure("{5: 1}", 40, "a string was expected");
-    expect_failure(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
-    expect_failure("{'descr': '<f4', ", 40, "a string was expected");
+    expect_bad_npy("", 40, "'{'");
+    expect_bad_npy("[]", 40, "'{'");
+    expect_bad_npy("{,}", 40, "a string was expected");
+    expect_bad_npy("{}", 40, "missing");
+    expect_bad_npy("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
+    expect_bad_npy("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
+    expect_bad_npy("{'fortran_order': False, 'shape': (5, 2)}", 40, "missing");
+    expect_bad_npy("{'descr': '<f4', 'descr': '<f4', }", 40, "twice");
+    expect_bad_npy("{'shape': (5, 2), 'shape': (5, 2), }", 40, "twice");
+    expect_bad_npy("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
+    expect_bad_npy("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
+    expect_bad_npy("{'descr' '<f4'}", 40, "':'");
+    expect_bad_npy("{'version': 1}", 40, "not descr");
+    expect_bad_npy("{5: 1}", 40, "a string was expected");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
+    expect_bad_npy("{'descr': '<f4', ", 40, "a string was expected");
 }
 
 static void rejects_data_of_another_length(void **state)
 {
     (void)state;
-    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
-    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
-    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
-    expect_failure(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
+    expect_bad_npy(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
 }
 
-static void rejects_every_truncation(void **state)
+static void rejects_every_truncation_of_npy(void **state)
 {
     (void)state;
     for (uint8_t major = 1; major <= 2; major++) {
@@ -206,13 +206,13 @@ static void rejects_every_truncation(void **state)
         for (size_t size = 0; size < table.size; size++) {
             struct eb_tensor tensor;
             struct eb_failure failure = {.text = ""};
-            assert_false(parse(table.bytes, size, &tensor, &failure));
+            assert_false(parse_npy(table.bytes, size, &tensor, &failure));
             assert_true(strlen(failure.text) > 0);
         }
     }
 }
 
-static void survives_every_byte_changed(void **state)
+static void survives_every_byte_changed_of_npy(void **state)
 {
     (void)state;
     struct eb_scratch_table table;
@@ -223,7 +223,7 @@ static void survives_every_byte_changed(void **state)
             struct eb_tensor tensor;
             struct eb_failure failure;
             changed.bytes[at] = (uint8_t)value;
-            if (parse(changed.bytes, changed.size, &tensor, &failure)) {
+            if (parse_npy(changed.bytes, changed.size, &tensor, &failure)) {
                 assert_int_equal(tensor.data_bytes, 40);
             }
         }
@@ -254,7 +254,7 @@ static void rejects_a_bad_prefix(void **state)
         struct eb_failure failure = {.text = ""};
         eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
         table.bytes[cases[i].at] = cases[i].byte;
-        assert_false(parse(table.bytes, table.size, &tensor, &failure));
+        assert_false(parse_npy(table.bytes, table.size, &tensor, &failure));
         eb_scratch_expect(failure.text, cases[i].part);
     }
 }
@@ -290,7 +290,7 @@ static void reads_back_what_it_writes(void **state)
         assert_int_equal(tensor.data_offset, 128);
         struct eb_tensor read;
         struct eb_failure failure;
-        assert_true(parse(head, bytes, &read, &failure));
+        assert_true(parse_npy(head, bytes, &read, &failure));
         assert_int_equal(read.storage, tensor.storage);
         assert_memory_equal(read.dims, tensor.dims, sizeof read.dims);
     }
@@ -315,15 +315,15 @@ EB_TEST_GROUP(npy)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_shape_and_place),
         cmocka_unit_test(reads_every_version),
-        cmocka_unit_test(reads_every_element_type),
+        cmocka_unit_test(reads_every_element_type_of_npy),
         cmocka_unit_test(reads_what_python_allows),
         cmocka_unit_test(rejects_other_types_by_name),
         cmocka_unit_test(rejects_bad_orders),
-        cmocka_unit_test(rejects_bad_shapes),
+        cmocka_unit_test(rejects_bad_shapes_of_npy),
         cmocka_unit_test(rejects_bad_dicts),
         cmocka_unit_test(rejects_data_of_another_length),
-        cmocka_unit_test(rejects_every_truncation),
-        cmocka_unit_test(survives_every_byte_changed),
+        cmocka_unit_test(rejects_every_truncation_of_npy),
+        cmocka_unit_test(survives_every_byte_changed_of_npy),
         cmocka_unit_test(rejects_a_bad_prefix),
         cmocka_unit_test(rejects_a_header_that_is_too_long),
         cmocka_unit_test(reads_back_what_it_writes),

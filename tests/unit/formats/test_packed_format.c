@@ -20,7 +20,7 @@ static void write_head(struct eb_packed_format *format, uint8_t head[SMALL_HEAD_
     eb_packed_format_write(format, head);
 }
 
-static bool parse(const uint8_t *head, uint64_t file_bytes, struct eb_packed_format *format,
+static bool parse_packed(const uint8_t *head, uint64_t file_bytes, struct eb_packed_format *format,
     struct eb_failure *failure)
 {
     uint64_t head_bytes;
@@ -71,7 +71,7 @@ static void holds_a_table_of_no_rows(void **state)
     struct eb_packed_format read;
     assert_int_equal(format.file_bytes, format.head_bytes);
     write_head(&format, head);
-    assert_true(parse(head, format.file_bytes, &read, &failure));
+    assert_true(parse_packed(head, format.file_bytes, &read, &failure));
     assert_int_equal(eb_packed_format_block_count(&read), 0);
     assert_int_equal(read.tensor.dims[0], 0);
 }
@@ -96,7 +96,7 @@ static void reads_what_it_wrote(void **state)
     };
     assert_true(eb_packed_format_lay_out(&format, &failure));
     write_head(&format, head);
-    if (!parse(head, format.file_bytes, &read, &failure)) {
+    if (!parse_packed(head, format.file_bytes, &read, &failure)) {
         fail_msg("%s", failure.text);
     }
     assert_memory_equal(&read, &format, sizeof read);
@@ -213,7 +213,7 @@ static void refuses_a_head_that_contradicts_itself(void **state)
         head[at] ^= 0x80;
         eb_packed_fixture_sign(head, sizeof head);
         bool is_free = (at >= 96 && at < 103) || (at >= 208 && at < 216) || (at >= 512 && at < 520);
-        if (parse(head, format.file_bytes, &read, &failure) != is_free) {
+        if (parse_packed(head, format.file_bytes, &read, &failure) != is_free) {
             fail_msg("byte %d", (int)at);
         }
     }

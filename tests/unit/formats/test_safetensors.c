@@ -18,7 +18,7 @@
     "{\"b\":" TENSOR("\"BF16\"", "[3,2]", "[0,12]") ",\"a\":" TENSOR("\"I8\"", "[4]", "[12,16]") "}"
 
 /* Reads length and head of an exact copy, so that a sanitizer sees a read past its end. */
-static bool parse(
+static bool parse_safetensors(
     const uint8_t *bytes, size_t size, struct eb_safetensors *list, struct eb_failure *failure)
 {
     *list = (struct eb_safetensors){0};
@@ -37,26 +37,26 @@ static bool parse(
     return is_good;
 }
 
-static void expect_good(const char *json, size_t data_bytes, size_t count)
+static void expect_good_safetensors(const char *json, size_t data_bytes, size_t count)
 {
     struct eb_scratch_table table;
     struct eb_safetensors list;
     struct eb_failure failure = {.text = ""};
     eb_scratch_safetensors(&table, json, data_bytes);
-    if (!parse(table.bytes, table.size, &list, &failure)) {
+    if (!parse_safetensors(table.bytes, table.size, &list, &failure)) {
         fail_msg("%s: %s", json, failure.text);
     }
     assert_int_equal(list.count, count);
     eb_safetensors_deinit(&list);
 }
 
-static void expect_failure(const char *json, size_t data_bytes, const char *part)
+static void expect_bad_safetensors(const char *json, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;
     struct eb_safetensors list;
     struct eb_failure failure = {.text = ""};
     eb_scratch_safetensors(&table, json, data_bytes);
-    if (parse(table.bytes, table.size, &list, &failure)) {
+    if (parse_safetensors(table.bytes, table.size, &list, &failure)) {
         fail_msg("accepted %s", json);
     }
     assert_int_equal(list.count, 0);
@@ -71,7 +71,7 @@ static void reads_tensors_in_the_order_of_their_data(void **state)
     struct eb_safetensors list;
     struct eb_failure failure;
     eb_scratch_safetensors(&table, TWO "  ", 16);
-    assert_true(parse(table.bytes, table.size, &list, &failure));
+    assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
     assert_int_equal(list.count, 2);
     assert_string_equal(list.entries[0].name, "b");
     assert_int_equal(list.entries[0].tensor.storage, EB_STORAGE_BF16);
@@ -84,7 +84,7 @@ static void reads_tensors_in_the_order_of_their_data(void **state)
     eb_safetensors_deinit(&list);
 }
 
-static void reads_every_element_type(void **state)
+static void reads_every_element_type_of_safetensors(void **state)
 {
     (void)state;
     static const struct {
@@ -115,7 +115,7 @@ static void reads_every_element_type(void **state)
         snprintf(json, sizeof json, "{\"t\":" TENSOR("\"%s\"", "[3]", "[0,%zu]") "}",
             cases[i].dtype, bytes);
         eb_scratch_safetensors(&table, json, bytes);
-        assert_true(parse(table.bytes, table.size, &list, &failure));
+        assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
         assert_int_equal(list.entries[0].tensor.storage, cases[i].storage);
         eb_safetensors_deinit(&list);
     }
@@ -124,10 +124,12 @@ static void reads_every_element_type(void **state)
 static void accepts_what_the_format_allows(void **state)
 {
     (void)state;
-    expect_good("{\"__metadata__\":{\"format\":\"pt\"},\"t\":" F32_5X2 "}", 40, 1);
-    expect_good("{\"__metadata__\":{},\"t\":" F32_5X2 "}   ", 40, 1);
-    expect_good("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") ",\"u\":" F32_5X2 "}", 40, 2);
-    expect_good("{\"u\":" F32_5X2 ",\"t\":" TENSOR("\"F32\"", "[0,2]", "[40,40]") "}", 40, 2);
+    expect_good_safetensors("{\"__metadata__\":{\"format\":\"pt\"},\"t\":" F32_5X2 "}", 40, 1);
+    expect_good_safetensors("{\"__metadata__\":{},\"t\":" F32_5X2 "}   ", 40, 1);
+    expect_good_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") ",\"u\":" F32_5X2 "}", 40, 2);
+    expect_good_safetensors(
+        "{\"u\":" F32_5X2 ",\"t\":" TENSOR("\"F32\"", "[0,2]", "[40,40]") "}", 40, 2);
 }
 
 /* The only tensor of the file cannot be a table, and is listed with a reason that holds `part`. */
@@ -140,7 +142,7 @@ static void expect_unfit(const char *dtype, const char *shape, size_t data_bytes
     snprintf(json, sizeof json, "{\"t\":" TENSOR("\"%s\"", "%s", "[0,%zu]") "}", dtype, shape,
         data_bytes);
     eb_scratch_safetensors(&table, json, data_bytes);
-    if (!parse(table.bytes, table.size, &list, &failure)) {
+    if (!parse_safetensors(table.bytes, table.size, &list, &failure)) {
         fail_msg("%s: %s", json, failure.text);
     }
     assert_int_equal(list.count, 1);
@@ -171,16 +173,22 @@ static void lists_tensors_that_cannot_be_tables(void **state)
 static void rejects_unfit_tensors_that_are_malformed(void **state)
 {
     (void)state;
-    expect_failure("{\"t\":" TENSOR("\"BOOL\"", "[4]", "[0,5]") "}", 5, "5 bytes, but shape (4,)");
-    expect_failure("{\"t\":" TENSOR("\"I64\"", "[]", "[0,4]") "}", 4, "shape () of I64 has 8");
-    expect_failure("{\"t\":" TENSOR("\"F4\"", "[5]", "[0,2]") "}", 2, "of F4 has 3");
-    expect_failure("{\"t\":" TENSOR("\"C64\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
-    expect_failure("{\"t\":" TENSOR("\"X9\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
-    expect_failure("{\"t\":" TENSOR("\"X9\"", "[-1]", "[0,4]") "}", 4, "entry 0");
-    expect_failure("{\"t\":" TENSOR("\"X9\"", "[4]", "[0,5]") "}", 4, "past the last byte");
-    expect_failure("{\"t\":" TENSOR("\"X9\"", "[4]", "[4,0]") "}", 4, "less than the begin");
-    expect_failure("{\"t\":" TENSOR("\"X9\"", "[4]", "[1,4]") "}", 4, "belong to no tensor");
-    expect_failure(
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"BOOL\"", "[4]", "[0,5]") "}", 5, "5 bytes, but shape (4,)");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"I64\"", "[]", "[0,4]") "}", 4, "shape () of I64 has 8");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F4\"", "[5]", "[0,2]") "}", 2, "of F4 has 3");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"C64\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"X9\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"X9\"", "[-1]", "[0,4]") "}", 4, "entry 0");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"X9\"", "[4]", "[0,5]") "}", 4, "past the last byte");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"X9\"", "[4]", "[4,0]") "}", 4, "less than the begin");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"X9\"", "[4]", "[1,4]") "}", 4, "belong to no tensor");
+    expect_bad_safetensors(
         "{\"t\":" TENSOR("\"X9\"", "[4]", "[0,4]") ",\"u\":" TENSOR("\"BOOL\"", "[4]", "[2,6]") "}",
         6, "overlap");
 }
@@ -208,7 +216,7 @@ static void rejects_bad_lengths(void **state)
         table.bytes[8] = '{';
         struct eb_safetensors list;
         struct eb_failure failure = {.text = ""};
-        assert_false(parse(table.bytes, table.size, &list, &failure));
+        assert_false(parse_safetensors(table.bytes, table.size, &list, &failure));
         eb_scratch_expect(failure.text, cases[i].part);
     }
 }
@@ -216,29 +224,30 @@ static void rejects_bad_lengths(void **state)
 static void rejects_headers_that_are_no_object(void **state)
 {
     (void)state;
-    expect_failure(" {}", 0, "'{'");
-    expect_failure("[]", 0, "'{'");
-    expect_failure("{]", 0, "no JSON");
-    expect_failure("{} x", 0, "no JSON");
-    expect_failure("{\"t\":" F32_5X2 ",\"t\":" F32_5X2 "}", 40, "duplicate");
-    expect_failure("{\"\xff\":" F32_5X2 "}", 40, "no JSON");
-    expect_failure("{\"a\\u0000b\":" F32_5X2 "}", 40, "no JSON");
-    expect_failure("{\"t\":5}", 40, "tensor 't': its description is no object");
-    expect_failure("{\"__metadata__\":5}", 0, "__metadata__");
-    expect_failure("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
+    expect_bad_safetensors(" {}", 0, "'{'");
+    expect_bad_safetensors("[]", 0, "'{'");
+    expect_bad_safetensors("{]", 0, "no JSON");
+    expect_bad_safetensors("{} x", 0, "no JSON");
+    expect_bad_safetensors("{\"t\":" F32_5X2 ",\"t\":" F32_5X2 "}", 40, "duplicate");
+    expect_bad_safetensors("{\"\xff\":" F32_5X2 "}", 40, "no JSON");
+    expect_bad_safetensors("{\"a\\u0000b\":" F32_5X2 "}", 40, "no JSON");
+    expect_bad_safetensors("{\"t\":5}", 40, "tensor 't': its description is no object");
+    expect_bad_safetensors("{\"__metadata__\":5}", 0, "__metadata__");
+    expect_bad_safetensors("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
 }
 
 static void rejects_a_file_without_tensors(void **state)
 {
     (void)state;
-    expect_failure("{}", 0, "there is no table in it");
-    expect_failure("{\"__metadata__\":{}}", 0, "there is no table in it");
+    expect_bad_safetensors("{}", 0, "there is no table in it");
+    expect_bad_safetensors("{\"__metadata__\":{}}", 0, "there is no table in it");
 }
 
 static void rejects_unknown_fields_of_a_tensor(void **state)
 {
     (void)state;
-    expect_failure("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
+    expect_bad_safetensors(
+        "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
         "tensor 't': it has fields beside 'dtype', 'shape' and 'data_offsets'");
 }
 
@@ -249,39 +258,48 @@ static void rejects_deep_nesting(void **state)
     memset(json, '[', 3000);
     memcpy(json, "{\"t\":", 5);
     json[3000] = '\0';
-    expect_failure(json, 0, "no JSON");
+    expect_bad_safetensors(json, 0, "no JSON");
 }
 
 static void rejects_bad_types(void **state)
 {
     (void)state;
-    expect_failure("{\"t\":" TENSOR("4", "[4]", "[0,16]") "}", 16, "'dtype'");
-    expect_failure("{\"t\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, "'dtype'");
+    expect_bad_safetensors("{\"t\":" TENSOR("4", "[4]", "[0,16]") "}", 16, "'dtype'");
+    expect_bad_safetensors("{\"t\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, "'dtype'");
 }
 
-static void rejects_bad_shapes(void **state)
+static void rejects_bad_shapes_of_safetensors(void **state)
 {
     (void)state;
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "5", "[0,20]") "}", 20, "'shape'");
-    expect_failure("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,-2]", "[0,40]") "}", 40, "entry 1");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2.0]", "[0,40]") "}", 40, "entry 1");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[9223372036854775807,9]", "[0,4]") "}", 4, "2^64");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "no JSON");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F32\"", "5", "[0,20]") "}", 20, "'shape'");
+    expect_bad_safetensors("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape'");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F32\"", "[5,-2]", "[0,40]") "}", 40, "entry 1");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F32\"", "[5,2.0]", "[0,40]") "}", 40, "entry 1");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775807,9]", "[0,4]") "}", 4, "2^64");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "no JSON");
 }
 
 static void rejects_bad_offsets(void **state)
 {
     (void)state;
-    expect_failure("{\"t\":{\"dtype\":\"F32\",\"shape\":[5,2]}}", 40, "'data_offsets'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0]") "}", 40, "'data_offsets'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,40,80]") "}", 40, "'data_offsets'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[-40,0]") "}", 40, "'data_offsets'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,4e1]") "}", 40, "'data_offsets'");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[40,0]") "}", 40, "less than the begin");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,41]") "}", 40, "past the last byte");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,39]") "}", 40, "39 bytes, but shape");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[5,3]", "[0,40]") "}", 40, "(5, 3) of F32 has 60");
+    expect_bad_safetensors("{\"t\":{\"dtype\":\"F32\",\"shape\":[5,2]}}", 40, "'data_offsets'");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0]") "}", 40, "'data_offsets'");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,40,80]") "}", 40, "'data_offsets'");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[-40,0]") "}", 40, "'data_offsets'");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,4e1]") "}", 40, "'data_offsets'");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[40,0]") "}", 40, "less than the begin");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,41]") "}", 40, "past the last byte");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,39]") "}", 40, "39 bytes, but shape");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[5,3]", "[0,40]") "}", 40, "(5, 3) of F32 has 60");
 }
 
 static void rejects_ranges_that_do_not_tile_the_data(void **state)
@@ -289,18 +307,20 @@ static void rejects_ranges_that_do_not_tile_the_data(void **state)
     (void)state;
 #define PAIR(first, second)                                                                        \
     "{\"t\":" TENSOR("\"U8\"", "[4]", first) ",\"u\":" TENSOR("\"U8\"", "[4]", second) "}"
-    expect_good(PAIR("[0,4]", "[4,8]"), 8, 2);
-    expect_good(PAIR("[4,8]", "[0,4]"), 8, 2);
-    expect_failure(PAIR("[0,4]", "[3,7]"), 7, "tensor 'u': field 'data_offsets': it begins at 3");
-    expect_failure(PAIR("[0,4]", "[0,4]"), 4, "overlap");
-    expect_failure(PAIR("[0,4]", "[5,9]"), 9, "belong to no tensor");
-    expect_failure(PAIR("[1,5]", "[5,9]"), 9, "belong to no tensor");
-    expect_failure(PAIR("[0,4]", "[4,8]"), 9, "1 bytes behind the last tensor");
-    expect_failure("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "behind the last tensor");
+    expect_good_safetensors(PAIR("[0,4]", "[4,8]"), 8, 2);
+    expect_good_safetensors(PAIR("[4,8]", "[0,4]"), 8, 2);
+    expect_bad_safetensors(
+        PAIR("[0,4]", "[3,7]"), 7, "tensor 'u': field 'data_offsets': it begins at 3");
+    expect_bad_safetensors(PAIR("[0,4]", "[0,4]"), 4, "overlap");
+    expect_bad_safetensors(PAIR("[0,4]", "[5,9]"), 9, "belong to no tensor");
+    expect_bad_safetensors(PAIR("[1,5]", "[5,9]"), 9, "belong to no tensor");
+    expect_bad_safetensors(PAIR("[0,4]", "[4,8]"), 9, "1 bytes behind the last tensor");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "behind the last tensor");
 #undef PAIR
 }
 
-static void rejects_every_truncation(void **state)
+static void rejects_every_truncation_of_safetensors(void **state)
 {
     (void)state;
     struct eb_scratch_table table;
@@ -308,12 +328,12 @@ static void rejects_every_truncation(void **state)
     for (size_t size = 0; size < table.size; size++) {
         struct eb_safetensors list;
         struct eb_failure failure = {.text = ""};
-        assert_false(parse(table.bytes, size, &list, &failure));
+        assert_false(parse_safetensors(table.bytes, size, &list, &failure));
         assert_true(strlen(failure.text) > 0);
     }
 }
 
-static void survives_every_byte_changed(void **state)
+static void survives_every_byte_changed_of_safetensors(void **state)
 {
     (void)state;
     struct eb_scratch_table table;
@@ -324,7 +344,7 @@ static void survives_every_byte_changed(void **state)
             struct eb_safetensors list;
             struct eb_failure failure;
             changed.bytes[at] = (uint8_t)value;
-            if (parse(changed.bytes, changed.size, &list, &failure)) {
+            if (parse_safetensors(changed.bytes, changed.size, &list, &failure)) {
                 assert_true(list.count <= 2);
             }
             eb_safetensors_deinit(&list);
@@ -336,7 +356,7 @@ EB_TEST_GROUP(safetensors)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_tensors_in_the_order_of_their_data),
-        cmocka_unit_test(reads_every_element_type),
+        cmocka_unit_test(reads_every_element_type_of_safetensors),
         cmocka_unit_test(accepts_what_the_format_allows),
         cmocka_unit_test(lists_tensors_that_cannot_be_tables),
         cmocka_unit_test(rejects_unfit_tensors_that_are_malformed),
@@ -346,11 +366,11 @@ EB_TEST_GROUP(safetensors)
         cmocka_unit_test(rejects_unknown_fields_of_a_tensor),
         cmocka_unit_test(rejects_deep_nesting),
         cmocka_unit_test(rejects_bad_types),
-        cmocka_unit_test(rejects_bad_shapes),
+        cmocka_unit_test(rejects_bad_shapes_of_safetensors),
         cmocka_unit_test(rejects_bad_offsets),
         cmocka_unit_test(rejects_ranges_that_do_not_tile_the_data),
-        cmocka_unit_test(rejects_every_truncation),
-        cmocka_unit_test(survives_every_byte_changed),
+        cmocka_unit_test(rejects_every_truncation_of_safetensors),
+        cmocka_unit_test(survives_every_byte_changed_of_safetensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void begin_calls(struct pair *pair)
     send(pair);
 }
 
-static void step(struct pair *pair, size_t number)
+static void step_client(struct pair *pair, size_t number)
 {
     if (number % 4 == 0) {
         send(pair);
@@ -85,7 +85,7 @@ static void receive(struct pair *pair, const struct frames *in, size_t portion)
         const size_t left = in->size - at;
         pair->client_over =
             !eb_grpc_client_receive(pair->client, in->bytes + at, left < portion ? left : portion);
-        step(pair, at / portion);
+        step_client(pair, at / portion);
     }
     send(pair);
     require(!pair->client_over || eb_grpc_client_reason(pair->client)[0] != '\0');

@@ -20,7 +20,7 @@ static const char *const fields[][2] = {{":method", "POST"}, {":scheme", "http"}
     {"content-length", "5"}, {"connection", "close"}, {"x-bin", "AAAA"}, {"Upper", "x"}};
 static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
-static void step(struct host *host, size_t number)
+static void step_server(struct host *host, size_t number)
 {
     if (number % 4 == 0) {
         host_write(host);
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t portion = data[1] + 1u;
     for (size_t at = 0; at < in.size && !host.is_over; at += portion) {
         host_receive(&host, in.bytes + at, in.size - at < portion ? in.size - at : portion);
-        step(&host, at / portion);
+        step_server(&host, at / portion);
     }
     host_write(&host);
     frames_deinit(&in);

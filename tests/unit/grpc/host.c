@@ -60,7 +60,8 @@ static void on_call(void *context, struct eb_grpc_call *call)
     }
 }
 
-static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
+static void on_host_message(
+    void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
 {
     struct host *host = context;
     if (host->message_count < HOST_ORDER_MAX) {
@@ -108,7 +109,7 @@ static void on_refusal(void *context, struct eb_grpc_call *call)
 static const struct eb_grpc_server_handler handler = {
     .on_call = on_call,
     .on_refusal = on_refusal,
-    .on_message = on_message,
+    .on_message = on_host_message,
     .on_request_end = on_request_end,
     .on_close = on_close,
 };

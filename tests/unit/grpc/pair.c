@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static void on_message(
+static void on_pair_message(
     void *context, struct eb_grpc_client_call *call, void *user, const uint8_t *bytes, size_t size)
 {
     (void)context;
@@ -27,7 +27,7 @@ static void on_finish(
 }
 
 const struct eb_grpc_client_handler pair_handler = {
-    .on_message = on_message, .on_finish = on_finish};
+    .on_message = on_pair_message, .on_finish = on_finish};
 
 void pair_init(struct pair *pair)
 {

@@ -38,7 +38,7 @@ static void forgives_noise_with_time_and_with_calls(void **state)
 }
 
 /* Whether a ping passes, which comes `gap_ms` after the one before. */
-static bool ping(struct eb_grpc_budget *budget, uint64_t gap_ms)
+static bool spend_ping(struct eb_grpc_budget *budget, uint64_t gap_ms)
 {
     static uint64_t now_ms = 1000;
     now_ms += gap_ms;
@@ -51,7 +51,7 @@ static void takes_pings_that_keep_their_distance_for_ever(void **state)
     struct eb_grpc_budget budget;
     eb_grpc_budget_init(&budget, 5, 1000);
     for (int i = 0; i < 1000; i++) {
-        assert_true(ping(&budget, 100));
+        assert_true(spend_ping(&budget, 100));
     }
 }
 
@@ -60,11 +60,11 @@ static void strikes_a_peer_out_whose_pings_come_too_soon(void **state)
     (void)state;
     struct eb_grpc_budget budget;
     eb_grpc_budget_init(&budget, 5, 1000);
-    assert_true(ping(&budget, 0));
-    assert_true(ping(&budget, 99));
-    assert_true(ping(&budget, 100));
-    assert_true(ping(&budget, 99));
-    assert_false(ping(&budget, 99));
+    assert_true(spend_ping(&budget, 0));
+    assert_true(spend_ping(&budget, 99));
+    assert_true(spend_ping(&budget, 100));
+    assert_true(spend_ping(&budget, 99));
+    assert_false(spend_ping(&budget, 99));
 }
 
 static void forgives_pings_when_something_is_sent(void **state)
@@ -73,9 +73,9 @@ static void forgives_pings_when_something_is_sent(void **state)
     struct eb_grpc_budget budget;
     eb_grpc_budget_init(&budget, 5, 1000);
     for (int i = 0; i < 1000; i++) {
-        assert_true(ping(&budget, 0));
-        assert_true(ping(&budget, 0));
-        assert_true(ping(&budget, 0));
+        assert_true(spend_ping(&budget, 0));
+        assert_true(spend_ping(&budget, 0));
+        assert_true(spend_ping(&budget, 0));
         eb_grpc_budget_calm(&budget);
     }
     assert_true(eb_grpc_budget_spend_ping(&budget, 1, 0));

@@ -40,7 +40,7 @@ static void start(struct pair *pair)
 }
 
 /* The talk ended with this status, having brought `count` messages of `bytes` together. */
-static void assert_end(
+static void assert_call_end(
     const struct client_call *client_call, int status, size_t count, size_t bytes)
 {
     assert_true(client_call->finished);
@@ -58,7 +58,7 @@ static void answers_a_unary_call(void **state)
         struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
         pair_write(client_call, 50, true);
         pair_run(pair, portion);
-        assert_end(client_call, EB_STATUS_OK, 1, 50);
+        assert_call_end(client_call, EB_STATUS_OK, 1, 50);
         assert_string_equal(client_call->error.text, "");
     }
     assert_int_equal(eb_grpc_server_call_count(pair->host.server), 0);
@@ -93,7 +93,7 @@ static void carries_an_error_with_its_text(void **state)
     start(pair);
     struct client_call *client_call = pair_call(pair, 0, "/t/Refuse");
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_NOT_FOUND, 0, 0);
+    assert_call_end(client_call, EB_STATUS_NOT_FOUND, 0, 0);
     assert_string_equal(client_call->error.text, "no such thing: 100%");
 }
 
@@ -106,7 +106,7 @@ static void shows_the_status_of_a_call_ended_before_its_request(void **state)
         pair_write(client_call, 1000, false);
         pair_write(client_call, 90000, false);
         pair_run(pair, portion);
-        assert_end(client_call, EB_STATUS_FAILED_PRECONDITION, 0, 0);
+        assert_call_end(client_call, EB_STATUS_FAILED_PRECONDITION, 0, 0);
         assert_string_equal(client_call->error.text, "one is enough");
     }
     assert_int_equal(eb_grpc_server_call_count(pair->host.server), 0);
@@ -127,7 +127,7 @@ static void streams_many_messages_both_ways(void **state)
     assert_false(client_call->finished);
     pair_write(client_call, 0, true);
     pair_run(pair, 1000);
-    assert_end(client_call, EB_STATUS_OK, 3001, bytes);
+    assert_call_end(client_call, EB_STATUS_OK, 3001, bytes);
 }
 
 static void keeps_calls_apart(void **state)
@@ -140,10 +140,10 @@ static void keeps_calls_apart(void **state)
     pair_run(pair, 777);
     for (size_t i = 0; i < PAIR_CALLS_MAX; i++) {
         if (i != 3) {
-            assert_end(&pair->client_calls[i], EB_STATUS_OK, 1, 20000 + i);
+            assert_call_end(&pair->client_calls[i], EB_STATUS_OK, 1, 20000 + i);
         }
     }
-    assert_end(&pair->client_calls[3], EB_STATUS_NOT_FOUND, 0, 0);
+    assert_call_end(&pair->client_calls[3], EB_STATUS_NOT_FOUND, 0, 0);
 }
 
 static void takes_a_message_at_the_limit_and_refuses_one_byte_more(void **state)
@@ -153,21 +153,21 @@ static void takes_a_message_at_the_limit_and_refuses_one_byte_more(void **state)
     struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, HOST_REQUEST_BYTES_MAX, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
+    assert_call_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
     client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, HOST_REQUEST_BYTES_MAX + 1, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    assert_call_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
     client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, 10 * MIB, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    assert_call_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
     /* What was refused has been credited: the connection goes on. */
     for (int i = 0; i < 10; i++) {
         client_call = pair_call(pair, 0, "/t/Echo");
         pair_write(client_call, HOST_REQUEST_BYTES_MAX, true);
         pair_run(pair, ALL);
-        assert_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
+        assert_call_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
     }
 }
 
@@ -200,7 +200,7 @@ static void answers_of_many_mebibytes_arrive_whole(void **state)
     /* Lent, not copied. */
     assert_true(pair->host.lender.largest_bytes < MIB);
     pair_run(pair, 100000);
-    assert_end(client_call, EB_STATUS_DATA_LOSS, 3, 21 * MIB + 3);
+    assert_call_end(client_call, EB_STATUS_DATA_LOSS, 3, 21 * MIB + 3);
     assert_string_equal(client_call->error.text, "and yet");
     assert_true(pair->host.lender.largest_bytes < MIB);
 }
@@ -212,11 +212,11 @@ static void refuses_an_answer_over_the_clients_limit(void **state)
     struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, 1000, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_OK, 1, 1000);
+    assert_call_end(client_call, EB_STATUS_OK, 1, 1000);
     client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, 1001, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    assert_call_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
 }
 
 static void ends_a_stream_long_after_its_last_answer(void **state)
@@ -232,7 +232,7 @@ static void ends_a_stream_long_after_its_last_answer(void **state)
     eb_grpc_call_finish(pair->host.call, EB_STATUS_OK, "too late", 0);
     eb_grpc_call_answer(pair->host.call, host_outgoing(10));
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_UNAVAILABLE, 1, 10);
+    assert_call_end(client_call, EB_STATUS_UNAVAILABLE, 1, 10);
     assert_string_equal(client_call->error.text, "going");
 }
 
@@ -255,7 +255,7 @@ static void keeps_messages_back_while_paused(void **state)
         pair_run(pair, 3333);
     }
     assert_int_equal(pair->host.message_count, 50);
-    assert_end(client_call, EB_STATUS_OK, 50, 50 * 30000);
+    assert_call_end(client_call, EB_STATUS_OK, 50, 50 * 30000);
 }
 
 static void delivers_what_calls_have_kept_back_in_turn(void **state)
@@ -281,7 +281,7 @@ static void delivers_what_calls_have_kept_back_in_turn(void **state)
         assert_int_not_equal(pair->host.order[i], pair->host.order[i - 1]);
     }
     for (size_t i = 0; i < 2; i++) {
-        assert_end(client_calls[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
+        assert_call_end(client_calls[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
     }
 }
 
@@ -310,9 +310,9 @@ static void waits_for_a_message_that_has_no_window(void **state)
         eb_grpc_call_resume(paused);
         pair_run(pair, ALL);
     }
-    assert_end(half, EB_STATUS_OK, 1, 60000);
+    assert_call_end(half, EB_STATUS_OK, 1, 60000);
     assert_int_equal(slow->message_bytes, HOST_REQUEST_BYTES_MAX + 70000);
-    assert_end(slow, EB_STATUS_OK, 3, HOST_REQUEST_BYTES_MAX + 70000);
+    assert_call_end(slow, EB_STATUS_OK, 3, HOST_REQUEST_BYTES_MAX + 70000);
 }
 
 static void delivers_many_small_messages_after_a_pause(void **state)
@@ -351,7 +351,7 @@ static void drops_what_was_kept_back_when_a_paused_call_ends(void **state)
         eb_grpc_call_finish(pair->host.call, EB_STATUS_ABORTED, NULL, 0);
         assert_true(pair->host.lender.lent_bytes < 100000);
         pair_run(pair, ALL);
-        assert_end(client_call, EB_STATUS_ABORTED, 1, 50000);
+        assert_call_end(client_call, EB_STATUS_ABORTED, 1, 50000);
     }
 }
 
@@ -370,8 +370,8 @@ static void cancels_and_goes_on(void **state)
         }
         eb_grpc_client_cancel(cancelled->call);
         pair_run(pair, ALL);
-        assert_end(cancelled, EB_STATUS_CANCELLED, 0, 0);
-        assert_end(normal, EB_STATUS_OK, 1, 10);
+        assert_call_end(cancelled, EB_STATUS_CANCELLED, 0, 0);
+        assert_call_end(normal, EB_STATUS_OK, 1, 10);
     }
     assert_false(pair->host.is_over);
 }
@@ -430,7 +430,7 @@ static void drains_after_a_round_trip(void **state)
     struct client_call *late = pair_call(pair, 1, "/t/Echo");
     pair_write(late, 5, true);
     pair_run(pair, ALL);
-    assert_end(late, EB_STATUS_OK, 1, 5);
+    assert_call_end(late, EB_STATUS_OK, 1, 5);
     assert_false(early->finished);
     assert_false(eb_grpc_server_is_done(pair->host.server));
     assert_false(eb_grpc_client_is_usable(pair->client));
@@ -438,7 +438,7 @@ static void drains_after_a_round_trip(void **state)
     eb_grpc_call_finish(
         pair->host.older ? pair->host.older : pair->host.call, EB_STATUS_OK, NULL, 0);
     pair_run(pair, ALL);
-    assert_end(early, EB_STATUS_OK, 0, 0);
+    assert_call_end(early, EB_STATUS_OK, 0, 0);
     assert_true(eb_grpc_server_is_done(pair->host.server));
     assert_false(pair->host.is_over);
 }
@@ -453,7 +453,7 @@ static void is_done_at_once_when_drained_before_it_is_open(void **state)
     struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
     pair_write(client_call, 5, true);
     pair_run(pair, ALL);
-    assert_end(client_call, EB_STATUS_OK, 1, 5);
+    assert_call_end(client_call, EB_STATUS_OK, 1, 5);
     assert_true(eb_grpc_server_is_done(pair->host.server));
 }
 
@@ -473,8 +473,8 @@ static void ends_every_call_when_either_side_goes(void **state)
     assert_int_equal(pair->host.lender.lent_count, 0);
     eb_grpc_client_destroy(pair->client);
     pair->client = NULL;
-    assert_end(&pair->client_calls[0], EB_STATUS_UNAVAILABLE, 1, 5);
-    assert_end(&pair->client_calls[1], EB_STATUS_UNAVAILABLE, 0, 0);
+    assert_call_end(&pair->client_calls[0], EB_STATUS_UNAVAILABLE, 1, 5);
+    assert_call_end(&pair->client_calls[1], EB_STATUS_UNAVAILABLE, 0, 0);
 }
 
 #define IN_PAIR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

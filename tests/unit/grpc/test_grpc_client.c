@@ -64,7 +64,7 @@ static void put_answer_headers(struct fixture *fixture)
 }
 
 /* Delivers the bytes and checks how the call has ended. */
-static void assert_end(struct fixture *fixture, int status, size_t message_count)
+static void assert_client_end(struct fixture *fixture, int status, size_t message_count)
 {
     assert_true(eb_grpc_client_receive(fixture->pair.client, fixture->in.bytes, fixture->in.size));
     fixture->in.size = 0;
@@ -98,7 +98,7 @@ static void translates_http_errors(void **state)
         const char *const texts[] = {":status", cases[i].http, "content-type", "text/html", NULL};
         put_headers(fixture, texts, false);
         frames_data(&((struct fixture *)fixture)->in, 1, true, "<html>", 6);
-        assert_end(fixture, cases[i].status, 0);
+        assert_client_end(fixture, cases[i].status, 0);
         assert_int_equal(tear_down(&fixture), 0);
     }
 }
@@ -117,7 +117,7 @@ static void hands_on_what_the_server_asks_to_wait(void **state)
         const char *const texts[] = {":status", "200", "content-type", "application/grpc",
             "grpc-status", "8", "grpc-retry-pushback-ms", cases[i].text, NULL};
         put_headers(fixture, texts, true);
-        assert_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+        assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
         assert_int_equal(
             ((struct fixture *)fixture)->client_call->pushback_ms, cases[i].pushback_ms);
         assert_int_equal(tear_down(&fixture), 0);
@@ -146,7 +146,7 @@ static void translates_resets(void **state)
         struct fixture *fixture = state_of_one;
         frames_head(&fixture->in, 4, FRAME_RST_STREAM, 0, 1);
         frames_put32(&fixture->in, cases[i].code);
-        assert_end(fixture, cases[i].status, 0);
+        assert_client_end(fixture, cases[i].status, 0);
         assert_int_equal(tear_down(&state_of_one), 0);
     }
 }
@@ -156,7 +156,7 @@ static void misses_the_status(void **state)
     struct fixture *fixture = *state;
     put_answer_headers(fixture);
     frames_data(&fixture->in, 1, true, "\0\0\0\0\1\0", 6);
-    assert_end(fixture, EB_STATUS_UNKNOWN, 1);
+    assert_client_end(fixture, EB_STATUS_UNKNOWN, 1);
 }
 
 static void prefers_the_status_to_a_reset(void **state)
@@ -167,7 +167,7 @@ static void prefers_the_status_to_a_reset(void **state)
     put_headers(fixture, texts, true);
     frames_head(&fixture->in, 4, FRAME_RST_STREAM, 0, 1);
     frames_put32(&fixture->in, 0);
-    assert_end(fixture, EB_STATUS_FAILED_PRECONDITION, 0);
+    assert_client_end(fixture, EB_STATUS_FAILED_PRECONDITION, 0);
     assert_string_equal(fixture->client_call->error.text, "a b");
 }
 
@@ -180,7 +180,7 @@ static void takes_a_status_that_is_none_as_unknown(void **state)
         assert_int_equal(set_up(&fixture), 0);
         const char *const texts[] = {":status", "200", "grpc-status", values[i], NULL};
         put_headers(fixture, texts, true);
-        assert_end(fixture, EB_STATUS_UNKNOWN, 0);
+        assert_client_end(fixture, EB_STATUS_UNKNOWN, 0);
         assert_int_equal(tear_down(&fixture), 0);
     }
 }
@@ -192,10 +192,10 @@ static void refuses_an_answer_cut_inside_a_message(void **state)
     put_answer_headers(fixture);
     frames_data(&fixture->in, 1, false, "\0\0\0\0\2\0", 6);
     put_headers(fixture, trailers, true);
-    assert_end(fixture, EB_STATUS_INTERNAL, 0);
+    assert_client_end(fixture, EB_STATUS_INTERNAL, 0);
 }
 
-static void refuses_bad_prefixes(void **state)
+static void refuses_bad_prefixes_of_answers(void **state)
 {
     (void)state;
     static const struct {
@@ -213,7 +213,7 @@ static void refuses_bad_prefixes(void **state)
         struct fixture *fixture = state_of_one;
         put_answer_headers(fixture);
         frames_data(&fixture->in, 1, false, cases[i].prefix, 5);
-        assert_end(fixture, cases[i].status, 0);
+        assert_client_end(fixture, cases[i].status, 0);
         assert_int_equal(tear_down(&state_of_one), 0);
     }
 }
@@ -224,7 +224,7 @@ static void calls_beyond_a_goaway_are_safe_to_send_again(void **state)
     frames_head(&fixture->in, 8, FRAME_GOAWAY, 0, 0);
     frames_put(&fixture->in, "\0\0\0\0\0\0\0\0", 8);
     struct client_call *unsent = pair_call(&fixture->pair, 1, "/t/Any");
-    assert_end(fixture, EB_STATUS_UNAVAILABLE, 0);
+    assert_client_end(fixture, EB_STATUS_UNAVAILABLE, 0);
     assert_true(unsent->finished);
     assert_int_equal(unsent->error.status, EB_STATUS_UNAVAILABLE);
     assert_false(eb_grpc_client_is_usable(fixture->pair.client));
@@ -274,7 +274,7 @@ static void refuses_an_answer_whose_headers_are_too_large(void **state)
 {
     struct fixture *fixture = *state;
     put_large_headers(fixture, 9, 'a', false);
-    assert_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+    assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
     assert_string_equal(fixture->client_call->error.text,
         "the answer's header fields are more than 32768 bytes, or more than 128");
     assert_true(eb_grpc_client_is_usable(fixture->pair.client));
@@ -286,7 +286,7 @@ static void takes_headers_up_to_the_limit(void **state)
     static const char *const trailers[] = {"grpc-status", "0", NULL};
     put_large_headers(fixture, 8, 'a', false);
     put_headers(fixture, trailers, true);
-    assert_end(fixture, EB_STATUS_OK, 0);
+    assert_client_end(fixture, EB_STATUS_OK, 0);
 }
 
 static void refuses_trailers_that_are_too_large(void **state)
@@ -300,7 +300,7 @@ static void refuses_trailers_that_are_too_large(void **state)
     frames_head(&fixture->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1);
     frames_put(&fixture->in, block.bytes, block.size);
     frames_deinit(&block);
-    assert_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+    assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
 }
 
 /* The server is left as soon as what it has sent expands to four times the limit. */
@@ -335,7 +335,7 @@ static void ends_a_call_of_one_early_answer_after_the_other(void **state)
     }
     assert_true(eb_grpc_client_receive(fixture->pair.client, fixture->in.bytes, fixture->in.size));
     put_headers(fixture, early, false);
-    assert_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+    assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
 }
 
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -350,7 +350,7 @@ EB_TEST_GROUP(grpc_client)
         WITH_FIXTURE(prefers_the_status_to_a_reset),
         cmocka_unit_test(takes_a_status_that_is_none_as_unknown),
         WITH_FIXTURE(refuses_an_answer_cut_inside_a_message),
-        cmocka_unit_test(refuses_bad_prefixes),
+        cmocka_unit_test(refuses_bad_prefixes_of_answers),
         WITH_FIXTURE(calls_beyond_a_goaway_are_safe_to_send_again),
         WITH_FIXTURE(cancels_before_anything_was_sent),
         WITH_FIXTURE(a_server_that_speaks_something_else_ends_the_connection),

@@ -41,7 +41,7 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
 }
 
 /* A ping; whether the connection lives on. */
-static bool ping(struct peer_fixture *fixture)
+static bool send_ping(struct peer_fixture *fixture)
 {
     frames_head(&fixture->in, 8, FRAME_PING, 0, 0);
     frames_put(&fixture->in, "12345678", 8);
@@ -59,19 +59,19 @@ static void turns_away_who_pings_too_often(void **state)
     fixture->host.limits.ping_idle_interval_min_ms = 100;
     frames_open(&fixture->in);
     for (int i = 0; i < 20; i++) {
-        assert_true(ping(fixture));
+        assert_true(send_ping(fixture));
         fixture->host.now_ms += 100;
     }
     frames_request(&fixture->in, 1, false, NULL);
     for (int i = 0; i < 20; i++) {
-        assert_true(ping(fixture));
+        assert_true(send_ping(fixture));
         fixture->host.now_ms += 10;
     }
-    assert_true(ping(fixture));
+    assert_true(send_ping(fixture));
     fixture->host.now_ms += 9;
-    assert_true(ping(fixture));
-    assert_true(ping(fixture));
-    assert_false(ping(fixture));
+    assert_true(send_ping(fixture));
+    assert_true(send_ping(fixture));
+    assert_false(send_ping(fixture));
     while (first.type != FRAME_GOAWAY) {
         assert_true(frames_next(&fixture->host.sent, &at, &first));
     }

@@ -18,7 +18,7 @@
 
 static uint64_t seed;
 
-static uint32_t draw(uint32_t below)
+static uint32_t draw_bound(uint32_t below)
 {
     seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)((seed >> 33) % below);
@@ -27,8 +27,8 @@ static uint32_t draw(uint32_t below)
 /* Magnitudes over some binades, both signs. */
 static double draw_value(void)
 {
-    double value = ldexp(1 + draw(1 << 20) * 0x1p-20, (int)draw(9) - 4);
-    return draw(2) ? value : -value;
+    double value = ldexp(1 + draw_bound(1 << 20) * 0x1p-20, (int)draw_bound(9) - 4);
+    return draw_bound(2) ? value : -value;
 }
 
 /* A table and one bag of it. */
@@ -52,7 +52,7 @@ static void draw_fp8(enum eb_storage storage, uint8_t *rows, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         do {
-            rows[i] = (uint8_t)draw(256);
+            rows[i] = (uint8_t)draw_bound(256);
         } while (!(fabs(eb_element_load_float(storage, &rows[i])) <= 32));
     }
 }
@@ -62,7 +62,7 @@ static void draw_codes(struct trial *trial, enum eb_storage storage)
 {
     size_t row_bytes = eb_storage_row_bytes(storage, DIM);
     for (size_t i = 0; i < ROWS * row_bytes; i++) {
-        trial->rows[i] = (uint8_t)draw(256);
+        trial->rows[i] = (uint8_t)draw_bound(256);
     }
     for (size_t row = 0; row < ROWS; row++) {
         trial->scales[row].scale = (float)ldexp(draw_value(), -(int)eb_storage_bits(storage));
@@ -89,7 +89,7 @@ static void draw_table(struct trial *trial, enum eb_storage storage)
     }
     if (eb_storage_is_code(storage) || is_fp8(storage)) {
         static const enum eb_type types[] = {EB_F32, EB_F16, EB_BF16};
-        trial->table.type = types[draw(3)];
+        trial->table.type = types[draw_bound(3)];
     }
 }
 
@@ -98,9 +98,9 @@ static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_red
     draw_table(trial, storage);
     enum eb_type type = trial->table.type;
     size_t weight_bytes = eb_type_bytes(type);
-    trial->count = 1 + draw(BAG_MAX);
+    trial->count = 1 + draw_bound(BAG_MAX);
     for (uint32_t i = 0; i < trial->count; i++) {
-        trial->indices[i] = draw(ROWS);
+        trial->indices[i] = draw_bound(ROWS);
         /* Positive, so that a sum of weights is as exact as a sum can be. */
         eb_element_store_float(type, fabs(draw_value()), trial->weights + i * weight_bytes);
     }
@@ -108,7 +108,7 @@ static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_red
     trial->query.reduction = reduction;
     trial->query.num_bags = 1;
     trial->query.indices = (struct eb_int_array){trial->indices, trial->count * 8, 8};
-    if (reduction != EB_REDUCTION_MEAN && draw(2)) {
+    if (reduction != EB_REDUCTION_MEAN && draw_bound(2)) {
         trial->query.weights = trial->weights;
         trial->query.weights_bytes = trial->count * weight_bytes;
         trial->query.weights_type = type;
@@ -219,7 +219,7 @@ static void stays_within_the_promised_error(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         for (int storage = EB_STORAGE_F32; storage < EB_STORAGE_COUNT; storage++) {
             if (eb_type_is_float(eb_storage_type((enum eb_storage)storage))) {
-                draw_trial(&trial, (enum eb_storage)storage, reductions[draw(4)]);
+                draw_trial(&trial, (enum eb_storage)storage, reductions[draw_bound(4)]);
                 assert_within_bound(&trial);
             }
         }

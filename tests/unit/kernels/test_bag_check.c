@@ -29,7 +29,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void use_layout(enum eb_layout layout, struct eb_int_array bounds)
+static void check_layout(enum eb_layout layout, struct eb_int_array bounds)
 {
     query.layout = layout;
     query.bounds = bounds;
@@ -57,7 +57,7 @@ static void assert_form_is(
     assert_memory_equal(fixture.job.rows, rows, rows_bytes);
 }
 
-static void assert_malformed(const char *text)
+static void assert_check_malformed(const char *text)
 {
     assert_error(&query, EB_BAG_ERROR_MALFORMED, text);
 }
@@ -71,7 +71,7 @@ static void takes_offsets(void **state)
 {
     (void)state;
     int32_t offsets[] = {0, 2, 2, 6};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 2, 2, 6, 6));
     assert_int_equal(fixture.job.gather_bytes, 6 * 8);
     assert_int_equal(fixture.job.default_row, -1);
@@ -83,7 +83,7 @@ static void takes_offsets_that_leave_indices_out(void **state)
     int64_t offsets[] = {1, 3, 4};
     six[0] = 99; /* Outside all bags, so neither read nor checked. */
     six[5] = -7;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.include_last_offset = true;
     assert_form(LIST(1, 2, 3), LIST(0, 2, 3));
     assert_int_equal(fixture.job.missing_count, 0);
@@ -98,7 +98,7 @@ static void takes_offsets_of_no_bags(void **state)
 {
     (void)state;
     int64_t offsets[] = {3};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.include_last_offset = true;
     check();
     assert_int_equal(fixture.job.bag_count, 0);
@@ -110,7 +110,7 @@ static void checks_indices_beside_empty_offsets(void **state)
 {
     (void)state;
     static const float weights[6] = {1, 2, 3, 4, 5, 6};
-    use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
+    check_layout(EB_LAYOUT_OFFSETS, NO_INTS);
     query.weights = weights;
     query.weights_bytes = sizeof weights;
     query.weights_type = EB_F32;
@@ -146,7 +146,7 @@ static void takes_offset_at_the_end(void **state)
     (void)state;
     int32_t offsets[] = {0, 0};
     query.indices = NO_INTS;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     check();
     assert_int_equal(fixture.job.bag_count, 2);
     assert_int_equal(fixture.job.starts[2], 0);
@@ -156,38 +156,38 @@ static void rejects_offset_that_decreases(void **state)
 {
     (void)state;
     int32_t offsets[] = {0, 4, 2};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
-    assert_malformed("offsets[2] = 2 is less than offsets[1] = 4");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    assert_check_malformed("offsets[2] = 2 is less than offsets[1] = 4");
 }
 
 static void rejects_offset_past_end(void **state)
 {
     (void)state;
     int64_t offsets[] = {0, 2, 7};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
-    assert_malformed("offsets[2] = 7 is past the 6 indices");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    assert_check_malformed("offsets[2] = 7 is past the 6 indices");
     offsets[2] = INT64_MAX;
-    assert_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
+    assert_check_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
     query.include_last_offset = true;
-    assert_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
+    assert_check_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
 }
 
 static void rejects_negative_offset(void **state)
 {
     (void)state;
     int32_t offsets[] = {-1, 2};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
-    assert_malformed("offsets[0] = -1 is negative");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    assert_check_malformed("offsets[0] = -1 is negative");
     offsets[0] = 1;
     offsets[1] = INT32_MIN;
-    assert_malformed("offsets[1] = -2147483648 is negative");
+    assert_check_malformed("offsets[1] = -2147483648 is negative");
 }
 
 static void takes_lengths(void **state)
 {
     (void)state;
     int64_t lengths[] = {0, 4, 0, 2};
-    use_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
+    check_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
     assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 0, 4, 4, 6));
 }
 
@@ -195,14 +195,14 @@ static void rejects_lengths_of_another_sum(void **state)
 {
     (void)state;
     int64_t lengths[] = {1, 4, 0};
-    use_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
-    assert_malformed("the sum of lengths is 5, but there are 6 indices");
+    check_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
+    assert_check_malformed("the sum of lengths is 5, but there are 6 indices");
     lengths[2] = 2;
-    assert_malformed("lengths[2] = 2 takes the sum past the 6 indices");
+    assert_check_malformed("lengths[2] = 2 takes the sum past the 6 indices");
     lengths[2] = INT64_MAX;
-    assert_malformed("lengths[2] = 9223372036854775807 takes the sum past the 6 indices");
+    assert_check_malformed("lengths[2] = 9223372036854775807 takes the sum past the 6 indices");
     lengths[1] = -1;
-    assert_malformed("lengths[1] = -1 is negative");
+    assert_check_malformed("lengths[1] = -1 is negative");
 }
 
 static void takes_packed(void **state)
@@ -240,7 +240,7 @@ static void takes_sorted_segments(void **state)
 {
     (void)state;
     int32_t ids[] = {1, 1, 1, 4, 4, 5};
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
     query.num_segments = 7;
     assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 0, 3, 3, 3, 5, 6, 6));
 }
@@ -250,7 +250,7 @@ static void takes_unsorted_segments_in_order_of_indices(void **state)
     (void)state;
     int32_t ids[] = {2, 0, 2, 0, 3, 0};
     float weights[] = {1, 2, 3, 4, 5, 6};
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
     query.num_segments = 5;
     query.weights = weights;
     query.weights_bytes = sizeof weights;
@@ -265,7 +265,7 @@ static void skips_in_unsorted_segments(void **state)
     int32_t ids[] = {2, 0, 2, 0, 1, 0};
     int64_t indices[] = {4, 9, 2, 3, -1, 2};
     query.indices = INTS(indices);
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
     query.num_segments = 3;
     query.missing = EB_MISSING_SKIP;
     assert_form(LIST(3, 2, 4, 2), LIST(0, 2, 2, 4));
@@ -278,7 +278,7 @@ static void rejects_segment_out_of_range(void **state)
 {
     (void)state;
     int64_t ids[] = {0, 0, 1, 1, 3, 2};
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
     query.num_segments = 3;
     assert_out_of_range("segment_ids[4] = 3 is outside the 3 segments");
     ids[4] = -1;
@@ -320,7 +320,7 @@ static void applies_missing_policies(void **state)
     int32_t indices[] = {4, 7, 2, -1, 0, 2};
     int32_t offsets[] = {0, 3, 4};
     query.indices = INTS(indices);
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.missing = EB_MISSING_SKIP;
     assert_form(LIST(4, 2, 0, 2), LIST(0, 2, 2, 4));
     assert_int_equal(fixture.job.missing_count, 2);
@@ -374,10 +374,10 @@ static void reports_layout_before_default_before_indices(void **state)
     int64_t indices[] = {77};
     int32_t offsets[] = {2};
     query.indices = INTS(indices);
-    use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.has_default = true;
     query.default_index = 88;
-    assert_malformed("offsets[0] = 2 is past the 1 indices");
+    assert_check_malformed("offsets[0] = 2 is past the 1 indices");
     offsets[0] = 0;
     assert_out_of_range("default_index = 88 is outside the table's 5 rows");
     query.default_index = 0;
@@ -397,7 +397,7 @@ static void takes_arrays_at_any_alignment(void **state)
         memcpy(bytes[1] + shift, offsets, sizeof offsets);
         memcpy(bytes[2] + shift, weights, sizeof weights);
         query.indices.data = bytes[0] + shift;
-        use_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+        check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
         query.bounds.data = bytes[1] + shift;
         query.weights = bytes[2] + shift;
         query.weights_bytes = sizeof weights;
@@ -449,7 +449,7 @@ static void assert_bounded(uint64_t max_ids, const char *text)
     query.max_ids = max_ids;
     check();
     query.max_ids = max_ids - 1;
-    assert_malformed(text);
+    assert_check_malformed(text);
     query.max_ids = 0;
 }
 
@@ -458,22 +458,22 @@ static void bounds_the_indices_of_a_bag(void **state)
     (void)state;
     int64_t sorted[] = {0, 0, 1, 3, 3, 3};
     int64_t unsorted[] = {3, 0, 1, 3, 0, 3};
-    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){1, 1, 4, 5})));
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){1, 1, 4, 5})));
     assert_bounded(3, "bag 1 has 3 indices; at most 2 are allowed (max_ids)");
-    use_layout(EB_LAYOUT_LENGTHS, INTS(((int32_t[]){1, 1, 4})));
+    check_layout(EB_LAYOUT_LENGTHS, INTS(((int32_t[]){1, 1, 4})));
     assert_bounded(4, "bag 2 has 4 indices; at most 3 are allowed (max_ids)");
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(sorted));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(sorted));
     query.num_segments = 5;
     assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(unsorted));
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(unsorted));
     assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
     query.max_ids = 3;
     assert_form(LIST(1, 0, 2, 4, 3, 2), LIST(0, 2, 3, 3, 6, 6));
-    use_layout(EB_LAYOUT_PACKED, NO_INTS);
+    check_layout(EB_LAYOUT_PACKED, NO_INTS);
     query.indices_per_bag = 2;
     query.num_segments = 0;
     assert_bounded(2, "bag 0 has 2 indices; at most 1 are allowed (max_ids)");
-    use_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
+    check_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
     query.num_bags = 1;
     assert_bounded(6, "bag 0 has 6 indices; at most 5 are allowed (max_ids)");
 }
@@ -486,10 +486,10 @@ static void bounds_bags_before_defaults_and_indices(void **state)
     query.has_default = true;
     query.default_index = 9;
     query.max_ids = 2;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0})));
-    assert_malformed("bag 0 has 3 indices; at most 2 are allowed (max_ids)");
-    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0, 4})));
-    assert_malformed("offsets[1] = 4 is past the 3 indices");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0})));
+    assert_check_malformed("bag 0 has 3 indices; at most 2 are allowed (max_ids)");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0, 4})));
+    assert_check_malformed("offsets[1] = 4 is past the 3 indices");
 }
 
 static void a_row_of_none_is_no_bag(void **state)

@@ -49,7 +49,7 @@ static void takes_low_bits_first(void **state)
     }
 }
 
-static void reduces_without_weights(void **state)
+static void reduces_without_weights_of_codes(void **state)
 {
     (void)state;
     const float sum[] = {62.875f, -247.125f};
@@ -62,7 +62,7 @@ static void reduces_without_weights(void **state)
     assert_reduces(&query, EB_REDUCTION_NONE, LIST(2, 0), LIST(C, A));
 }
 
-static void reduces_with_weights(void **state)
+static void reduces_with_weights_of_codes(void **state)
 {
     (void)state;
     query.weights = (float[]){3, 4};
@@ -136,7 +136,7 @@ static void weighs_values_after_they_are_rounded(void **state)
     assert_reduces(&query, EB_REDUCTION_NONE, LIST(0), LIST(0x3p24f));
 }
 
-static void keeps_sign_of_zero(void **state)
+static void keeps_sign_of_zero_of_codes(void **state)
 {
     (void)state;
     static const uint8_t rows[] = {0, 0};
@@ -153,7 +153,7 @@ static void keeps_sign_of_zero(void **state)
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(99), LIST(0.0f));
 }
 
-static void keeps_subnormals(void **state)
+static void keeps_subnormals_of_codes(void **state)
 {
     (void)state;
     static const uint8_t rows[] = {3, 255};
@@ -164,7 +164,7 @@ static void keeps_subnormals(void **state)
     assert_reduces(&query, EB_REDUCTION_MEAN, LIST(0, 0), LIST(0x5p-149f));
 }
 
-static void zero_rows_count(void **state)
+static void zero_rows_count_of_codes(void **state)
 {
     (void)state;
     query.missing = EB_MISSING_ZERO;
@@ -180,7 +180,7 @@ static void zero_rows_count(void **state)
     assert_reduces(&query, EB_REDUCTION_WEIGHTED_MEAN, LIST(2, 99), LIST(-1.96875f, -63.96875f));
 }
 
-static void skipped_rows_do_not_count(void **state)
+static void skipped_rows_do_not_count_of_codes(void **state)
 {
     (void)state;
     query.missing = EB_MISSING_SKIP;
@@ -190,7 +190,7 @@ static void skipped_rows_do_not_count(void **state)
     assert_reduces(&query, EB_REDUCTION_WEIGHTED_MEAN, LIST(0, 99, 0), LIST(A));
 }
 
-static void unknown_row_is_weighted(void **state)
+static void unknown_row_is_weighted_of_codes(void **state)
 {
     (void)state;
     table.unknown_row = 2;
@@ -311,7 +311,7 @@ static void answers_in_the_type_of_tables_stored_as_fp8(void **state)
     assert_pools(&query, (uint16_t[]){0x3f00, 0x7fc0}, 4);
 }
 
-static void honours_strides(void **state)
+static void honours_strides_of_codes(void **state)
 {
     (void)state;
     /* Each row: two codes, a gap, scale and bias where no float is aligned. */
@@ -357,25 +357,25 @@ EB_TEST_GROUP(bag_codes)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_low_bits_first),
-        TEST(reduces_without_weights),
-        TEST(reduces_with_weights),
+        TEST(reduces_without_weights_of_codes),
+        TEST(reduces_with_weights_of_codes),
         TEST(sums_biases_apart),
         TEST(rounds_weighted_scales),
         TEST(fuses_products_with_codes),
         TEST(fuses_products_with_biases),
         TEST(weighs_values_after_they_are_rounded),
-        TEST(keeps_sign_of_zero),
-        TEST(keeps_subnormals),
-        TEST(zero_rows_count),
-        TEST(skipped_rows_do_not_count),
-        TEST(unknown_row_is_weighted),
+        TEST(keeps_sign_of_zero_of_codes),
+        TEST(keeps_subnormals_of_codes),
+        TEST(zero_rows_count_of_codes),
+        TEST(skipped_rows_do_not_count_of_codes),
+        TEST(unknown_row_is_weighted_of_codes),
         TEST(fills_empty_bags_with_values),
         TEST(computes_with_scales_that_are_no_numbers),
         TEST(answers_in_the_tables_type),
         TEST(takes_weights_of_the_tables_type),
         TEST(converts_to_the_tables_type_once),
         TEST(answers_in_the_type_of_tables_stored_as_fp8),
-        TEST(honours_strides),
+        TEST(honours_strides_of_codes),
         TEST(counts_scales_as_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

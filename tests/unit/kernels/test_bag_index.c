@@ -36,7 +36,7 @@ static size_t variant_count;
 
 static uint64_t seed;
 
-static uint64_t draw(uint64_t end)
+static uint64_t draw_index(uint64_t end)
 {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     return (seed >> 33) % end;
@@ -96,7 +96,7 @@ static void compare_with_reference(
 {
     for (size_t n = 0; n < variant_count; n++) {
         for (uint32_t width = 4; width <= 8; width += 4) {
-            const struct eb_int_array array = place(values, count, width, (uint32_t)draw(9));
+            const struct eb_int_array array = place(values, count, width, (uint32_t)draw_index(9));
             compare(variants[n], &array, number);
         }
     }
@@ -145,7 +145,7 @@ static void compare_lengths(
 
 static int64_t draw_adversary(uint64_t edge)
 {
-    uint64_t choice = draw(ADVERSARY_COUNT + 2);
+    uint64_t choice = draw_index(ADVERSARY_COUNT + 2);
     return choice < ADVERSARY_COUNT ? adversaries[choice]
                                     : (int64_t)(edge - (choice - ADVERSARY_COUNT));
 }
@@ -159,7 +159,7 @@ static void finds_a_missing_index_at_every_position(void **state)
     for (uint32_t count = 0; count <= COUNT_MAX; count++) {
         for (uint32_t position = 0; position <= count; position++) {
             for (uint32_t i = 0; i < count; i++) {
-                values[i] = i == position ? -1 : (int64_t)draw(1000);
+                values[i] = i == position ? -1 : (int64_t)draw_index(1000);
             }
             compare_with_reference(compare_rows, values, count, 1000);
         }
@@ -171,12 +171,13 @@ static void takes_rows_as_the_reference(void **state)
     (void)state;
     int64_t values[COUNT_MAX];
     for (int trial = 0; trial < 4000; trial++) {
-        uint64_t row_count = row_counts[draw(sizeof row_counts / sizeof row_counts[0])];
-        uint64_t rarity = 1 + draw(40);
-        uint32_t count = (uint32_t)draw(COUNT_MAX + 1);
+        uint64_t row_count = row_counts[draw_index(sizeof row_counts / sizeof row_counts[0])];
+        uint64_t rarity = 1 + draw_index(40);
+        uint32_t count = (uint32_t)draw_index(COUNT_MAX + 1);
         for (uint32_t i = 0; i < count; i++) {
-            values[i] = draw(rarity) == 0 ? draw_adversary(row_count)
-                                          : (int64_t)draw(row_count > 0 ? row_count : 1);
+            values[i] = draw_index(rarity) == 0
+                            ? draw_adversary(row_count)
+                            : (int64_t)draw_index(row_count > 0 ? row_count : 1);
         }
         compare_with_reference(compare_rows, values, count, row_count);
     }
@@ -196,12 +197,12 @@ static void counts_missing_indices_and_puts_others_in_their_place(void **state)
 /* ---- bounds ---- */
 
 /* Ascending, from 0 to `last` or less. */
-static void draw_bounds(int64_t *values, uint32_t count, uint64_t last)
+static void draw_index_bounds(int64_t *values, uint32_t count, uint64_t last)
 {
-    uint64_t bound = draw(last / 2 + 1);
+    uint64_t bound = draw_index(last / 2 + 1);
     for (uint32_t i = 0; i < count; i++) {
         values[i] = (int64_t)bound;
-        bound += draw((last - bound) / 4 + 1);
+        bound += draw_index((last - bound) / 4 + 1);
     }
 }
 
@@ -211,11 +212,12 @@ static void takes_bounds_as_the_reference(void **state)
     static const uint64_t lasts[] = {0, 1, 5, 70, EB_BAG_INDICES_MAX};
     int64_t values[COUNT_MAX];
     for (int trial = 0; trial < 6000; trial++) {
-        uint64_t last = lasts[draw(sizeof lasts / sizeof lasts[0])];
-        uint32_t count = (uint32_t)draw(COUNT_MAX + 1);
-        draw_bounds(values, count, last);
-        if (count > 0 && draw(3) > 0) {
-            values[draw(count)] = draw(2) ? draw_adversary(last + 1) : (int64_t)draw(last + 1);
+        uint64_t last = lasts[draw_index(sizeof lasts / sizeof lasts[0])];
+        uint32_t count = (uint32_t)draw_index(COUNT_MAX + 1);
+        draw_index_bounds(values, count, last);
+        if (count > 0 && draw_index(3) > 0) {
+            values[draw_index(count)] =
+                draw_index(2) ? draw_adversary(last + 1) : (int64_t)draw_index(last + 1);
         }
         compare_with_reference(compare_bounds, values, count, last);
     }
@@ -271,17 +273,17 @@ static void takes_lengths_as_the_reference(void **state)
     (void)state;
     int64_t values[COUNT_MAX];
     for (int trial = 0; trial < 6000; trial++) {
-        uint32_t count = (uint32_t)draw(COUNT_MAX + 1);
-        uint64_t length_max = draw(2) ? 3 : EB_BAG_INDICES_MAX / COUNT_MAX;
+        uint32_t count = (uint32_t)draw_index(COUNT_MAX + 1);
+        uint64_t length_max = draw_index(2) ? 3 : EB_BAG_INDICES_MAX / COUNT_MAX;
         uint64_t sum = 0;
         for (uint32_t i = 0; i < count; i++) {
-            values[i] = (int64_t)draw(length_max + 1);
+            values[i] = (int64_t)draw_index(length_max + 1);
             sum += (uint64_t)values[i];
         }
-        if (count > 0 && draw(3) == 0) {
-            values[draw(count)] = draw_adversary(sum + 1);
+        if (count > 0 && draw_index(3) == 0) {
+            values[draw_index(count)] = draw_adversary(sum + 1);
         }
-        compare_with_reference(compare_lengths, values, count, sum + (draw(4) == 0));
+        compare_with_reference(compare_lengths, values, count, sum + (draw_index(4) == 0));
     }
 }
 

@@ -23,13 +23,13 @@ static int set_up(void **state)
     return 0;
 }
 
-static void use_layout(enum eb_layout layout, struct eb_int_array bounds)
+static void measure_layout(enum eb_layout layout, struct eb_int_array bounds)
 {
     query.layout = layout;
     query.bounds = bounds;
 }
 
-static void assert_malformed(const char *text)
+static void assert_measure_malformed(const char *text)
 {
     assert_error(&query, EB_BAG_ERROR_MALFORMED, text);
 }
@@ -54,7 +54,7 @@ static void names_reductions(void **state)
 static void measures_result_and_scratch(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(ends));
+    measure_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     struct eb_bag_extent extent;
     struct eb_bag_error error;
     assert_true(eb_bag_measure(&query, &extent, &error));
@@ -74,19 +74,19 @@ static void rejects_torn_indices(void **state)
 {
     (void)state;
     query.indices.bytes = 12;
-    assert_malformed("indices has 12 bytes, which is no multiple of 8");
+    assert_measure_malformed("indices has 12 bytes, which is no multiple of 8");
 }
 
 static void rejects_torn_bounds(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(ends));
+    measure_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     query.bounds.bytes = 7;
-    assert_malformed("offsets has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("offsets has 7 bytes, which is no multiple of 4");
     query.layout = EB_LAYOUT_LENGTHS;
-    assert_malformed("lengths has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("lengths has 7 bytes, which is no multiple of 4");
     query.layout = EB_LAYOUT_SEGMENTS;
-    assert_malformed("segment_ids has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("segment_ids has 7 bytes, which is no multiple of 4");
 }
 
 static void caps_indices(void **state)
@@ -116,11 +116,11 @@ static void caps_bags(void **state)
 static void rejects_indices_without_layout(void **state)
 {
     (void)state;
-    assert_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
-                     "indices_per_bag)");
+    assert_measure_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
+                             "indices_per_bag)");
     query.num_bags = 2;
-    assert_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
-                     "indices_per_bag)");
+    assert_measure_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
+                             "indices_per_bag)");
 }
 
 static void takes_one_bag_without_layout(void **state)
@@ -143,7 +143,7 @@ static void none_ignores_layout(void **state)
 {
     (void)state;
     query.reduction = EB_REDUCTION_NONE;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(ends));
+    measure_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     query.bounds.bytes = 7;
     query.num_bags = 99;
     assert_bags(6);
@@ -152,42 +152,42 @@ static void none_ignores_layout(void **state)
 static void counts_bags_of_offsets(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_OFFSETS, INTS(ends));
+    measure_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     assert_bags(4);
     query.include_last_offset = true;
     assert_bags(3);
     query.num_bags = 3;
     assert_bags(3);
     query.num_bags = 4;
-    assert_malformed("num_bags is 4, but offsets says 3 bags");
+    assert_measure_malformed("num_bags is 4, but offsets says 3 bags");
 }
 
 static void indices_beside_empty_offsets_have_no_bag(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
+    measure_layout(EB_LAYOUT_OFFSETS, NO_INTS);
     assert_bags(0);
     query.bounds.width = 0;
     assert_bags(0);
     query.num_bags = 1;
-    assert_malformed("num_bags is 1, but offsets says 0 bags");
+    assert_measure_malformed("num_bags is 1, but offsets says 0 bags");
     query.num_bags = 0;
     query.include_last_offset = true;
-    assert_malformed("offsets is empty, but include_last_offset needs an entry");
+    assert_measure_malformed("offsets is empty, but include_last_offset needs an entry");
 }
 
 static void rejects_empty_lengths_of_indices(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_LENGTHS, NO_INTS);
-    assert_malformed("lengths is empty, but there are 6 indices");
+    measure_layout(EB_LAYOUT_LENGTHS, NO_INTS);
+    assert_measure_malformed("lengths is empty, but there are 6 indices");
 }
 
 static void empty_layout_leaves_bags_to_num_bags(void **state)
 {
     (void)state;
     query.indices = NO_INTS;
-    use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
+    measure_layout(EB_LAYOUT_OFFSETS, NO_INTS);
     assert_bags(0);
     query.num_bags = 3;
     assert_bags(3);
@@ -200,10 +200,10 @@ static void rejects_last_offset_that_is_absent(void **state)
     (void)state;
     query.indices = NO_INTS;
     query.include_last_offset = true;
-    use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
-    assert_malformed("offsets is empty, but include_last_offset needs an entry");
+    measure_layout(EB_LAYOUT_OFFSETS, NO_INTS);
+    assert_measure_malformed("offsets is empty, but include_last_offset needs an entry");
     query.layout = EB_LAYOUT_LENGTHS;
-    assert_malformed("include_last_offset is set without offsets");
+    assert_measure_malformed("include_last_offset is set without offsets");
 }
 
 static void counts_packed_bags(void **state)
@@ -213,13 +213,13 @@ static void counts_packed_bags(void **state)
     query.indices_per_bag = 3;
     assert_bags(2);
     query.num_bags = 6;
-    assert_malformed("num_bags is 6, but indices_per_bag says 2 bags");
+    assert_measure_malformed("num_bags is 6, but indices_per_bag says 2 bags");
     query.indices_per_bag = 4;
-    assert_malformed("6 indices are no multiple of indices_per_bag = 4");
+    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 4");
     query.indices_per_bag = 0;
-    assert_malformed("6 indices are no multiple of indices_per_bag = 0");
+    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 0");
     query.indices_per_bag = UINT64_MAX;
-    assert_malformed("6 indices are no multiple of indices_per_bag = 18446744073709551615");
+    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 18446744073709551615");
 }
 
 static void counts_packed_bags_of_nothing(void **state)
@@ -237,21 +237,21 @@ static void counts_packed_bags_of_nothing(void **state)
 static void counts_segments(void **state)
 {
     (void)state;
-    use_layout(EB_LAYOUT_SEGMENTS, INTS(six));
+    measure_layout(EB_LAYOUT_SEGMENTS, INTS(six));
     query.num_segments = 9;
     assert_bags(9);
     query.num_bags = 8;
-    assert_malformed("num_bags is 8, but num_segments says 9 bags");
+    assert_measure_malformed("num_bags is 8, but num_segments says 9 bags");
     query.num_bags = 0;
     query.bounds = INTS(ends);
-    assert_malformed("segment_ids has 4 entries for 6 indices");
+    assert_measure_malformed("segment_ids has 4 entries for 6 indices");
 }
 
 static void takes_no_segments(void **state)
 {
     (void)state;
     query.indices = NO_INTS;
-    use_layout(EB_LAYOUT_SEGMENTS, NO_INTS);
+    measure_layout(EB_LAYOUT_SEGMENTS, NO_INTS);
     assert_bags(0);
 }
 
@@ -270,7 +270,7 @@ static void checks_count_of_weights(void **state)
     use_weights(EB_F32, 24);
     assert_bags(1);
     use_weights(EB_F32, 20);
-    assert_malformed("weights has 20 bytes, but 6 indices need 24");
+    assert_measure_malformed("weights has 20 bytes, but 6 indices need 24");
 }
 
 static void rejects_weights_where_they_mean_nothing(void **state)
@@ -279,11 +279,11 @@ static void rejects_weights_where_they_mean_nothing(void **state)
     query.num_bags = 1;
     use_weights(EB_F32, 24);
     query.reduction = EB_REDUCTION_MEAN;
-    assert_malformed("weights are not allowed with MEAN");
+    assert_measure_malformed("weights are not allowed with MEAN");
     query.reduction = EB_REDUCTION_MAX;
-    assert_malformed("weights are not allowed with MAX");
+    assert_measure_malformed("weights are not allowed with MAX");
     query.reduction = EB_REDUCTION_MIN;
-    assert_malformed("weights are not allowed with MIN");
+    assert_measure_malformed("weights are not allowed with MIN");
 }
 
 static void checks_type_of_weights(void **state)
@@ -291,14 +291,14 @@ static void checks_type_of_weights(void **state)
     (void)state;
     query.num_bags = 1;
     use_weights(EB_F64, 48);
-    assert_malformed("weights_type f64 does not go with a table of f32");
+    assert_measure_malformed("weights_type f64 does not go with a table of f32");
     use_weights(EB_F16, 12);
-    assert_malformed("weights_type f16 does not go with a table of f32");
+    assert_measure_malformed("weights_type f16 does not go with a table of f32");
     use_weights(EB_TYPE_UNSPECIFIED, 24);
-    assert_malformed("weights_type unspecified does not go with a table of f32");
+    assert_measure_malformed("weights_type unspecified does not go with a table of f32");
     query.table = &integer_table;
     use_weights(EB_F32, 24);
-    assert_malformed("weights_type f32 does not go with a table of i32");
+    assert_measure_malformed("weights_type f32 does not go with a table of i32");
     use_weights(EB_I32, 24);
     assert_bags(1);
 }
@@ -309,9 +309,9 @@ static void rejects_weighted_means_of_integers(void **state)
     query.table = &integer_table;
     query.num_bags = 1;
     query.reduction = EB_REDUCTION_WEIGHTED_MEAN;
-    assert_malformed("WEIGHTED_MEAN needs a floating-point table, this one is i32");
+    assert_measure_malformed("WEIGHTED_MEAN needs a floating-point table, this one is i32");
     query.reduction = EB_REDUCTION_SQRTN;
-    assert_malformed("SQRTN needs a floating-point table, this one is i32");
+    assert_measure_malformed("SQRTN needs a floating-point table, this one is i32");
 }
 
 static void checks_output_type(void **state)
@@ -321,12 +321,12 @@ static void checks_output_type(void **state)
     query.output_type = EB_F16;
     assert_bags(1);
     query.output_type = EB_F64;
-    assert_malformed("output_type f64 does not go with a table of f32");
+    assert_measure_malformed("output_type f64 does not go with a table of f32");
     query.output_type = EB_I8;
-    assert_malformed("output_type i8 does not go with a table of f32");
+    assert_measure_malformed("output_type i8 does not go with a table of f32");
     query.table = &integer_table;
     query.output_type = EB_F32;
-    assert_malformed("output_type f32 does not go with a table of i32");
+    assert_measure_malformed("output_type f32 does not go with a table of i32");
     query.output_type = EB_I32;
     assert_bags(1);
 }
@@ -336,7 +336,7 @@ static void rejects_unknown_row_that_is_absent(void **state)
     (void)state;
     query.num_bags = 1;
     query.missing = EB_MISSING_UNKNOWN_ROW;
-    assert_malformed("missing is UNKNOWN_ROW, but the table has no row for unknown ids");
+    assert_measure_malformed("missing is UNKNOWN_ROW, but the table has no row for unknown ids");
     table.unknown_row = 4;
     assert_bags(1);
 }
@@ -364,7 +364,7 @@ static void measures_lengths_that_are_counted_alike(void **state)
     static const float weights[6];
     struct eb_bag_kind kind;
     struct eb_bag_error error;
-    use_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
+    measure_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
     query.num_bags = 3;
     for (enum eb_reduction r = EB_REDUCTION_UNSPECIFIED + 1; r < EB_REDUCTION_COUNT; r++) {
         query.reduction = r;

@@ -72,7 +72,7 @@ static struct eb_bag_tile tile_of(unsigned first, uint32_t job_count)
     };
 }
 
-static void begin(const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
+static void begin_prefetch(const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
     eb_bag_prefetch_begin(&prefetch, tile, next);
 }
@@ -80,7 +80,7 @@ static void begin(const struct eb_bag_tile *tile, const struct eb_bag_tile *next
 static void begin_first_jobs(uint32_t job_count)
 {
     struct eb_bag_tile tile = tile_of(0, job_count);
-    begin(&tile, NULL);
+    begin_prefetch(&tile, NULL);
 }
 
 static void pool_part(const struct eb_bag_tile *tile, uint32_t step_count)
@@ -175,7 +175,7 @@ static void takes_the_bags_of_a_tile_only(void **state)
     struct eb_bag_tile tile = tile_of(0, 1);
     tile.bag_first = 1;
     tile.bag_end = 3;
-    begin(&tile, NULL);
+    begin_prefetch(&tile, NULL);
     expect_run(&prefetch.near, 0, BOUNDS(2, 9), 0);
     expect_over(&prefetch.near);
 }
@@ -293,7 +293,7 @@ static void takes_the_columns_of_a_tile_only(void **state)
     tile.bag_first = 1;
     tile.element_first = 32;
     tile.element_end = 56;
-    begin(&tile, NULL);
+    begin_prefetch(&tile, NULL);
     expect_run(&prefetch.near, 0, BOUNDS(1, 21), 128);
     expect_lines(&prefetch.near, 1, 63);
     expect_run(&prefetch.near, 0, BOUNDS(1, 21), 192);
@@ -434,7 +434,7 @@ static void runs_ahead_as_far_as_the_schedule_says(void **state)
     (void)state;
     struct eb_bag_tile tiles[2];
     use_two_tiles(tiles);
-    begin(&tiles[1], NULL);
+    begin_prefetch(&tiles[1], NULL);
     pool_part(&tiles[1], 0);
     assert_ptr_equal(prefetch.near.at, &rows[1][32]);
     assert_ptr_equal(prefetch.far.at, &rows[1][64]);
@@ -448,7 +448,7 @@ static void takes_spans_up_to_the_next_run_of_either_cursor(void **state)
     (void)state;
     struct eb_bag_tile tiles[2];
     use_two_tiles(tiles);
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 0);
     /* Of the second tile's hundred rows, the far one has 46 to go, the near one 78. */
     struct eb_bag_span span = eb_bag_prefetch_span(&prefetch, 1000);
@@ -472,11 +472,11 @@ static void keeps_what_has_been_called_for_the_next_tile(void **state)
     (void)state;
     struct eb_bag_tile tiles[2];
     use_two_tiles(tiles);
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     assert_ptr_equal(prefetch.near.at, &rows[1][32]);
     assert_ptr_equal(prefetch.far.at, &rows[1][64]);
-    begin(&tiles[1], &tiles[0]);
+    begin_prefetch(&tiles[1], &tiles[0]);
     pool_part(&tiles[1], 0);
     assert_ptr_equal(prefetch.near.at, &rows[1][32]);
     assert_ptr_equal(prefetch.far.at, &rows[1][64]);
@@ -492,10 +492,10 @@ static void goes_on_after_a_cursor_was_over(void **state)
     use_two_tiles(tiles);
     jobs[1].bag_count = 5;
     tiles[1].bag_end = 5;
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     assert_true(prefetch.near.is_over);
-    begin(&tiles[1], &tiles[0]);
+    begin_prefetch(&tiles[1], &tiles[0]);
     expect_run(&prefetch.near, 0, BOUNDS(0, 10), 0);
     expect_over(&prefetch.near);
 }
@@ -506,11 +506,11 @@ static void begins_the_next_tile_where_nothing_of_it_has_been_prefetched(void **
     struct eb_bag_tile tiles[2];
     use_schedule((struct eb_bag_schedule){16, false, 0, false});
     use_two_tiles(tiles);
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     assert_ptr_equal(prefetch.near.at, &rows[0][10]);
     use_schedule((struct eb_bag_schedule){16, false, 8, false});
-    begin(&tiles[1], NULL);
+    begin_prefetch(&tiles[1], NULL);
     pool_part(&tiles[1], 0);
     assert_ptr_equal(prefetch.near.at, &rows[1][8]);
     assert_ptr_equal(prefetch.far.at, &rows[1][16]);
@@ -521,11 +521,11 @@ static void starts_again_with_another_tile(void **state)
     (void)state;
     struct eb_bag_tile tiles[2];
     use_two_tiles(tiles);
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     struct eb_bag_tile other = tiles[1];
     other.bag_first = 1;
-    begin(&other, NULL);
+    begin_prefetch(&other, NULL);
     pool_part(&other, 0);
     assert_ptr_equal(prefetch.near.at, &rows[1][33]);
     assert_ptr_equal(prefetch.far.at, &rows[1][65]);
@@ -536,10 +536,10 @@ static void starts_again_where_the_tile_was_forgotten(void **state)
     (void)state;
     struct eb_bag_tile tiles[2];
     use_two_tiles(tiles);
-    begin(&tiles[0], &tiles[1]);
+    begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     eb_bag_prefetch_forget(&prefetch);
-    begin(&tiles[1], NULL);
+    begin_prefetch(&tiles[1], NULL);
     expect_run(&prefetch.near, 1, BOUNDS(0, 1), 64);
 }
 

@@ -19,7 +19,7 @@
 
 static uint64_t state_of_draw = 1;
 
-static uint64_t draw(uint64_t end)
+static uint64_t draw_take(uint64_t end)
 {
     state_of_draw = state_of_draw * 6364136223846793005u + 1442695040888963407u;
     return (state_of_draw >> 33) % end;
@@ -53,33 +53,33 @@ static int64_t search(const struct key_fixture *keys, int64_t key)
 /* Keys that are there, and now and then one that is not. */
 static int64_t draw_key(const struct key_fixture *keys, enum key_set set, bool may_miss)
 {
-    uint64_t row = draw(ROW_COUNT);
-    return may_miss && draw(8) == 0 ? key_of_set(set, ROW_COUNT + row) : keys->keys[row];
+    uint64_t row = draw_take(ROW_COUNT);
+    return may_miss && draw_take(8) == 0 ? key_of_set(set, ROW_COUNT + row) : keys->keys[row];
 }
 
-static void draw_bounds(struct twin *twin, uint64_t index_count)
+static void draw_twin_bounds(struct twin *twin, uint64_t index_count)
 {
     struct eb_bag_query *query = &twin->plain;
     uint64_t count = BAG_COUNT;
     switch (query->layout) {
     case EB_LAYOUT_OFFSETS:
         for (uint64_t bag = 0; bag < BAG_COUNT; bag++) {
-            uint64_t before = bag > 0 ? (uint64_t)twin->bounds[bag - 1] : draw(20);
-            twin->bounds[bag] = (int64_t)(before + draw((index_count - before) / 8 + 1));
+            uint64_t before = bag > 0 ? (uint64_t)twin->bounds[bag - 1] : draw_take(20);
+            twin->bounds[bag] = (int64_t)(before + draw_take((index_count - before) / 8 + 1));
         }
-        count = draw(8) > 0 ? count : 0;
+        count = draw_take(8) > 0 ? count : 0;
         break;
     case EB_LAYOUT_LENGTHS:
         memset(twin->bounds, 0, sizeof twin->bounds);
         for (uint64_t i = 0; i < index_count; i++) {
-            twin->bounds[draw(BAG_COUNT)]++;
+            twin->bounds[draw_take(BAG_COUNT)]++;
         }
         break;
     case EB_LAYOUT_SEGMENTS:
         count = index_count;
         query->num_segments = BAG_COUNT;
         for (uint64_t i = 0; i < index_count; i++) {
-            twin->bounds[i] = (int64_t)draw(BAG_COUNT);
+            twin->bounds[i] = (int64_t)draw_take(BAG_COUNT);
         }
         break;
     default: count = 0; query->indices_per_bag = 10;
@@ -90,10 +90,10 @@ static void draw_bounds(struct twin *twin, uint64_t index_count)
 static void draw_policy(struct twin *twin)
 {
     struct eb_bag_query *query = &twin->plain;
-    query->missing = (enum eb_missing)(EB_MISSING_ERROR + draw(EB_MISSING_COUNT - 1));
-    query->layout = (enum eb_layout)(EB_LAYOUT_OFFSETS + draw(EB_LAYOUT_COUNT - 1));
-    query->reduction = draw(5) ? EB_REDUCTION_SUM : EB_REDUCTION_NONE;
-    if (draw(2)) {
+    query->missing = (enum eb_missing)(EB_MISSING_ERROR + draw_take(EB_MISSING_COUNT - 1));
+    query->layout = (enum eb_layout)(EB_LAYOUT_OFFSETS + draw_take(EB_LAYOUT_COUNT - 1));
+    query->reduction = draw_take(5) ? EB_REDUCTION_SUM : EB_REDUCTION_NONE;
+    if (draw_take(2)) {
         query->weights = twin->weights;
         query->weights_type = EB_F32;
     }
@@ -102,12 +102,12 @@ static void draw_policy(struct twin *twin)
 /* A query of row numbers that are yet to be drawn, and its twin. */
 static uint64_t draw_twin(struct twin *twin)
 {
-    uint64_t index_count = (20 + draw(INDICES_MAX / 10 - 20)) * 10;
+    uint64_t index_count = (20 + draw_take(INDICES_MAX / 10 - 20)) * 10;
     twin->plain_table = table_of(EB_F32, values, ROW_COUNT, 2);
     twin->plain_table.unknown_row = 5;
     twin->plain = query_of(&twin->plain_table);
     draw_policy(twin);
-    draw_bounds(twin, index_count);
+    draw_twin_bounds(twin, index_count);
     for (uint64_t i = 0; i < index_count; i++) {
         twin->weights[i] = (float)i;
     }
@@ -185,18 +185,18 @@ static void keys_are_what_their_rows_are(void **state)
     (void)state;
     static struct twin twin;
     for (unsigned trial = 0; trial < 3000; trial++) {
-        enum key_set set = (enum key_set)draw(KEY_SET_COUNT);
+        enum key_set set = (enum key_set)draw_take(KEY_SET_COUNT);
         struct key_fixture keys;
         key_fixture_init(&keys, set, ROW_COUNT);
         assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
         uint64_t index_count = draw_twin(&twin);
         twin.table.keys = &keys.index;
-        bool may_miss = draw(4);
+        bool may_miss = draw_take(4);
         for (uint64_t i = 0; i < index_count; i++) {
             twin.ids[i] = draw_key(&keys, set, may_miss);
             twin.rows[i] = search(&keys, twin.ids[i]);
         }
-        twin.plain.has_default = twin.query.has_default = draw(2);
+        twin.plain.has_default = twin.query.has_default = draw_take(2);
         twin.query.default_index = draw_key(&keys, set, true);
         twin.plain.default_index = search(&keys, twin.query.default_index);
         assert_same_outcome(&twin);
@@ -277,14 +277,15 @@ static void mapped_ids_are_what_their_rows_are(void **state)
     static struct twin twin;
     for (unsigned trial = 0; trial < 1000; trial++) {
         uint64_t index_count = draw_twin(&twin);
-        const struct eb_id_map map = {(enum eb_id_map_kind)draw(3), trial};
+        const struct eb_id_map map = {(enum eb_id_map_kind)draw_take(3), trial};
         twin.query.id_map = &map;
-        twin.query.has_default = twin.plain.has_default = draw(2);
-        twin.query.default_index = twin.plain.default_index = (int64_t)draw(ROW_COUNT + 1) - 1;
+        twin.query.has_default = twin.plain.has_default = draw_take(2);
+        twin.query.default_index = twin.plain.default_index = (int64_t)draw_take(ROW_COUNT + 1) - 1;
         for (uint64_t i = 0; i < index_count; i++) {
-            twin.ids[i] = (int64_t)(draw(UINT64_C(1) << 31) << 33 | draw(UINT64_C(1) << 31));
+            twin.ids[i] =
+                (int64_t)(draw_take(UINT64_C(1) << 31) << 33 | draw_take(UINT64_C(1) << 31));
             if (map.kind == EB_ID_MAP_NONE) {
-                twin.ids[i] = (int64_t)draw(ROW_COUNT);
+                twin.ids[i] = (int64_t)draw_take(ROW_COUNT);
             }
         }
         memcpy(twin.rows, twin.ids, sizeof twin.rows);

@@ -25,7 +25,7 @@ static unsigned store16(enum eb_type type, double value)
 }
 
 /* Equal as numbers with the sign of zero, or both NaN. */
-static void assert_same(double actual, double expected)
+static void assert_same_element(double actual, double expected)
 {
     if (isnan(expected)) {
         assert_true(isnan(actual));
@@ -53,7 +53,7 @@ static void loads_every_f16(void **state)
         if ((code & 0x7c00) == 0x7c00) {
             expected = code & 0x3ff ? NAN : copysign(INFINITY, expected);
         }
-        assert_same(load16(EB_STORAGE_F16, code), expected);
+        assert_same_element(load16(EB_STORAGE_F16, code), expected);
     }
     assert_true(load16(EB_STORAGE_F16, 0x7bff) == 65504.0);
     assert_true(load16(EB_STORAGE_F16, 0x0001) == ldexp(1, -24));
@@ -66,7 +66,7 @@ static void loads_every_bf16(void **state)
         uint32_t bits = code << 16;
         float expected;
         memcpy(&expected, &bits, sizeof expected);
-        assert_same(load16(EB_STORAGE_BF16, code), expected);
+        assert_same_element(load16(EB_STORAGE_BF16, code), expected);
     }
 }
 
@@ -75,8 +75,8 @@ static void loads_every_fp8(void **state)
     (void)state;
     for (unsigned code = 0; code <= 0xff; code++) {
         double expected = (code & 0x7f) == 0x7f ? NAN : meaning(code, 4, 3);
-        assert_same(load8(EB_STORAGE_F8_E4M3, code), expected);
-        assert_same(load8(EB_STORAGE_F8_E5M2, code), load16(EB_STORAGE_F16, code << 8));
+        assert_same_element(load8(EB_STORAGE_F8_E4M3, code), expected);
+        assert_same_element(load8(EB_STORAGE_F8_E5M2, code), load16(EB_STORAGE_F16, code << 8));
     }
     assert_true(load8(EB_STORAGE_F8_E4M3, 0x7e) == 448.0);
     assert_true(load8(EB_STORAGE_F8_E5M2, 0x7b) == 57344.0);

@@ -35,7 +35,7 @@ static uint8_t narrow8(enum eb_storage to, float value)
 }
 
 /* Equal with the sign of zero, or both NaN. */
-static void assert_same(float actual, double expected)
+static void assert_same_row(float actual, double expected)
 {
     if (isnan(expected)) {
         assert_true(isnan(actual));
@@ -56,7 +56,7 @@ static void widens_every_code(void **state)
         enum eb_storage from = (enum eb_storage)f16_types[i];
         eb_float_row_widen(from, codes, 1 << 16, values);
         for (unsigned code = 0; code < 1 << 16; code++) {
-            assert_same(values[code], eb_element_load_float(from, &codes[code]));
+            assert_same_row(values[code], eb_element_load_float(from, &codes[code]));
         }
     }
     static uint8_t bytes[256];
@@ -66,7 +66,7 @@ static void widens_every_code(void **state)
     for (int i = 0; i < 2; i++) {
         eb_float_row_widen(fp8_storages[i], bytes, 256, values);
         for (unsigned code = 0; code < 256; code++) {
-            assert_same(values[code], eb_element_load_float(fp8_storages[i], &bytes[code]));
+            assert_same_row(values[code], eb_element_load_float(fp8_storages[i], &bytes[code]));
         }
     }
 }

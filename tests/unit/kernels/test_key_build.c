@@ -254,7 +254,7 @@ static void reads_keys_of_any_alignment(void **state)
 }
 
 /* Begins an attempt with the keys that are there now. */
-static void begin(struct eb_key_build *build, uint32_t attempt)
+static void begin_build(struct eb_key_build *build, uint32_t attempt)
 {
     build->share_count = 1;
     eb_key_build_digest_all(build);
@@ -282,7 +282,7 @@ static void no_keys_can_be_chosen_for_seeds_that_are_known(void **state)
     key_fixture_init(&fixture, KEYS_SEQUENTIAL, 3000);
     for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX; attempt++) {
         struct eb_key_header header;
-        begin(&fixture.build, attempt);
+        begin_build(&fixture.build, attempt);
         memcpy(&header, fixture.build.index, sizeof header);
         for (uint64_t i = 0; i < KEYS_PER_SEED; i++) {
             int64_t key = find_key(header.seed, i << 40);
@@ -302,13 +302,13 @@ static void seeds_depend_on_every_key_and_on_their_order(void **state)
     key_fixture_init(&fixture, KEYS_SEQUENTIAL, 100);
     struct eb_key_header before;
     struct eb_key_header after;
-    begin(&fixture.build, 0);
+    begin_build(&fixture.build, 0);
     memcpy(&before, fixture.build.index, sizeof before);
     for (uint64_t row = 0; row + 1 < 100; row++) {
         int64_t key = fixture.keys[row];
         fixture.keys[row] = fixture.keys[row + 1];
         fixture.keys[row + 1] = key;
-        begin(&fixture.build, 0);
+        begin_build(&fixture.build, 0);
         memcpy(&after, fixture.build.index, sizeof after);
         assert_true(after.seed != before.seed);
         before = after;
@@ -327,7 +327,7 @@ static void begins_again_where_keys_fall_badly(void **state)
         fixture.keys[0] = -table - 1;
         assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
         struct eb_key_header header;
-        begin(&fixture.build, 0);
+        begin_build(&fixture.build, 0);
         memcpy(&header, fixture.build.index, sizeof header);
         if (fixture.index.seed != header.seed) {
             again_count++;

@@ -61,7 +61,7 @@ static struct eb_tls *open_server_tls(void)
 }
 
 /* All that the client has to say, at once. */
-static void send_all(struct fixture *fixture)
+static void send_client_bytes(struct fixture *fixture)
 {
     char *bytes;
     const long size = BIO_get_mem_data(SSL_get_wbio(fixture->client), &bytes);
@@ -77,12 +77,12 @@ static void shake_hands_with(struct fixture *fixture)
     while (SSL_do_handshake(fixture->client) != 1) {
         char bytes[4096];
         assert_int_equal(SSL_get_error(fixture->client, -1), SSL_ERROR_WANT_READ);
-        send_all(fixture);
+        send_client_bytes(fixture);
         const ssize_t got = recv(fixture->socket, bytes, sizeof bytes, 0);
         assert_true(got > 0);
         assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)got), got);
     }
-    send_all(fixture);
+    send_client_bytes(fixture);
 }
 
 static int set_up(void **state)
@@ -121,7 +121,7 @@ static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
     tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
     tls_forger_begin_update(&fixture->forger);
     const uint64_t begin_ns = uv_hrtime();
-    send_all(fixture);
+    send_client_bytes(fixture);
     assert_true(wire_read_to_end(fixture->socket, TIMEOUT_MS, NULL, 0));
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
     assert_true(loop_host_wait_conns(&fixture->host, 0, TIMEOUT_MS));
@@ -132,7 +132,7 @@ static void drains_without_a_peer_that_keeps_bytes_from_being_encrypted(void **s
     struct fixture *fixture = *state;
     tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
     tls_forger_begin_update(&fixture->forger);
-    send_all(fixture);
+    send_client_bytes(fixture);
     loop_host_drain(&fixture->host);
     assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
 }
@@ -144,7 +144,7 @@ static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
     tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
     tls_forger_begin_update(&fixture->forger);
     tls_forger_end_update(&fixture->forger);
-    send_all(fixture);
+    send_client_bytes(fixture);
     /* Both SETTINGS: its own and the acknowledgement. */
     size_t got = 0;
     while (got < 18) {

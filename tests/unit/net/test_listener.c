@@ -34,7 +34,7 @@ struct watched {
 static char folder[] = "/tmp/embag-test-listener-XXXXXX";
 static char why[256];
 
-static struct eb_address resolve(const char *text)
+static struct eb_address resolve_listener(const char *text)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 1);
@@ -45,7 +45,7 @@ static struct eb_address unix_address(const char *name)
 {
     char text[EB_ADDRESS_TEXT_BYTES];
     snprintf(text, sizeof text, "unix:%s/%s", folder, name);
-    return resolve(text);
+    return resolve_listener(text);
 }
 
 static const char *path_of(const struct eb_address *address)
@@ -124,7 +124,7 @@ static void expect_not_adopted(int fd, bool is_admin, const char *part)
 static void refuses_to_adopt_what_does_not_listen(void **state)
 {
     (void)state;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     expect_not_adopted(bind_plain(&address, SOCK_DGRAM), false, "no stream socket that listens");
     expect_not_adopted(socket(AF_INET, SOCK_STREAM, 0), false, "no stream socket that listens");
     int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -138,7 +138,7 @@ static void refuses_to_adopt_what_does_not_listen(void **state)
 static void refuses_to_adopt_an_admin_socket_that_others_may_use(void **state)
 {
     (void)state;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     expect_not_adopted(bind_plain(&address, SOCK_STREAM), true, "no unix socket");
     expect_not_adopted(make_passed(&address, 0666), true, "open to every user");
     assert_int_equal(unlink(path_of(&address)), 0);
@@ -178,7 +178,7 @@ static void replaces_port_0_by_the_one_given(void **state)
 {
     (void)state;
     struct eb_listener listener;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     assert_int_equal(open_listener(&listener, &address, true), 0);
     assert_int_not_equal(port_of(&listener.address), 0);
     int client = wire_connect(&listener.address, 0);
@@ -193,7 +193,7 @@ static void replaces_port_0_by_the_one_given(void **state)
 static void refuses_a_port_in_use(void **state)
 {
     (void)state;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     int plain = bind_plain(&address, SOCK_STREAM);
     assert_int_equal(
         getsockname(plain, (struct sockaddr *)&address.socket_address, &address.size), 0);
@@ -214,7 +214,7 @@ static void shares_a_port_with_listeners_of_its_own_only(void **state)
     struct eb_listener first;
     struct eb_listener second;
     struct eb_listener foreign;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     assert_int_equal(open_listener(&first, &address, true), 0);
     assert_int_equal(open_listener(&second, &first.address, false), 0);
     assert_int_equal(port_of(&second.address), port_of(&first.address));
@@ -230,7 +230,7 @@ static void refuses_an_address_that_is_not_of_this_machine(void **state)
 {
     (void)state;
     struct eb_listener listener;
-    struct eb_address address = resolve("192.0.2.1:0");
+    struct eb_address address = resolve_listener("192.0.2.1:0");
     assert_int_equal(open_listener(&listener, &address, true), -EADDRNOTAVAIL);
     assert_int_equal(listener.socket, -1);
 }
@@ -440,7 +440,7 @@ static void expect_delivery(const struct eb_address *address)
 static void delivers_connected_sockets_that_do_not_block(void **state)
 {
     (void)state;
-    struct eb_address tcp = resolve("127.0.0.1:0");
+    struct eb_address tcp = resolve_listener("127.0.0.1:0");
     struct eb_address local = unix_address("delivers");
     expect_delivery(&tcp);
     expect_delivery(&local);
@@ -450,7 +450,7 @@ static void refuses_connections_once_stopped(void **state)
 {
     (void)state;
     struct watched watched;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     watch(&watched, &address);
     address = watched.listener.address;
     unwatch(&watched);
@@ -478,7 +478,7 @@ static int fill_descriptors(void)
 static void exhaust_and_resume(void)
 {
     struct watched watched;
-    struct eb_address address = resolve("127.0.0.1:0");
+    struct eb_address address = resolve_listener("127.0.0.1:0");
     watch(&watched, &address);
     int client = wire_connect(&watched.listener.address, 0);
     int spare = fill_descriptors();

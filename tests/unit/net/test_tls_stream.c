@@ -55,7 +55,7 @@ static int tear_down_group(void **state)
     return 0;
 }
 
-static struct eb_tls *open_tls(bool asks_clients)
+static struct eb_tls *open_stream_tls(bool asks_clients)
 {
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
@@ -77,7 +77,7 @@ static void open_fixture(struct fixture *fixture, bool asks_clients, SSL *client
 {
     *fixture = (struct fixture){.client = client};
     lender_init(&fixture->lender, 0);
-    fixture->tls = open_tls(asks_clients);
+    fixture->tls = open_stream_tls(asks_clients);
     fixture->stream = eb_tls_accept(fixture->tls, &fixture->lender.memory);
     assert_non_null(fixture->stream);
     fixture->queue = eb_send_queue_create(&eb_memory_heap);
@@ -149,7 +149,7 @@ static bool write_output(struct fixture *fixture)
 }
 
 /* Until nobody has anything to say. Returns whether both are through. */
-static bool shake_hands(struct fixture *fixture)
+static bool shake_both_hands(struct fixture *fixture)
 {
     bool moved = true;
     while (moved) {
@@ -201,7 +201,7 @@ static void reads_whatever_the_portions_are(void **state)
         open_fixture(&fixture, true, tls_client_create(&scratch, "h2", "client"));
         fixture.portion = portions[i];
         assert_false(eb_tls_stream_is_shaking(fixture.stream));
-        assert_true(shake_hands(&fixture));
+        assert_true(shake_both_hands(&fixture));
         send_from_client(&fixture, 40000);
         assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
         close_fixture(&fixture);
@@ -226,7 +226,7 @@ static void reads_every_split_of_a_hello(void **state)
         read_plain(&fixture);
         (void)BIO_reset(SSL_get_wbio(fixture.client));
         assert_true(write_output(&fixture));
-        assert_true(shake_hands(&fixture));
+        assert_true(shake_both_hands(&fixture));
         close_fixture(&fixture);
     }
 }
@@ -250,7 +250,7 @@ static void seals_small_pieces_together_in_full_records(void **state)
     assert_true(bytes && back);
     fill(bytes, MANY_BYTES);
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     size_t before = fixture.sealed_bytes;
     struct eb_outgoing lent = {.bytes = bytes, .size = MANY_BYTES, .holds = 2};
     /* Pieces of 9 and 991 bytes, as frames are; then one that is large. */
@@ -283,17 +283,17 @@ static void keeps_the_queue_until_hands_are_shaken(void **state)
     assert_true(eb_send_queue_copy(fixture.queue, "early", 5));
     assert_false(write_output(&fixture));
     assert_int_equal(eb_send_queue_bytes(fixture.queue), 5);
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_int_equal(SSL_read(fixture.client, answer, sizeof answer), 5);
     assert_string_equal(answer, "early");
     close_fixture(&fixture);
 }
 
-static void expect_refused(SSL *client, bool asks_clients, const char *part)
+static void expect_client_refused(SSL *client, bool asks_clients, const char *part)
 {
     struct fixture fixture;
     open_fixture(&fixture, asks_clients, client);
-    assert_false(shake_hands(&fixture));
+    assert_false(shake_both_hands(&fixture));
     assert_true(fixture.is_over);
     eb_scratch_expect(eb_tls_stream_reason(fixture.stream), part);
     eb_tls_stream_end(fixture.stream);
@@ -303,8 +303,10 @@ static void expect_refused(SSL *client, bool asks_clients, const char *part)
 static void refuses_who_does_not_speak_h2(void **state)
 {
     (void)state;
-    expect_refused(tls_client_create(&scratch, NULL, NULL), false, "no application protocol");
-    expect_refused(tls_client_create(&scratch, "http/1.1", NULL), false, "no application protocol");
+    expect_client_refused(
+        tls_client_create(&scratch, NULL, NULL), false, "no application protocol");
+    expect_client_refused(
+        tls_client_create(&scratch, "http/1.1", NULL), false, "no application protocol");
 }
 
 static void refuses_old_versions(void **state)
@@ -314,7 +316,7 @@ static void refuses_old_versions(void **state)
     SSL_set_security_level(client, 0);
     assert_int_equal(SSL_set_min_proto_version(client, TLS1_1_VERSION), 1);
     assert_int_equal(SSL_set_max_proto_version(client, TLS1_1_VERSION), 1);
-    expect_refused(client, false, "unsupported protocol");
+    expect_client_refused(client, false, "unsupported protocol");
 }
 
 static void refuses_plain_bytes(void **state)
@@ -334,12 +336,12 @@ static void refuses_clients_without_a_certificate_that_it_trusts(void **state)
 {
     (void)state;
     struct tls_authority other;
-    expect_refused(
+    expect_client_refused(
         tls_client_create(&scratch, "h2", NULL), true, "peer did not return a certificate");
     tls_authority_init(&other);
     tls_authority_issue(&other, &scratch, "stranger", "cn", NULL);
     tls_authority_deinit(&other);
-    expect_refused(
+    expect_client_refused(
         tls_client_create(&scratch, "h2", "stranger"), true, "certificate signature failure");
 }
 
@@ -364,13 +366,13 @@ static void tells_the_names_of_a_client(void **state)
         struct fixture fixture;
         open_fixture(&fixture, true, tls_client_create(&scratch, "h2", cases[i].file));
         assert_false(eb_tls_stream_has_name(fixture.stream, cases[i].name));
-        assert_true(shake_hands(&fixture));
+        assert_true(shake_both_hands(&fixture));
         assert_int_equal(eb_tls_stream_has_name(fixture.stream, cases[i].name), cases[i].has);
         close_fixture(&fixture);
     }
     struct fixture fixture;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", "client"));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_false(eb_tls_stream_has_name(fixture.stream, "a.example"));
     close_fixture(&fixture);
 }
@@ -384,7 +386,7 @@ static void ends_with_bytes_that_were_changed(void **state)
         struct fixture fixture;
         char *bytes;
         open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-        assert_true(shake_hands(&fixture));
+        assert_true(shake_both_hands(&fixture));
         assert_int_equal(SSL_write(fixture.client, "0123456789", 10), 10);
         size = (size_t)BIO_get_mem_data(SSL_get_wbio(fixture.client), &bytes);
         bytes[at] = (char)(bytes[at] ^ 4);
@@ -403,14 +405,14 @@ static void says_and_hears_that_nothing_follows(void **state)
     struct fixture fixture;
     char byte;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_int_equal(SSL_shutdown(fixture.client), 0);
     (void)feed(&fixture);
     assert_true(fixture.is_over);
     assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
     close_fixture(&fixture);
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     eb_tls_stream_end(fixture.stream);
     assert_true(write_output(&fixture));
     assert_int_equal(SSL_read(fixture.client, &byte, 1), 0);
@@ -423,7 +425,7 @@ static void seals_nothing_for_a_peer_that_has_ended(void **state)
     (void)state;
     struct fixture fixture;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_int_equal(SSL_shutdown(fixture.client), 0);
     (void)feed(&fixture);
     assert_true(eb_send_queue_copy(fixture.queue, "late", 4));
@@ -447,7 +449,7 @@ static void is_held_up_by_a_message_that_does_not_end(void **state)
     open_fixture(&fixture, true, tls_client_create(&scratch, "h2", "client"));
     tls_forger_init(&forger, fixture.client);
     assert_false(eb_tls_stream_is_held_up(fixture.stream));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     tls_forger_begin_update(&forger);
     assert_true(feed(&fixture));
     assert_true(eb_tls_stream_is_held_up(fixture.stream));
@@ -474,7 +476,7 @@ static void does_not_renegotiate(void **state)
     SSL *client = tls_client_create(&scratch, "h2", NULL);
     assert_int_equal(SSL_set_max_proto_version(client, TLS1_2_VERSION), 1);
     open_fixture(&fixture, false, client);
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_int_equal(SSL_renegotiate(client), 1);
     (void)SSL_do_handshake(client);
     (void)feed(&fixture);
@@ -489,7 +491,7 @@ static void bounds_output_that_a_peer_causes(void **state)
     (void)state;
     struct fixture fixture;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     /* Each asks for an answer, and none of the answers is taken. */
     for (int i = 0; i < 20000 && !fixture.is_over; i++) {
         assert_int_equal(SSL_key_update(fixture.client, SSL_KEY_UPDATE_REQUESTED), 1);
@@ -547,7 +549,7 @@ static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t 
     size_t count = 0;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
     tls_forger_init(&forger, fixture.client);
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     while (!fixture.is_over && count < RECORDS_MAX) {
         put(&fixture, &forger);
         if (has_data && is_forged) {
@@ -583,7 +585,7 @@ static bool takes_data_behind(int updates)
     struct fixture fixture;
     struct tls_forger forger;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     for (int i = 0; i < updates; i++) {
         put_update(&fixture, &forger);
     }
@@ -633,7 +635,7 @@ static void stops_amid_a_flood_of_updates(void **state)
     struct fixture fixture;
     struct tls_forger forger;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     fixture.sealed_bytes = 0;
     for (int i = 0; i < 5000; i++) {
         put_update(&fixture, &forger);
@@ -677,11 +679,11 @@ static void ends_without_memory_for_output(void **state)
     struct fixture fixture;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
     fixture.lender.fail_at = 1;
-    assert_false(shake_hands(&fixture));
+    assert_false(shake_both_hands(&fixture));
     assert_true(fixture.is_over);
     close_fixture(&fixture);
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&fixture));
+    assert_true(shake_both_hands(&fixture));
     assert_true(eb_send_queue_copy(fixture.queue, "answer", 6));
     fixture.lender.fail_at = fixture.lender.taken_count + 1;
     assert_false(eb_tls_stream_seal(fixture.stream, fixture.queue));

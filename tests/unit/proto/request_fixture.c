@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 const struct eb_codec_limits fixture_limits = {.queries_max = 40, .name_bytes_max = 255};
+const int64_t fixture_wide[4] = {1, 2, -3, INT64_MAX};
+const int32_t fixture_narrow[4] = {1, 2, -3, INT32_MAX};
 
 void fixture_init(struct fixture *fixture, const Embag__V1__LookupRequest *message)
 {
@@ -92,4 +94,21 @@ void lone_group_init(struct lone_group *lone)
     lone->request.request_id = 77;
     lone->request.n_groups = 1;
     lone->request.groups = lone->groups;
+}
+
+void fixture_expect_array(const struct eb_wire_array *array, uint32_t width, const char *field)
+{
+    assert_int_equal(array->width, width);
+    assert_string_equal(array->field, field);
+    assert_int_equal(array->bytes, 4 * width);
+    assert_memory_equal(
+        array->data, width == 8 ? (const void *)fixture_wide : fixture_narrow, array->bytes);
+}
+
+void fixture_expect_absent(const struct eb_wire_array *array)
+{
+    assert_int_equal(array->width, 0);
+    assert_int_equal(array->bytes, 0);
+    assert_null(array->data);
+    assert_null(array->field);
 }

@@ -52,3 +52,11 @@ struct lone_group {
 
 /* `lone` must not move. */
 void lone_group_init(struct lone_group *lone);
+
+/* Four numbers in each width, for arrays of indices, offsets and lengths. */
+extern const int64_t fixture_wide[4];
+extern const int32_t fixture_narrow[4];
+
+/* Fails the test unless the array, decoded from the field of that name, has those numbers. */
+void fixture_expect_array(const struct eb_wire_array *array, uint32_t width, const char *field);
+void fixture_expect_absent(const struct eb_wire_array *array);

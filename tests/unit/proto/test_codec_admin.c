@@ -34,7 +34,7 @@ static int close_arena(void **state)
     return 0;
 }
 
-static const struct eb_wire_model_query *decode(const void *bytes, size_t size)
+static const struct eb_wire_model_query *decode_admin(const void *bytes, size_t size)
 {
     return eb_version_request_decode(&arena, bytes, size, &limits, &error);
 }
@@ -51,11 +51,11 @@ static void carries_a_request(void **state)
     assert_string_equal(peer->model, "dlrm");
     assert_true(peer->version == UINT64_MAX);
     embag__v1__version_request__free_unpacked(peer, NULL);
-    const struct eb_wire_model_query *read = decode(bytes, size);
+    const struct eb_wire_model_query *read = decode_admin(bytes, size);
     assert_non_null(read);
     assert_string_equal(read->model, "dlrm");
     assert_true(read->version == UINT64_MAX);
-    read = decode("", 0);
+    read = decode_admin("", 0);
     assert_non_null(read);
     assert_string_equal(read->model, "");
     assert_int_equal(read->version, 0);
@@ -84,7 +84,7 @@ static void carries_progress(void **state)
 
 static void expect_refused(const void *bytes, size_t size, enum eb_status status)
 {
-    assert_null(decode(bytes, size));
+    assert_null(decode_admin(bytes, size));
     assert_int_equal(error.status, status);
     assert_true(error.text[0] != '\0');
 }
@@ -96,7 +96,7 @@ static void refuses_requests_that_are_none(void **state)
     expect_refused("\x0a\x05m", 3, EB_STATUS_INTERNAL);
     expect_refused("\x0a\x01\0", 3, EB_STATUS_INVALID_ARGUMENT);
     expect_refused("\x0a\x02\xff\xfe", 4, EB_STATUS_INVALID_ARGUMENT);
-    assert_non_null(decode("\x0a\x08nnnnnnnn", 10));
+    assert_non_null(decode_admin("\x0a\x08nnnnnnnn", 10));
     expect_refused("\x0a\x09nnnnnnnnn", 11, EB_STATUS_RESOURCE_EXHAUSTED);
     for (size_t i = 0; i < sizeof unknown; i += 2) {
         unknown[i] = 0x28;

@@ -10,24 +10,6 @@
 
 #include <cmocka.h>
 
-static const int64_t wide[] = {1, 2, -3, INT64_MAX};
-static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
-static void assert_array(const struct eb_wire_array *array, uint32_t width, const char *field)
-{
-    assert_int_equal(array->width, width);
-    assert_string_equal(array->field, field);
-    assert_int_equal(array->bytes, 4 * width);
-    assert_memory_equal(array->data, width == 8 ? (const void *)wide : narrow, array->bytes);
-}
-
-static void assert_absent(const struct eb_wire_array *array)
-{
-    assert_int_equal(array->width, 0);
-    assert_int_equal(array->bytes, 0);
-    assert_null(array->data);
-    assert_null(array->field);
-}
-
 static void decodes_the_fields_of_a_group(void **state)
 {
     (void)state;
@@ -53,9 +35,9 @@ static void decodes_the_fields_of_a_group(void **state)
     assert_int_equal(group->weights_type, 3);
     assert_int_equal(group->reduction, 4);
     assert_int_equal(group->missing, 3);
-    assert_absent(&group->values);
-    assert_absent(&group->lengths);
-    assert_absent(&group->offsets);
+    fixture_expect_absent(&group->values);
+    fixture_expect_absent(&group->lengths);
+    fixture_expect_absent(&group->offsets);
     fixture_deinit(&fixture);
 }
 
@@ -81,29 +63,31 @@ static void takes_values_and_bounds_in_every_form(void **state)
         struct lone_group lone;
         lone_group_init(&lone);
         if (form % 2 == 0) {
-            lone.group.values_i64 = lone_query_binary(wide, sizeof wide);
+            lone.group.values_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
         } else {
-            lone.group.values_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.group.values_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
         }
         if (form / 2 == 0) {
-            lone.group.lengths_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.group.lengths_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
         } else if (form / 2 == 1) {
-            lone.group.offsets_i64 = lone_query_binary(wide, sizeof wide);
+            lone.group.offsets_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
         } else {
-            lone.group.offsets_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.group.offsets_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
         }
         struct fixture fixture;
         fixture_accept(&fixture, &lone.request);
         const struct eb_wire_group *group = fixture.request->groups;
         assert_null(group->error);
-        assert_array(&group->values, form % 2 ? 4 : 8, form % 2 ? "values_i32" : "values_i64");
+        fixture_expect_array(
+            &group->values, form % 2 ? 4 : 8, form % 2 ? "values_i32" : "values_i64");
         if (form / 2 == 0) {
-            assert_array(&group->lengths, 4, "lengths_i32");
-            assert_absent(&group->offsets);
+            fixture_expect_array(&group->lengths, 4, "lengths_i32");
+            fixture_expect_absent(&group->offsets);
         } else {
             bool is_wide = form / 2 == 1;
-            assert_array(&group->offsets, is_wide ? 8 : 4, is_wide ? "offsets_i64" : "offsets_i32");
-            assert_absent(&group->lengths);
+            fixture_expect_array(
+                &group->offsets, is_wide ? 8 : 4, is_wide ? "offsets_i64" : "offsets_i32");
+            fixture_expect_absent(&group->lengths);
         }
         fixture_deinit(&fixture);
     }
@@ -124,38 +108,38 @@ static void assert_group_refused(const struct lone_group *lone, const char *what
     fixture_deinit(&fixture);
 }
 
-static void refuses_two_forms_of_one_array(void **state)
+static void refuses_two_forms_of_an_array_of_a_group(void **state)
 {
     (void)state;
     struct lone_group lone;
     lone_group_init(&lone);
-    lone.group.values_i64 = lone_query_binary(wide, 8);
-    lone.group.values_i32 = lone_query_binary(narrow, 4);
+    lone.group.values_i64 = lone_query_binary(fixture_wide, 8);
+    lone.group.values_i32 = lone_query_binary(fixture_narrow, 4);
     assert_group_refused(&lone, "values_i64 and values_i32 are two forms of one array");
     lone_group_init(&lone);
-    lone.group.offsets_i64 = lone_query_binary(wide, 8);
-    lone.group.offsets_i32 = lone_query_binary(narrow, 4);
+    lone.group.offsets_i64 = lone_query_binary(fixture_wide, 8);
+    lone.group.offsets_i32 = lone_query_binary(fixture_narrow, 4);
     assert_group_refused(&lone, "offsets_i64 and offsets_i32 are two forms of one array");
     lone_group_init(&lone);
     lone.group.name = "sparse";
     assert_group_refused(&lone, "name and features are two forms of one list");
 }
 
-static void refuses_two_layouts(void **state)
+static void refuses_two_layouts_of_a_group(void **state)
 {
     (void)state;
     struct lone_group lone;
     lone_group_init(&lone);
-    lone.group.lengths_i32 = lone_query_binary(narrow, 4);
-    lone.group.offsets_i64 = lone_query_binary(wide, 8);
+    lone.group.lengths_i32 = lone_query_binary(fixture_narrow, 4);
+    lone.group.offsets_i64 = lone_query_binary(fixture_wide, 8);
     assert_group_refused(&lone, "lengths_i32 and offsets_i64 say two layouts");
     lone_group_init(&lone);
-    lone.group.lengths_i32 = lone_query_binary(narrow, 4);
-    lone.group.offsets_i32 = lone_query_binary(narrow, 4);
+    lone.group.lengths_i32 = lone_query_binary(fixture_narrow, 4);
+    lone.group.offsets_i32 = lone_query_binary(fixture_narrow, 4);
     assert_group_refused(&lone, "lengths_i32 and offsets_i32 say two layouts");
 }
 
-static void refuses_unknown_enum_values(void **state)
+static void refuses_unknown_enum_values_of_a_group(void **state)
 {
     (void)state;
     struct lone_group lone;
@@ -374,7 +358,7 @@ static void decodes_the_most_errors_within_the_cap_that_it_names(void **state)
     }
 }
 
-static void survives_each_failing_allocation(void **state)
+static void survives_each_failing_allocation_of_a_group(void **state)
 {
     (void)state;
     static const uint8_t zeroes[300000];
@@ -441,15 +425,17 @@ static void encodes_groups_that_protobuf_reads(void **state)
             .feature_count = 2,
             .features = features,
             .bags = 300,
-            .values = {wide, 32, 8, ""},
-            .lengths = {narrow, 16, 4, ""},
+            .values = {fixture_wide, 32, 8, ""},
+            .lengths = {fixture_narrow, 16, 4, ""},
             .weights = "1234",
             .weights_bytes = 4,
             .weights_type = 1,
             .reduction = 2,
             .missing = 3},
-        {.name = "sparse", .values = {narrow, 16, 4, ""}, .offsets = {wide, 32, 8, ""}},
-        {.name = "dense", .offsets = {narrow, 16, 4, ""}, .reduction = -1},
+        {.name = "sparse",
+            .values = {fixture_narrow, 16, 4, ""},
+            .offsets = {fixture_wide, 32, 8, ""}},
+        {.name = "dense", .offsets = {fixture_narrow, 16, 4, ""}, .reduction = -1},
     };
     struct eb_wire_request request = {.model = "", .group_count = 3, .groups = groups};
     Embag__V1__LookupRequest *read = encode_and_unpack(&request);
@@ -461,9 +447,9 @@ static void encodes_groups_that_protobuf_reads(void **state)
     assert_string_equal(group->features[1], "item");
     assert_int_equal(group->bags, 300);
     assert_int_equal(group->values_i64.len, 32);
-    assert_memory_equal(group->values_i64.data, wide, 32);
+    assert_memory_equal(group->values_i64.data, fixture_wide, 32);
     assert_int_equal(group->lengths_i32.len, 16);
-    assert_memory_equal(group->lengths_i32.data, narrow, 16);
+    assert_memory_equal(group->lengths_i32.data, fixture_narrow, 16);
     assert_memory_equal(group->weights.data, "1234", 4);
     assert_int_equal(group->weights_type, 1);
     assert_int_equal(group->reduction, 2);
@@ -472,13 +458,13 @@ static void encodes_groups_that_protobuf_reads(void **state)
     assert_string_equal(group->name, "sparse");
     assert_int_equal(group->n_features, 0);
     assert_int_equal(group->values_i32.len, 16);
-    assert_memory_equal(group->values_i32.data, narrow, 16);
+    assert_memory_equal(group->values_i32.data, fixture_narrow, 16);
     assert_int_equal(group->offsets_i64.len, 32);
-    assert_memory_equal(group->offsets_i64.data, wide, 32);
+    assert_memory_equal(group->offsets_i64.data, fixture_wide, 32);
     group = read->groups[2];
     assert_int_equal(group->values_i64.len, 0);
     assert_int_equal(group->values_i32.len, 0);
-    assert_memory_equal(group->offsets_i32.data, narrow, 16);
+    assert_memory_equal(group->offsets_i32.data, fixture_narrow, 16);
     assert_int_equal((int32_t)group->reduction, -1);
     embag__v1__lookup_request__free_unpacked(read, NULL);
 }
@@ -518,9 +504,9 @@ EB_TEST_GROUP(codec_group)
         cmocka_unit_test(decodes_the_fields_of_a_group),
         cmocka_unit_test(decodes_the_name_of_a_list),
         cmocka_unit_test(takes_values_and_bounds_in_every_form),
-        cmocka_unit_test(refuses_two_forms_of_one_array),
-        cmocka_unit_test(refuses_two_layouts),
-        cmocka_unit_test(refuses_unknown_enum_values),
+        cmocka_unit_test(refuses_two_forms_of_an_array_of_a_group),
+        cmocka_unit_test(refuses_two_layouts_of_a_group),
+        cmocka_unit_test(refuses_unknown_enum_values_of_a_group),
         cmocka_unit_test(refuses_a_feature_without_a_name),
         cmocka_unit_test(ends_a_request_at_its_first_error),
         cmocka_unit_test(goes_on_behind_errors_with_errors_per_query),
@@ -528,7 +514,7 @@ EB_TEST_GROUP(codec_group)
         cmocka_unit_test(limits_names_of_features),
         cmocka_unit_test(takes_no_memory_for_single_values),
         cmocka_unit_test(decodes_the_most_errors_within_the_cap_that_it_names),
-        cmocka_unit_test(survives_each_failing_allocation),
+        cmocka_unit_test(survives_each_failing_allocation_of_a_group),
         cmocka_unit_test(refuses_groups_that_outgrow_their_arena),
         cmocka_unit_test(encodes_groups_that_protobuf_reads),
         cmocka_unit_test(encodes_options_that_protobuf_reads),

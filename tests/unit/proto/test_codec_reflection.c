@@ -13,7 +13,7 @@
 #define BYTES_MAX 65536
 
 /* "h" asks for "n", in field `number`. */
-static struct eb_wire_reflection_request *decode(
+static struct eb_wire_reflection_request *decode_reflection(
     struct eb_arena *arena, uint8_t number, struct eb_error *error)
 {
     const uint8_t bytes[] = {0x0a, 1, 'h', (uint8_t)(number << 3 | 2), 1, 'n'};
@@ -32,7 +32,7 @@ static void reads_every_question(void **state)
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
         const bool is_named = questions[i] != EB_REFLECTION_SERVICES;
         const struct eb_wire_reflection_request *request =
-            decode(&arena, (uint8_t)questions[i], &error);
+            decode_reflection(&arena, (uint8_t)questions[i], &error);
         assert_non_null(request);
         assert_int_equal(request->question, questions[i]);
         assert_string_equal(request->host, "h");
@@ -54,7 +54,7 @@ static void takes_an_unknown_question_for_none(void **state)
     struct eb_error error;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, BYTES_MAX);
-    const struct eb_wire_reflection_request *request = decode(&arena, 8, &error);
+    const struct eb_wire_reflection_request *request = decode_reflection(&arena, 8, &error);
     assert_non_null(request);
     assert_int_equal(request->question, EB_REFLECTION_NONE);
     request = eb_reflection_request_decode(&arena, NULL, 0, &error);

@@ -9,24 +9,6 @@
 
 #include <cmocka.h>
 
-static const int64_t wide[] = {1, 2, -3, INT64_MAX};
-static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
-
-static void assert_array(const struct eb_wire_array *array, uint32_t width, const char *field)
-{
-    assert_int_equal(array->width, width);
-    assert_string_equal(array->field, field);
-    assert_int_equal(array->bytes, 4 * width);
-    assert_memory_equal(array->data, width == 8 ? (const void *)wide : narrow, array->bytes);
-}
-
-static void assert_absent(const struct eb_wire_array *array)
-{
-    assert_int_equal(array->width, 0);
-    assert_int_equal(array->bytes, 0);
-    assert_null(array->data);
-}
-
 static void decodes_a_request_without_queries(void **state)
 {
     (void)state;
@@ -98,10 +80,10 @@ static void decodes_the_fields_of_a_query(void **state)
     assert_int_equal(query->weights_bytes, 3);
     assert_memory_equal(query->weights, "123", 3);
     assert_int_equal(query->weights_type, 4);
-    assert_absent(&query->indices);
-    assert_absent(&query->offsets);
-    assert_absent(&query->lengths);
-    assert_absent(&query->segment_ids);
+    fixture_expect_absent(&query->indices);
+    fixture_expect_absent(&query->offsets);
+    fixture_expect_absent(&query->lengths);
+    fixture_expect_absent(&query->segment_ids);
     fixture_deinit(&fixture);
 }
 
@@ -128,21 +110,23 @@ static void takes_indices_and_offsets_in_every_form(void **state)
         struct lone_query lone;
         lone_query_init(&lone);
         if (form == 0) {
-            lone.query.indices_i64 = lone_query_binary(wide, sizeof wide);
-            lone.query.offsets_i64 = lone_query_binary(wide, sizeof wide);
+            lone.query.indices_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
+            lone.query.offsets_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
         } else if (form == 1) {
-            lone.query.indices_i32 = lone_query_binary(narrow, sizeof narrow);
-            lone.query.offsets_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.query.indices_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
+            lone.query.offsets_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
         } else {
             lone.query.n_indices = lone.query.n_offsets = 4;
-            lone.query.indices = lone.query.offsets = (int64_t *)(uintptr_t)wide;
+            lone.query.indices = lone.query.offsets = (int64_t *)(uintptr_t)fixture_wide;
         }
         static const char *const names[][2] = {
             {"indices_i64", "offsets_i64"}, {"indices_i32", "offsets_i32"}, {"indices", "offsets"}};
         struct fixture fixture;
         fixture_accept(&fixture, &lone.request);
-        assert_array(&fixture.request->queries[0].indices, form == 1 ? 4 : 8, names[form][0]);
-        assert_array(&fixture.request->queries[0].offsets, form == 1 ? 4 : 8, names[form][1]);
+        fixture_expect_array(
+            &fixture.request->queries[0].indices, form == 1 ? 4 : 8, names[form][0]);
+        fixture_expect_array(
+            &fixture.request->queries[0].offsets, form == 1 ? 4 : 8, names[form][1]);
         assert_int_equal(fixture.request->queries[0].layout, 1);
         fixture_deinit(&fixture);
     }
@@ -155,18 +139,19 @@ static void takes_segment_ids_in_every_form(void **state)
         struct lone_query lone;
         lone_query_init(&lone);
         if (form == 0) {
-            lone.query.segment_ids_i64 = lone_query_binary(wide, sizeof wide);
+            lone.query.segment_ids_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
         } else if (form == 1) {
-            lone.query.segment_ids_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.query.segment_ids_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
         } else {
             lone.query.n_segment_ids = 4;
-            lone.query.segment_ids = (int64_t *)(uintptr_t)wide;
+            lone.query.segment_ids = (int64_t *)(uintptr_t)fixture_wide;
         }
         lone.query.num_segments = 9;
         static const char *const names[] = {"segment_ids_i64", "segment_ids_i32", "segment_ids"};
         struct fixture fixture;
         fixture_accept(&fixture, &lone.request);
-        assert_array(&fixture.request->queries[0].segment_ids, form == 1 ? 4 : 8, names[form]);
+        fixture_expect_array(
+            &fixture.request->queries[0].segment_ids, form == 1 ? 4 : 8, names[form]);
         assert_int_equal(fixture.request->queries[0].num_segments, 9);
         assert_int_equal(fixture.request->queries[0].layout, 4);
         fixture_deinit(&fixture);
@@ -179,15 +164,15 @@ static void takes_lengths_in_both_forms(void **state)
     struct lone_query lone;
     struct fixture fixture;
     lone_query_init(&lone);
-    lone.query.lengths_i64 = lone_query_binary(wide, sizeof wide);
+    lone.query.lengths_i64 = lone_query_binary(fixture_wide, sizeof fixture_wide);
     fixture_accept(&fixture, &lone.request);
-    assert_array(&fixture.request->queries[0].lengths, 8, "lengths_i64");
+    fixture_expect_array(&fixture.request->queries[0].lengths, 8, "lengths_i64");
     assert_int_equal(fixture.request->queries[0].layout, 2);
     fixture_deinit(&fixture);
     lone_query_init(&lone);
-    lone.query.lengths_i32 = lone_query_binary(narrow, sizeof narrow);
+    lone.query.lengths_i32 = lone_query_binary(fixture_narrow, sizeof fixture_narrow);
     fixture_accept(&fixture, &lone.request);
-    assert_array(&fixture.request->queries[0].lengths, 4, "lengths_i32");
+    fixture_expect_array(&fixture.request->queries[0].lengths, 4, "lengths_i32");
     assert_int_equal(fixture.request->queries[0].layout, 2);
     fixture_deinit(&fixture);
 }
@@ -228,7 +213,7 @@ static void takes_segments_that_no_index_names(void **state)
     struct fixture fixture;
     fixture_accept(&fixture, &lone.request);
     assert_int_equal(fixture.request->queries[0].layout, 4);
-    assert_absent(&fixture.request->queries[0].segment_ids);
+    fixture_expect_absent(&fixture.request->queries[0].segment_ids);
     fixture_deinit(&fixture);
 }
 
@@ -285,17 +270,23 @@ static void encodes_what_protobuf_reads(void **state)
             .reduction = 2,
             .missing = 3,
             .layout = 1,
-            .indices = {wide, 32, 8, ""},
-            .offsets = {narrow, 16, 4, ""},
+            .indices = {fixture_wide, 32, 8, ""},
+            .offsets = {fixture_narrow, 16, 4, ""},
             .include_last_offset = true,
             .has_default = true,
             .default_index = -1,
             .weights = "1234",
             .weights_bytes = 4,
             .weights_type = 1},
-        {.table = "b", .indices = {narrow, 16, 4, ""}, .lengths = {wide, 32, 8, ""}, .num_bags = 4},
-        {.table = "c", .segment_ids = {narrow, 16, 4, ""}, .num_segments = 300},
-        {.table = "d", .indices_per_bag = 128, .reduction = -1, .lengths = {narrow, 16, 4, ""}},
+        {.table = "b",
+            .indices = {fixture_narrow, 16, 4, ""},
+            .lengths = {fixture_wide, 32, 8, ""},
+            .num_bags = 4},
+        {.table = "c", .segment_ids = {fixture_narrow, 16, 4, ""}, .num_segments = 300},
+        {.table = "d",
+            .indices_per_bag = 128,
+            .reduction = -1,
+            .lengths = {fixture_narrow, 16, 4, ""}},
     };
     struct eb_wire_request request = {.request_id = 9,
         .model = "m",
@@ -326,22 +317,22 @@ static void encodes_what_protobuf_reads(void **state)
     assert_int_equal(query->reduction, 2);
     assert_int_equal(query->missing, 3);
     assert_int_equal(query->layout, 1);
-    assert_memory_equal(query->indices_i64.data, wide, 32);
-    assert_memory_equal(query->offsets_i32.data, narrow, 16);
+    assert_memory_equal(query->indices_i64.data, fixture_wide, 32);
+    assert_memory_equal(query->offsets_i32.data, fixture_narrow, 16);
     assert_true(query->include_last_offset);
     assert_int_equal(query->default_row_case, 19);
     assert_int_equal(query->default_index, -1);
     assert_memory_equal(query->weights.data, "1234", 4);
     assert_int_equal(query->weights_type, 1);
-    assert_memory_equal(read->queries[1]->indices_i32.data, narrow, 16);
-    assert_memory_equal(read->queries[1]->lengths_i64.data, wide, 32);
+    assert_memory_equal(read->queries[1]->indices_i32.data, fixture_narrow, 16);
+    assert_memory_equal(read->queries[1]->lengths_i64.data, fixture_wide, 32);
     assert_int_equal(read->queries[1]->num_bags, 4);
     assert_int_equal(read->queries[1]->default_row_case, 0);
-    assert_memory_equal(read->queries[2]->segment_ids_i32.data, narrow, 16);
+    assert_memory_equal(read->queries[2]->segment_ids_i32.data, fixture_narrow, 16);
     assert_int_equal(read->queries[2]->num_segments, 300);
     assert_int_equal(read->queries[3]->indices_per_bag, 128);
     assert_int_equal((int32_t)read->queries[3]->reduction, -1);
-    assert_memory_equal(read->queries[3]->lengths_i32.data, narrow, 16);
+    assert_memory_equal(read->queries[3]->lengths_i32.data, fixture_narrow, 16);
     embag__v1__lookup_request__free_unpacked(read, NULL);
     free(bytes);
 }

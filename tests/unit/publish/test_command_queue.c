@@ -29,7 +29,7 @@ struct asked {
     uint64_t done_bytes;
 };
 
-static void on_done(
+static void on_command_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
     struct asked *asked = (struct asked *)command;
@@ -67,7 +67,7 @@ static uint64_t next(void)
     return eb_registry_next(&fixture.registry, &version) ? version->number : 0;
 }
 
-static int open_fixture(void **state)
+static int set_up(void **state)
 {
     static const char yaml[] = "versions: {labels: [{name: stable, version: 2}]}\n";
     struct eb_scratch scratch;
@@ -91,7 +91,7 @@ static int open_fixture(void **state)
     return 0;
 }
 
-static int close_fixture(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     assert_null(fixture.queue.first);
@@ -112,12 +112,12 @@ static void look(void)
     fixture.queue.scans_done++;
 }
 
-static void ask(struct asked *asked, enum eb_model_verb verb, uint64_t version)
+static void push_command(struct asked *asked, enum eb_model_verb verb, uint64_t version)
 {
     *asked = (struct asked){.command = {.verb = verb,
                                 .model = "m",
                                 .version = version,
-                                .on_done = on_done,
+                                .on_done = on_command_done,
                                 .on_progress = on_progress}};
     eb_command_queue_push(&fixture.queue, &asked->command);
     look();
@@ -136,7 +136,7 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(asked.done_count, 0);
     assert_int_equal(next(), 1);
     eb_command_queue_tell(&fixture.queue, "m", 40, 100);
@@ -146,11 +146,11 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
     decide();
     expect(&asked, EB_MODEL_DONE, "version 1 is in memory");
     assert_int_equal(model()->served->version, 3);
-    ask(&asked, EB_MODEL_UNLOAD, 1);
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
     expect(&asked, EB_MODEL_DONE, "version 1 answers no longer");
     assert_null(eb_registry_find_version(model(), 1)->loaded);
     assert_int_equal(next(), 0);
-    ask(&asked, EB_MODEL_UNLOAD, 1);
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
     expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
 }
 
@@ -158,16 +158,16 @@ static void serves_an_older_version_and_returns_to_the_highest(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_SERVE, 2);
+    push_command(&asked, EB_MODEL_SERVE, 2);
     expect(&asked, EB_MODEL_DONE, "version 2 is served");
-    ask(&asked, EB_MODEL_SERVE, 1);
+    push_command(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(asked.done_count, 0);
     assert_int_equal(model()->served->version, 2);
     assert_int_equal(next(), 1);
     put(1);
     decide();
     expect(&asked, EB_MODEL_DONE, "version 1 is served");
-    ask(&asked, EB_MODEL_SERVE, 0);
+    push_command(&asked, EB_MODEL_SERVE, 0);
     expect(&asked, EB_MODEL_DONE, "version 3 is served");
 }
 
@@ -175,8 +175,8 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_SERVE, 2);
-    ask(&asked, EB_MODEL_SERVE, 1);
+    push_command(&asked, EB_MODEL_SERVE, 2);
+    push_command(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     eb_registry_fail(&fixture.registry, "m", 1, "it is broken", EB_REGISTRY_BROKEN);
     decide();
@@ -184,12 +184,12 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     assert_int_equal(model()->commanded, 2);
     assert_int_equal(model()->served->version, 2);
     /* What failed is tried again when it is asked for. */
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     eb_registry_fail(&fixture.registry, "m", 1, "it still is", EB_REGISTRY_BROKEN);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it still is");
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     eb_registry_fail(&fixture.registry, "m", 1, "it is too large", EB_REGISTRY_SHORT);
     decide();
@@ -201,11 +201,11 @@ static void refuses_to_unload_what_answers_without_a_number(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_UNLOAD, 3);
+    push_command(&asked, EB_MODEL_UNLOAD, 3);
     expect(&asked, EB_MODEL_REFUSED, "version 3 is being served");
-    ask(&asked, EB_MODEL_UNLOAD, 2);
+    push_command(&asked, EB_MODEL_UNLOAD, 2);
     expect(&asked, EB_MODEL_REFUSED, "version 2 has a label");
-    ask(&asked, EB_MODEL_UNLOAD, 0);
+    push_command(&asked, EB_MODEL_UNLOAD, 0);
     expect(&asked, EB_MODEL_REFUSED, "must be named");
 }
 
@@ -213,11 +213,12 @@ static void does_not_find_what_is_not_there(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_LOAD, 4);
+    push_command(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "model \"m\" has no version 4; rename its directory to ");
-    ask(&asked, EB_MODEL_SERVE, 4);
+    push_command(&asked, EB_MODEL_SERVE, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
-    struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
+    struct asked other = {
+        .command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_command_done}};
     eb_command_queue_push(&fixture.queue, &other.command);
     look();
     eb_command_queue_begin(&fixture.queue);
@@ -228,11 +229,11 @@ static void answers_a_load_whose_version_is_unloaded_before_it_hears_of_it(void 
 {
     (void)state;
     struct asked load;
-    ask(&load, EB_MODEL_LOAD, 1);
+    push_command(&load, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     put(1);
     struct asked unload;
-    ask(&unload, EB_MODEL_UNLOAD, 1);
+    push_command(&unload, EB_MODEL_UNLOAD, 1);
     expect(&unload, EB_MODEL_DONE, "version 1 answers no longer");
     expect(&load, EB_MODEL_REFUSED, "version 1 was unloaded by another command");
     assert_int_equal(next(), 0);
@@ -242,15 +243,15 @@ static void answers_a_load_that_is_wanted_again_after_an_unload(void **state)
 {
     (void)state;
     struct asked asked[3];
-    ask(&asked[0], EB_MODEL_LOAD, 1);
+    push_command(&asked[0], EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     put(1);
     asked[1].command = (struct eb_model_command){
-        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 1, .on_done = on_done};
+        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 1, .on_done = on_command_done};
     asked[1].done_count = 0;
     eb_command_queue_push(&fixture.queue, &asked[1].command);
     eb_command_queue_begin(&fixture.queue);
-    ask(&asked[2], EB_MODEL_LOAD, 1);
+    push_command(&asked[2], EB_MODEL_LOAD, 1);
     expect(&asked[1], EB_MODEL_DONE, "version 1 answers no longer");
     assert_int_equal(asked[0].done_count + asked[2].done_count, 0);
     assert_int_equal(next(), 1);
@@ -264,12 +265,12 @@ static void answers_when_the_directory_goes_while_a_reader_has_the_version(void 
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     put(1);
     decide();
-    ask(&asked, EB_MODEL_UNLOAD, 1);
-    ask(&asked, EB_MODEL_SERVE, 1);
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    push_command(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     eb_registry_find_version(model(), 1)->is_on_disk = false;
     eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
@@ -283,17 +284,18 @@ static void says_that_the_disk_cannot_be_read(void **state)
     (void)state;
     struct asked asked;
     fixture.queue.disk_failure = "/r: the directory cannot be read";
-    ask(&asked, EB_MODEL_LOAD, 4);
+    push_command(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_FAILED, "/r: the directory cannot be read");
-    ask(&asked, EB_MODEL_LOAD, 0);
+    push_command(&asked, EB_MODEL_LOAD, 0);
     expect(&asked, EB_MODEL_FAILED, "/r: the directory cannot be read");
-    ask(&asked, EB_MODEL_UNLOAD, 4);
+    push_command(&asked, EB_MODEL_UNLOAD, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4 in memory");
-    ask(&asked, EB_MODEL_SERVE, 2);
+    push_command(&asked, EB_MODEL_SERVE, 2);
     expect(&asked, EB_MODEL_DONE, "version 2 is served");
-    ask(&asked, EB_MODEL_SERVE, 0);
+    push_command(&asked, EB_MODEL_SERVE, 0);
     expect(&asked, EB_MODEL_DONE, "version 3 is served");
-    struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
+    struct asked other = {
+        .command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_command_done}};
     eb_command_queue_push(&fixture.queue, &other.command);
     look();
     eb_command_queue_begin(&fixture.queue);
@@ -305,16 +307,16 @@ static void says_what_keeps_a_model_from_being_loaded(void **state)
     (void)state;
     struct asked asked;
     model()->config_failure = strdup("model.yaml: line 1: nonsense");
-    ask(&asked, EB_MODEL_LOAD, 4);
+    push_command(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
     model()->is_described = false;
-    ask(&asked, EB_MODEL_LOAD, 4);
+    push_command(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_FAILED, "model.yaml: line 1: nonsense");
     model()->is_described = true;
     model()->failure = strdup("m: Permission denied");
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     expect(&asked, EB_MODEL_FAILED, "m: Permission denied");
-    ask(&asked, EB_MODEL_SERVE, 2);
+    push_command(&asked, EB_MODEL_SERVE, 2);
     expect(&asked, EB_MODEL_DONE, "version 2 is served");
 }
 
@@ -325,7 +327,7 @@ static void says_why_a_directory_is_no_version(void **state)
     struct eb_registry_version *version = eb_registry_find_version(model(), 1);
     version->is_on_disk = false;
     version->failure = strdup("m/1: another directory is version 1 too");
-    ask(&asked, EB_MODEL_LOAD, 1);
+    push_command(&asked, EB_MODEL_LOAD, 1);
     expect(&asked, EB_MODEL_FAILED, "m/1: another directory is version 1 too");
 }
 
@@ -334,14 +336,14 @@ static void unloads_what_is_served_of_a_model_that_was_taken_away(void **state)
     (void)state;
     struct asked asked;
     asked.command = (struct eb_model_command){
-        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 3, .on_done = on_done};
+        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 3, .on_done = on_command_done};
     assert_true(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
     for (size_t i = 0; i < model()->count; i++) {
         model()->versions[i].is_on_disk = false;
     }
-    ask(&asked, EB_MODEL_UNLOAD, 3);
+    push_command(&asked, EB_MODEL_UNLOAD, 3);
     expect(&asked, EB_MODEL_DONE, "version 3 answers no longer");
-    ask(&asked, EB_MODEL_UNLOAD, 2);
+    push_command(&asked, EB_MODEL_UNLOAD, 2);
     expect(&asked, EB_MODEL_DONE, "version 2 answers no longer");
     assert_null(model()->served);
     assert_int_equal(next(), 0);
@@ -352,9 +354,9 @@ static void gives_way_to_a_later_command(void **state)
     (void)state;
     struct asked first;
     struct asked second;
-    ask(&first, EB_MODEL_SERVE, 1);
+    push_command(&first, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    ask(&second, EB_MODEL_SERVE, 2);
+    push_command(&second, EB_MODEL_SERVE, 2);
     expect(&first, EB_MODEL_REFUSED, "another command came after");
     expect(&second, EB_MODEL_DONE, "version 2 is served");
     put(1);
@@ -364,7 +366,7 @@ static void returns_to_what_was_where_a_version_goes(void **state)
 {
     (void)state;
     struct asked asked;
-    ask(&asked, EB_MODEL_SERVE, 1);
+    push_command(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     eb_registry_find_version(model(), 1)->is_on_disk = false;
     eb_registry_fail(&fixture.registry, "m", 1, "no such file", EB_REGISTRY_BROKEN);
@@ -378,11 +380,11 @@ static void does_not_return_to_what_was_refused(void **state)
     (void)state;
     struct asked asked[3];
     eb_registry_drop(&fixture.registry, model(), eb_registry_find_version(model(), 3));
-    ask(&asked[0], EB_MODEL_SERVE, 1);
+    push_command(&asked[0], EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    ask(&asked[1], EB_MODEL_SERVE, 3);
+    push_command(&asked[1], EB_MODEL_SERVE, 3);
     expect(&asked[0], EB_MODEL_REFUSED, "another command came after");
-    ask(&asked[2], EB_MODEL_SERVE, 3);
+    push_command(&asked[2], EB_MODEL_SERVE, 3);
     eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
     assert_int_equal(next(), 3);
     eb_registry_fail(&fixture.registry, "m", 3, "it is broken", EB_REGISTRY_BROKEN);
@@ -397,7 +399,7 @@ static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
 {
     (void)state;
     struct asked asked = {
-        .command = {.verb = EB_MODEL_LOAD, .model = "m", .version = 1, .on_done = on_done}};
+        .command = {.verb = EB_MODEL_LOAD, .model = "m", .version = 1, .on_done = on_command_done}};
     assert_true(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
     eb_command_queue_push(&fixture.queue, &asked.command);
     eb_command_queue_begin(&fixture.queue);
@@ -413,7 +415,7 @@ static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
 
 EB_TEST_GROUP(command_queue)
 {
-#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(loads_a_version_that_stays_until_it_is_unloaded),
         FIXTURE(serves_an_older_version_and_returns_to_the_highest),

@@ -20,7 +20,7 @@ struct fixture {
 
 static struct fixture fixture;
 
-static int open_fixture(void **state)
+static int set_up(void **state)
 {
     (void)state;
     fixture = (struct fixture){0};
@@ -28,7 +28,7 @@ static int open_fixture(void **state)
     return 0;
 }
 
-static int close_fixture(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     manager_host_free(&fixture.host);
@@ -36,7 +36,7 @@ static int close_fixture(void **state)
     return 0;
 }
 
-static void write_table(const char *name)
+static void write_first_table(const char *name)
 {
     eb_scratch_write_npy(&fixture.scratch, name, NPY_5X2, 40);
 }
@@ -83,9 +83,9 @@ static const struct eb_snapshot_version *find_tried(const char *name, uint64_t n
 static void serves_the_highest_version(void **state)
 {
     (void)state;
-    write_table("m/9/t.npy");
-    write_table("m/10/t.npy");
-    write_table("m/.11/t.npy");
+    write_first_table("m/9/t.npy");
+    write_first_table("m/10/t.npy");
+    write_first_table("m/.11/t.npy");
     assert_int_equal(expect_served("m"), 10);
     assert_null(find_tried("m", 9));
 }
@@ -93,11 +93,11 @@ static void serves_the_highest_version(void **state)
 static void serves_the_next_lower_version_where_one_is_broken(void **state)
 {
     (void)state;
-    write_table("m/1/t.npy");
-    write_table("m/2/t.npy");
+    write_first_table("m/1/t.npy");
+    write_first_table("m/2/t.npy");
     write_junk("m/3/t.npy");
-    write_table("m/4/t.npy");
-    write_table("m/04/t.npy");
+    write_first_table("m/4/t.npy");
+    write_first_table("m/04/t.npy");
     assert_int_equal(expect_served("m"), 2);
     eb_scratch_expect(find_tried("m", 3)->failure, "m/3/t.npy: byte 0: not an npy");
     eb_scratch_expect(find_tried("m", 4)->failure, "another directory is version 4 too");
@@ -107,9 +107,9 @@ static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
 {
     (void)state;
     static const char yaml[] = "versions: {serve: 2, labels: [{name: old, version: 1}]}\n";
-    write_table("m/1/t.npy");
-    write_table("m/2/t.npy");
-    write_table("m/3/t.npy");
+    write_first_table("m/1/t.npy");
+    write_first_table("m/2/t.npy");
+    write_first_table("m/3/t.npy");
     eb_scratch_write(&fixture.scratch, "m/model.yaml", yaml, strlen(yaml));
     assert_int_equal(expect_served("m"), 2);
     assert_non_null(find_tried("m", 1)->loaded);
@@ -119,13 +119,13 @@ static void serves_the_others_where_one_model_has_nothing_that_loads(void **stat
 {
     (void)state;
     char path[EB_SCRATCH_PATH_BYTES];
-    write_table("good/1/t.npy");
+    write_first_table("good/1/t.npy");
     write_junk("broken/1/t.npy");
-    write_table("misnamed\t/1/t.npy");
+    write_first_table("misnamed\t/1/t.npy");
     eb_scratch_make_directory(&fixture.scratch, "half/.1");
-    write_table("odd/1/t.npy");
+    write_first_table("odd/1/t.npy");
     eb_scratch_write(&fixture.scratch, "odd/model.yaml", "nonsense\n", 9);
-    write_table("other/12/t.npy");
+    write_first_table("other/12/t.npy");
     eb_scratch_write(&fixture.scratch, "other/model.yaml", "versions: {serve: 9}\n", 21);
     eb_scratch_path(&fixture.scratch, "loop", path);
     assert_int_equal(symlink("loop", path), 0);
@@ -149,8 +149,8 @@ static void names_a_model_of_which_nothing_loads(void **state)
 static void names_what_stands_in_the_place_of_all_versions(void **state)
 {
     (void)state;
-    write_table("m/1/t.npy");
-    write_table("m/01/t.npy");
+    write_first_table("m/1/t.npy");
+    write_first_table("m/01/t.npy");
     expect_failure("/m/01: another directory is version 1 too");
 }
 
@@ -158,7 +158,7 @@ static void names_a_version_to_be_served_that_is_not_there(void **state)
 {
     (void)state;
     static const char yaml[] = "versions: {serve: 1}\n";
-    write_table("m/2/t.npy");
+    write_first_table("m/2/t.npy");
     eb_scratch_write(&fixture.scratch, "m/model.yaml", yaml, strlen(yaml));
     expect_failure("model 'm': no version loads: model.yaml serves another one");
 }
@@ -169,16 +169,16 @@ static void refuses_models_that_are_none(void **state)
     expect_failure("there is no model in it");
     eb_scratch_make_directory(&fixture.scratch, "m/v1");
     expect_failure("/m: there is no version in it");
-    write_table("m/1/t.npy");
+    write_first_table("m/1/t.npy");
     eb_scratch_write(&fixture.scratch, "m/model.yaml", "nonsense\n", 9);
     expect_failure("/m/model.yaml");
-    write_table("a\tb/1/t.npy");
+    write_first_table("a\tb/1/t.npy");
     expect_failure("/a\\x09b: the model name is not UTF-8");
 }
 
 EB_TEST_GROUP(first_load)
 {
-#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(serves_the_highest_version),
         FIXTURE(serves_the_next_lower_version_where_one_is_broken),

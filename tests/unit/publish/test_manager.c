@@ -81,7 +81,7 @@ struct fixture {
 
 static struct fixture fixture;
 
-static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
+static struct eb_snapshot *swap_reader(void *context, struct eb_snapshot *snapshot)
 {
     struct eb_snapshot *former = fixture.snapshot;
     (void)context;
@@ -89,7 +89,7 @@ static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
     return former;
 }
 
-static void write_table(const char *name)
+static void write_manager_table(const char *name)
 {
     eb_scratch_write_npy(&fixture.scratch, name, NPY_5X2, 40);
 }
@@ -101,7 +101,7 @@ static void write_config(const char *model, const char *text)
     eb_scratch_write(&fixture.scratch, name, text, strlen(text));
 }
 
-static void move(const char *from, const char *to)
+static void move_path(const char *from, const char *to)
 {
     char paths[2][EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture.scratch, from, paths[0]);
@@ -115,18 +115,18 @@ static void add_version(const char *model, int version)
     char from[64];
     char to[64];
     snprintf(from, sizeof from, "%s/.new/t.npy", model);
-    write_table(from);
+    write_manager_table(from);
     snprintf(from, sizeof from, "%s/.new", model);
     snprintf(to, sizeof to, "%s/%d", model, version);
-    move(from, to);
+    move_path(from, to);
 }
 
-static int open_fixture(void **state)
+static int set_up(void **state)
 {
     (void)state;
     memset(&fixture, 0, sizeof fixture);
     eb_scratch_init(&fixture.scratch);
-    write_table("m/1/t.npy");
+    write_manager_table("m/1/t.npy");
     fixture.options = (struct eb_manager_options){
         .directory = fixture.scratch.root,
         .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
@@ -149,7 +149,7 @@ static void start(void)
         fail_msg("%s", failure.text);
     }
     fixture.snapshot = eb_manager_snapshot(fixture.manager);
-    fixture.reader = (struct eb_publisher_reader){&fixture.mailbox, swap, NULL};
+    fixture.reader = (struct eb_publisher_reader){&fixture.mailbox, swap_reader, NULL};
     assert_int_equal(eb_manager_start(fixture.manager, &fixture.reader, 1), 0);
 }
 
@@ -161,7 +161,7 @@ static void on_reader_done(uv_timer_t *timer)
 
 /* The reader's mailbox stays open until the manager, which is told to stop first, has had all that
  * it waits for. */
-static int close_fixture(void **state)
+static int tear_down(void **state)
 {
     uv_timer_t timer;
     (void)state;
@@ -245,7 +245,7 @@ static struct eb_model_version *retire_first(void)
     return read;
 }
 
-static void on_done(
+static void on_manager_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
     fixture.done_count++;
@@ -258,11 +258,11 @@ static void send_command(enum eb_model_verb verb, const char *model, uint64_t ve
 {
     fixture.done_count = 0;
     fixture.command = (struct eb_model_command){
-        .verb = verb, .model = model, .version = version, .on_done = on_done};
+        .verb = verb, .model = model, .version = version, .on_done = on_manager_done};
     eb_manager_ask(fixture.manager, &fixture.command);
 }
 
-static void ask(enum eb_model_verb verb, uint64_t version, enum eb_model_outcome outcome)
+static void ask_manager(enum eb_model_verb verb, uint64_t version, enum eb_model_outcome outcome)
 {
     send_command(verb, "m", version);
     WAIT_FOR(fixture.done_count == 1);
@@ -301,7 +301,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
     (void)state;
     start();
     eb_scratch_write(&fixture.scratch, "m/.2/t.npy", "junk", 4);
-    move("m/.2", "m/2");
+    move_path("m/.2", "m/2");
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
     publish(3);
@@ -314,11 +314,11 @@ static void follows_models_that_come_and_go(void **state)
     write_config("n", "versions: {keep_s: 0}\n");
     add_version("n", 1);
     WAIT_FOR(served("n") == 1);
-    move("n", ".gone");
+    move_path("n", ".gone");
     WAIT_FOR(!eb_snapshot_find(fixture.snapshot, "n"));
     assert_int_equal(served("m"), 1);
     /* An empty repository is one that is not mounted: what is there stays. */
-    move("m", ".m");
+    move_path("m", ".m");
     turn_times(100);
     assert_int_equal(served("m"), 1);
 }
@@ -341,7 +341,7 @@ static void looks_only_on_command_where_it_is_not_to_watch(void **state)
     add_version("m", 2);
     turn_times(100);
     assert_int_equal(served("m"), 1);
-    ask(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
+    ask_manager(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
     assert_int_equal(fixture.served_then, 2);
 }
 
@@ -350,14 +350,14 @@ static void tells_of_a_command_when_its_readers_know(void **state)
     (void)state;
     start();
     publish(2);
-    ask(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
+    ask_manager(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
     assert_int_equal(fixture.served_then, 1);
-    ask(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
+    ask_manager(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
     WAIT_FOR(state_of("m", 2) == 0);
-    ask(EB_MODEL_SERVE, 2, EB_MODEL_DONE);
+    ask_manager(EB_MODEL_SERVE, 2, EB_MODEL_DONE);
     assert_int_equal(fixture.served_then, 2);
-    ask(EB_MODEL_LOAD, 7, EB_MODEL_NOT_FOUND);
-    ask(EB_MODEL_UNLOAD, 2, EB_MODEL_REFUSED);
+    ask_manager(EB_MODEL_LOAD, 7, EB_MODEL_NOT_FOUND);
+    ask_manager(EB_MODEL_UNLOAD, 2, EB_MODEL_REFUSED);
 }
 
 static void goes_back_and_forth_with_model_yaml(void **state)
@@ -404,10 +404,10 @@ static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
-    ask(EB_MODEL_LOAD, 2, EB_MODEL_SHORT);
+    ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_SHORT);
     eb_scratch_expect(fixture.text, "bytes of memory more than are available");
     atomic_store(&short_count, 0);
-    ask(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
+    ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
     assert_int_equal(fixture.served_then, 2);
 }
 
@@ -430,7 +430,7 @@ static void tries_again_what_was_hindered_after_a_pause(void **state)
     start();
     add_version("m", 2);
     atomic_store(&refused_count, 1);
-    ask(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
+    ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
     eb_scratch_expect(fixture.text, "bytes of memory are refused by the system");
     WAIT_FOR(served("m") == 2);
 }
@@ -501,11 +501,11 @@ static void loads_the_directory_that_has_taken_the_place_of_another(void **state
     (void)state;
     start();
     atomic_store(&is_held, true);
-    write_table("m/.2/u.npy");
+    write_manager_table("m/.2/u.npy");
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
-    move("m/2", "m/.old");
-    move("m/.2", "m/2");
+    move_path("m/2", "m/.old");
+    move_path("m/.2", "m/2");
     atomic_store(&is_held, false);
     WAIT_FOR(served("m") == 2);
     const struct eb_table_set *tables = &eb_snapshot_find(fixture.snapshot, "m")->served->tables;
@@ -555,11 +555,11 @@ static void gives_up_a_load_at_the_end(void **state)
     eb_manager_stop(fixture.manager);
     assert_int_equal(fixture.done_count, 1);
     assert_int_equal(fixture.outcome, EB_MODEL_CANCELLED);
-    ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
-    assert_int_equal(close_fixture(state), 0);
+    ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
+    assert_int_equal(tear_down(state), 0);
     /* The pace would have it take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
-    assert_int_equal(open_fixture(state), 0);
+    assert_int_equal(set_up(state), 0);
 }
 
 static void ends_without_having_been_started(void **state)
@@ -569,7 +569,7 @@ static void ends_without_having_been_started(void **state)
     assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
     assert_true(eb_manager_load(fixture.manager, &failure));
     fixture.snapshot = eb_manager_snapshot(fixture.manager);
-    ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
+    ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
 }
 
 static void does_not_open_where_no_model_has_anything(void **state)
@@ -577,7 +577,7 @@ static void does_not_open_where_no_model_has_anything(void **state)
     struct eb_failure failure;
     (void)state;
     eb_scratch_write(&fixture.scratch, "n/1/t.npy", "junk", 4);
-    move("m", ".gone");
+    move_path("m", ".gone");
     assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
     assert_false(eb_manager_load(fixture.manager, &failure));
     eb_scratch_expect(failure.text, "model 'n': no version loads: ");
@@ -585,7 +585,7 @@ static void does_not_open_where_no_model_has_anything(void **state)
 
 EB_TEST_GROUP(manager)
 {
-#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(serves_a_new_version_and_keeps_the_one_before),
         FIXTURE(frees_a_version_when_its_last_reader_is_done),

@@ -25,7 +25,7 @@ struct fixture {
     unsigned settled_count;
 };
 
-static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
+static struct eb_snapshot *swap_snapshot(void *context, struct eb_snapshot *snapshot)
 {
     struct eb_snapshot **held = context;
     struct eb_snapshot *former = *held;
@@ -51,7 +51,7 @@ static struct eb_snapshot *make_snapshot(struct eb_model_version *version)
     return snapshot;
 }
 
-static void open_fixture(struct fixture *fixture, struct eb_model_version *first)
+static void set_up(struct fixture *fixture, struct eb_model_version *first)
 {
     *fixture = (struct fixture){0};
     assert_int_equal(uv_loop_init(&fixture->owner), 0);
@@ -61,8 +61,8 @@ static void open_fixture(struct fixture *fixture, struct eb_model_version *first
     struct eb_snapshot *snapshot = make_snapshot(first);
     for (size_t i = 0; i < READERS; i++) {
         fixture->held[i] = snapshot;
-        fixture->readers[i] =
-            (struct eb_publisher_reader){&fixture->reader_mailbox, swap, &fixture->held[i]};
+        fixture->readers[i] = (struct eb_publisher_reader){
+            &fixture->reader_mailbox, swap_snapshot, &fixture->held[i]};
     }
     fixture->publisher = (struct eb_publisher){.mailbox = &fixture->owner_mailbox,
         .reader_count = READERS,
@@ -72,7 +72,7 @@ static void open_fixture(struct fixture *fixture, struct eb_model_version *first
     eb_publisher_start(&fixture->publisher, snapshot);
 }
 
-static void close_fixture(struct fixture *fixture)
+static void tear_down(struct fixture *fixture)
 {
     eb_publisher_deinit(&fixture->publisher);
     eb_mailbox_close(&fixture->owner_mailbox);
@@ -94,7 +94,7 @@ static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
     struct fixture fixture;
     struct eb_model_version versions[SNAPSHOTS] = {
         {.references = 1}, {.references = 1}, {.references = 1}};
-    open_fixture(&fixture, &versions[0]);
+    set_up(&fixture, &versions[0]);
     struct eb_snapshot *second = make_snapshot(&versions[1]);
     assert_true(eb_publisher_publish(&fixture.publisher, second));
     assert_true(eb_publisher_publish(&fixture.publisher, make_snapshot(&versions[2])));
@@ -111,7 +111,7 @@ static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
     assert_int_equal(references(&versions[2]), 2);
     assert_int_equal(fixture.settled_count, 1);
     assert_int_equal(fixture.publisher.delivery_count, 0);
-    close_fixture(&fixture);
+    tear_down(&fixture);
     assert_int_equal(references(&versions[2]), 1);
 }
 

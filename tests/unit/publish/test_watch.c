@@ -26,7 +26,7 @@ static void on_change(void *context)
     ((struct fixture *)context)->change_count++;
 }
 
-static int open_fixture(void **state)
+static int set_up(void **state)
 {
     (void)state;
     fixture = (struct fixture){0};
@@ -37,7 +37,7 @@ static int open_fixture(void **state)
     return uv_loop_init(&fixture.uv);
 }
 
-static int close_fixture(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     eb_watch_close(&fixture.watch);
@@ -90,7 +90,7 @@ static void expect_change(void)
     }
 }
 
-static void move(const char *from, const char *to)
+static void move_watched(const char *from, const char *to)
 {
     char paths[2][EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture.scratch, from, paths[0]);
@@ -104,7 +104,7 @@ static void tells_of_versions_models_and_descriptions(void **state)
     eb_scratch_make_directory(&fixture.scratch, "m/.2");
     assert_true(update());
     assert_false(update());
-    move("m/.2", "m/2");
+    move_watched("m/.2", "m/2");
     expect_change();
     eb_scratch_write(&fixture.scratch, "m/model.yaml", "", 0);
     expect_change();
@@ -119,7 +119,7 @@ static void follows_a_directory_that_was_replaced(void **state)
 {
     (void)state;
     assert_true(update());
-    move("m", ".old");
+    move_watched("m", ".old");
     eb_scratch_make_directory(&fixture.scratch, "m/3");
     expect_change();
     assert_true(update());
@@ -176,13 +176,10 @@ EB_TEST_GROUP(watch)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            tells_of_versions_models_and_descriptions, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(
-            follows_a_directory_that_was_replaced, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(
-            follows_a_directory_that_was_made_again, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(
-            passes_over_what_may_not_be_watched, open_fixture, close_fixture),
+            tells_of_versions_models_and_descriptions, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(follows_a_directory_that_was_replaced, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(follows_a_directory_that_was_made_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(passes_over_what_may_not_be_watched, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void run(struct eb_job *job)
     }
 }
 
-static void on_done(struct eb_job *job)
+static void on_job_done(struct eb_job *job)
 {
     struct fixture_job *fixture = (struct fixture_job *)job;
     const uv_thread_t self = uv_thread_self();
@@ -56,7 +56,7 @@ static void run_jobs(struct fixture_job jobs[JOBS], bool gives_way)
         eb_worker_give_way(&worker);
     }
     for (int i = 0; i < JOBS; i++) {
-        jobs[i] = (struct fixture_job){.job = {.run = run, .done = on_done},
+        jobs[i] = (struct fixture_job){.job = {.run = run, .done = on_job_done},
             .number = i,
             .last = &last,
             .owner = uv_thread_self()};

@@ -72,7 +72,7 @@ static void asked_deinit(struct asked *asked)
 /* Who asks. */
 static const struct eb_principal *caller = &eb_auth_anybody;
 
-static bool ask(struct asked *asked, eb_unary_fn method, const void *bytes, size_t size)
+static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *bytes, size_t size)
 {
     asked_reset(asked);
     eb_arena_init(&asked->arena, &asked->memory);
@@ -98,11 +98,11 @@ static bool ask_for_model(struct asked *asked, const char *name, uint64_t versio
     snprintf(name_copy, sizeof name_copy, "%s", name);
     query.model = name_copy;
     query.version = version;
-    return ask(
+    return ask_catalogue(
         asked, eb_catalogue_get_model, bytes, embag__v1__get_model_request__pack(&query, bytes));
 }
 
-static size_t body_bytes(const struct asked *asked)
+static size_t catalogue_bytes(const struct asked *asked)
 {
     return asked->answer->size - EB_GRPC_PREFIX_BYTES;
 }
@@ -111,12 +111,13 @@ static size_t body_bytes(const struct asked *asked)
 static Embag__V1__Model *decode_model(const struct asked *asked)
 {
     Embag__V1__Model *model =
-        embag__v1__model__unpack(NULL, body_bytes(asked), eb_reply_body(asked->answer));
+        embag__v1__model__unpack(NULL, catalogue_bytes(asked), eb_reply_body(asked->answer));
     assert_non_null(model);
     return model;
 }
 
-static void expect_refused(const struct asked *asked, enum eb_status status, const char *part)
+static void expect_catalogue_refused(
+    const struct asked *asked, enum eb_status status, const char *part)
 {
     assert_null(asked->answer);
     assert_int_equal(asked->error.status, status);
@@ -169,7 +170,7 @@ static void expect_features(const Embag__V1__ModelVersion *version)
     assert_int_equal(version->tables[1]->unknown_case, EMBAG__V1__TABLE__UNKNOWN__NOT_SET);
 }
 
-static void expect_tables(const Embag__V1__ModelVersion *version)
+static void expect_catalogue_tables(const Embag__V1__ModelVersion *version)
 {
     const Embag__V1__Table *cube = version->tables[0];
     const Embag__V1__Table *line = version->tables[1];
@@ -195,13 +196,13 @@ static void lists_models_with_the_versions_that_were_tried(void **state)
     (void)state;
     struct asked asked;
     asked_init(&asked);
-    assert_true(ask(&asked, eb_catalogue_list_models, NULL, 0));
+    assert_true(ask_catalogue(&asked, eb_catalogue_list_models, NULL, 0));
     Embag__V1__ListModelsResponse *list = embag__v1__list_models_response__unpack(
-        NULL, body_bytes(&asked), eb_reply_body(asked.answer));
+        NULL, catalogue_bytes(&asked), eb_reply_body(asked.answer));
     assert_non_null(list);
     assert_int_equal(list->n_models, 2);
     expect_alpha(list->models[0]);
-    expect_tables(list->models[0]->versions[1]);
+    expect_catalogue_tables(list->models[0]->versions[1]);
     expect_features(list->models[0]->versions[1]);
     assert_string_equal(list->models[1]->name, "beta");
     assert_int_equal(list->models[1]->served_version, 5);
@@ -221,7 +222,7 @@ static void describes_one_model(void **state)
     assert_true(ask_for_model(&asked, "alpha", 0));
     Embag__V1__Model *model = decode_model(&asked);
     expect_alpha(model);
-    expect_tables(model->versions[1]);
+    expect_catalogue_tables(model->versions[1]);
     embag__v1__model__free_unpacked(model, NULL);
     asked_deinit(&asked);
 }
@@ -235,7 +236,7 @@ static void describes_one_version(void **state)
     Embag__V1__Model *model = decode_model(&asked);
     assert_int_equal(model->served_version, 2);
     assert_int_equal(model->n_versions, 1);
-    expect_tables(model->versions[0]);
+    expect_catalogue_tables(model->versions[0]);
     embag__v1__model__free_unpacked(model, NULL);
     assert_true(ask_for_model(&asked, "alpha", 3));
     model = decode_model(&asked);
@@ -256,9 +257,9 @@ static Embag__V1__ListModelsResponse *list_versions(
     query.model = name_copy;
     query.version = version;
     const size_t size = embag__v1__version_request__pack(&query, bytes);
-    return ask(asked, eb_catalogue_list_versions, bytes, size)
+    return ask_catalogue(asked, eb_catalogue_list_versions, bytes, size)
                ? embag__v1__list_models_response__unpack(
-                     NULL, body_bytes(asked), eb_reply_body(asked->answer))
+                     NULL, catalogue_bytes(asked), eb_reply_body(asked->answer))
                : NULL;
 }
 
@@ -286,9 +287,9 @@ static void lists_versions_without_their_tables(void **state)
     assert_int_equal(list->models[0]->versions[0]->version, 3);
     embag__v1__list_models_response__free_unpacked(list, NULL);
     assert_null(list_versions(&asked, "gamma", 0));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
     assert_null(list_versions(&asked, "alpha", 9));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 9");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 9");
     asked_deinit(&asked);
 }
 
@@ -315,19 +316,19 @@ static void tells_what_differs_from_model_yaml(void **state)
     asked_deinit(&asked);
 }
 
-static void refuses_what_is_not_there(void **state)
+static void refuses_models_that_are_not_there(void **state)
 {
     (void)state;
     struct asked asked;
     asked_init(&asked);
     assert_false(ask_for_model(&asked, "gamma", 0));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
     assert_false(ask_for_model(&asked, "", 0));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "model");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "model");
     assert_false(ask_for_model(&asked, "alpha", 4));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 4");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 4");
     assert_false(ask_for_model(&asked, "alpha", 1));
-    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 1");
+    expect_catalogue_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 1");
     asked_deinit(&asked);
 }
 
@@ -360,9 +361,9 @@ static void tells_the_facts_and_every_limit(void **state)
     };
     struct asked asked;
     asked_init(&asked);
-    assert_true(ask(&asked, eb_catalogue_get_server, NULL, 0));
+    assert_true(ask_catalogue(&asked, eb_catalogue_get_server, NULL, 0));
     Embag__V1__Server *server =
-        embag__v1__server__unpack(NULL, body_bytes(&asked), eb_reply_body(asked.answer));
+        embag__v1__server__unpack(NULL, catalogue_bytes(&asked), eb_reply_body(asked.answer));
     assert_non_null(server);
     assert_string_equal(server->version, "1.2.3");
     assert_string_equal(server->build, "a build");
@@ -391,7 +392,7 @@ static void refuses_bytes_that_are_no_message(void **state)
     struct asked asked;
     asked_init(&asked);
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        assert_false(ask(&asked, methods[i], request, sizeof request - 1));
+        assert_false(ask_catalogue(&asked, methods[i], request, sizeof request - 1));
         assert_int_equal(asked.error.status, EB_STATUS_INTERNAL);
     }
     asked_deinit(&asked);
@@ -404,17 +405,17 @@ static void skips_unknown_fields(void **state)
     struct asked asked;
     asked_init(&asked);
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        assert_true(ask(&asked, methods[i], unknown, sizeof unknown));
+        assert_true(ask_catalogue(&asked, methods[i], unknown, sizeof unknown));
     }
     asked_deinit(&asked);
 }
 
 /* Raises *cap until the method answers: before, it is refused each time and leaves nothing. */
-static void expect_refused_below(
+static void expect_catalogue_refused_below(
     struct asked *asked, eb_unary_fn method, uint64_t *cap, uint64_t step)
 {
     int refused_count = 0;
-    for (*cap = 0; !ask(asked, method, request, sizeof request); *cap += step) {
+    for (*cap = 0; !ask_catalogue(asked, method, request, sizeof request); *cap += step) {
         assert_int_equal(asked->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
         assert_true(refused_count++ < 1000);
     }
@@ -427,9 +428,9 @@ static void refuses_what_memory_does_not_hold(void **state)
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         struct asked asked;
         asked_init(&asked);
-        expect_refused_below(&asked, methods[i], &asked.pool.cap_bytes, 1024);
+        expect_catalogue_refused_below(&asked, methods[i], &asked.pool.cap_bytes, 1024);
         if (methods[i] != eb_catalogue_get_server) {
-            expect_refused_below(&asked, methods[i], &asked.arena_cap_bytes, 16);
+            expect_catalogue_refused_below(&asked, methods[i], &asked.arena_cap_bytes, 16);
         }
         asked_deinit(&asked);
     }
@@ -479,7 +480,7 @@ EB_TEST_GROUP(catalogue)
         cmocka_unit_test(describes_one_version),
         cmocka_unit_test(lists_versions_without_their_tables),
         cmocka_unit_test(tells_what_differs_from_model_yaml),
-        cmocka_unit_test(refuses_what_is_not_there),
+        cmocka_unit_test(refuses_models_that_are_not_there),
         cmocka_unit_test(keeps_names_to_their_limit),
         cmocka_unit_test(tells_the_facts_and_every_limit),
         cmocka_unit_test(refuses_bytes_that_are_no_message),

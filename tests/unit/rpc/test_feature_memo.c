@@ -21,7 +21,7 @@ struct asked {
     struct eb_wire_group group;
 };
 
-static void ask(struct asked *asked, const struct eb_feature_memo *memo, unsigned number)
+static void ask_memo(struct asked *asked, const struct eb_feature_memo *memo, unsigned number)
 {
     snprintf(asked->run, sizeof asked->run, "\x12 run of list %u", number);
     asked->names[0] = "user";
@@ -46,7 +46,7 @@ static bool ask_and_keep(struct eb_feature_memo *memo, unsigned number,
 {
     const struct eb_feature *const list[2] = {features, features + 1};
     struct asked asked;
-    ask(&asked, memo, number);
+    ask_memo(&asked, memo, number);
     const struct eb_feature *const *found = eb_feature_memo_find(memo, &asked.group, version);
     if (found) {
         assert_ptr_equal(found[0], features);
@@ -144,7 +144,7 @@ static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
     const struct eb_feature *const list[2] = {first_features, first_features + 1};
     struct eb_feature_memo memo = {0};
     struct asked asked;
-    ask(&asked, &memo, 1);
+    ask_memo(&asked, &memo, 1);
     asked.group.run = NULL;
     asked.group.run_bytes = 0;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);

@@ -60,14 +60,14 @@ static struct eb_infer_input *add_packed(const char *table, uint64_t bags, uint6
     return input;
 }
 
-static void ask(const char *table, int32_t output_type)
+static void ask_for_output(const char *table, int32_t output_type)
 {
     assert_true(infer.output_count < INPUTS_MAX);
     outputs[infer.output_count++] =
         (struct eb_infer_output){.table = table, .output_type = output_type};
 }
 
-static bool make(uint64_t queries_max)
+static bool make_infer_query(uint64_t queries_max)
 {
     error = (struct eb_error){.status = EB_STATUS_OK};
     eb_arena_reset(&arena, 1 << 16);
@@ -76,15 +76,15 @@ static bool make(uint64_t queries_max)
 
 static const struct eb_wire_query *accept(void)
 {
-    if (!make(4)) {
+    if (!make_infer_query(4)) {
         fail_msg("%s", error.text);
     }
     return infer.request.queries;
 }
 
-static void expect_refused(enum eb_status status, const char *text)
+static void expect_query_refused(enum eb_status status, const char *text)
 {
-    assert_false(make(4));
+    assert_false(make_infer_query(4));
     assert_string_equal(error.text, text);
     assert_int_equal(error.status, status);
 }
@@ -182,8 +182,8 @@ static void outputs_are_queries_in_their_order(void **state)
     add_packed("rows", 2, 2);
     add_packed("wide", 1, 1);
     add("plain", EB_INFER_WEIGHTS, 1); /* of no use, and not looked at */
-    ask("wide", EB_BF16);
-    ask("rows", 0);
+    ask_for_output("wide", EB_BF16);
+    ask_for_output("rows", 0);
     const struct eb_wire_query *queries = accept();
     assert_int_equal(infer.request.query_count, 2);
     assert_string_equal(queries[0].table, "wide");
@@ -196,20 +196,20 @@ static void refuses_outputs_without_inputs(void **state)
 {
     (void)state;
     add_packed("rows", 2, 2);
-    ask("wide", 0);
-    expect_refused(
+    ask_for_output("wide", 0);
+    expect_query_refused(
         EB_STATUS_INVALID_ARGUMENT, "\"wide\": its output is asked for, but it has no inputs");
     infer.output_count = 0;
-    ask("rows", 0);
-    ask("rows", 0);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": its output is asked for twice");
+    ask_for_output("rows", 0);
+    ask_for_output("rows", 0);
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": its output is asked for twice");
     infer.output_count = 0;
-    ask("nothing", 0);
-    expect_refused(EB_STATUS_NOT_FOUND,
+    ask_for_output("nothing", 0);
+    expect_query_refused(EB_STATUS_NOT_FOUND,
         "\"nothing\": model \"trial\" version 7 has no table or feature of that name");
     infer.output_count = 0;
-    ask("", 0);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT,
+    ask_for_output("", 0);
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
         "tensors are called TABLE.indices and so on; names without a table are for models of one, "
         "and model \"trial\" has 7");
 }
@@ -217,20 +217,21 @@ static void refuses_outputs_without_inputs(void **state)
 static void refuses_inputs_that_do_not_go_together(void **state)
 {
     (void)state;
-    expect_refused(EB_STATUS_INVALID_ARGUMENT,
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
         "there are no inputs; a lookup has one at least, called TABLE.indices");
     add("rows", EB_INFER_OFFSETS, 1);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": it has no indices; they may be empty");
+    expect_query_refused(
+        EB_STATUS_INVALID_ARGUMENT, "\"rows\": it has no indices; they may be empty");
     add("rows", EB_INFER_OFFSETS, 1);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": offsets is given twice");
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": offsets is given twice");
     infer.input_count = 1;
     add_packed("rows", 2, 2);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT,
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
         "\"rows\": indices of two dimensions are packed bags, which have no offsets; give one of "
         "both");
     infer.input_count = 0;
     add("nothing", EB_INFER_INDICES, 1);
-    expect_refused(EB_STATUS_NOT_FOUND,
+    expect_query_refused(EB_STATUS_NOT_FOUND,
         "\"nothing\": model \"trial\" version 7 has no table or feature of that name");
 }
 
@@ -238,7 +239,7 @@ static void one_dimension_needs_offsets_but_for_rows_as_they_are(void **state)
 {
     (void)state;
     struct eb_infer_input *indices = add("rows", EB_INFER_INDICES, 4);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT,
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
         "\"rows\": indices of one dimension need offsets; packed bags are indices of two "
         "dimensions");
     indices->options.reduction = EB_REDUCTION_NONE;
@@ -251,11 +252,11 @@ static void weights_have_the_shape_of_indices(void **state)
     add_packed("rows", 2, 2);
     struct eb_infer_input *weights = add("rows", EB_INFER_WEIGHTS, 4);
     const char refusal[] = "\"rows\": per_sample_weights has not the shape of indices";
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, refusal);
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, refusal);
     weights->rank = 2;
     weights->dims[0] = 1;
     weights->dims[1] = 4;
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, refusal);
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, refusal);
     weights->dims[0] = 2;
     weights->dims[1] = 2;
     assert_int_equal(accept()[0].weights_bytes, 32);
@@ -266,16 +267,16 @@ static void takes_as_many_tables_as_queries(void **state)
     (void)state;
     add_packed("rows", 1, 1);
     add_packed("wide", 1, 1);
-    assert_true(make(2));
+    assert_true(make_infer_query(2));
     infer.output_count = 0;
     add_packed("plain", 1, 1);
-    assert_false(make(2));
+    assert_false(make_infer_query(2));
     assert_string_equal(
         error.text, "inputs of 3 tables are more than a request may have, 2 (queries_max)");
     assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
 }
 
-static void fails_where_memory_does(void **state)
+static void makes_no_query_without_memory(void **state)
 {
     (void)state;
     add_packed("rows", 1, 1);
@@ -305,7 +306,7 @@ EB_TEST_GROUP(infer_query)
         EACH(one_dimension_needs_offsets_but_for_rows_as_they_are),
         EACH(weights_have_the_shape_of_indices),
         EACH(takes_as_many_tables_as_queries),
-        EACH(fails_where_memory_does),
+        EACH(makes_no_query_without_memory),
     };
     return cmocka_run_group_tests(tests, plan_fixture_load, plan_fixture_unload);
 }

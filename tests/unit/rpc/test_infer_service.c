@@ -72,7 +72,7 @@ struct circumstances {
 
 static const struct circumstances usual = {.arena_bytes = ARENA_BYTES};
 
-static bool ask(
+static bool ask_infer(
     eb_unary_fn method, const void *bytes, size_t size, const struct circumstances *circumstances)
 {
     drop();
@@ -104,10 +104,10 @@ static bool ask_for(eb_unary_fn method, const char *name, const char *version,
     request.name = name_copy;
     request.version = version_copy;
     const size_t size = inference__model_ready_request__pack(&request, bytes);
-    return ask(method, bytes, size, circumstances);
+    return ask_infer(method, bytes, size, circumstances);
 }
 
-static size_t body_bytes(void)
+static size_t infer_body_bytes(void)
 {
     return answer->size - EB_GRPC_PREFIX_BYTES;
 }
@@ -115,7 +115,7 @@ static size_t body_bytes(void)
 static bool read_flag(void)
 {
     Inference__ModelReadyResponse *read =
-        inference__model_ready_response__unpack(NULL, body_bytes(), eb_reply_body(answer));
+        inference__model_ready_response__unpack(NULL, infer_body_bytes(), eb_reply_body(answer));
     assert_non_null(read);
     const bool flag = read->ready;
     inference__model_ready_response__free_unpacked(read, NULL);
@@ -126,11 +126,11 @@ static void is_live_and_ready_until_it_drains(void **state)
 {
     (void)state;
     const struct circumstances draining = {.arena_bytes = ARENA_BYTES, .is_draining = true};
-    assert_true(ask(eb_infer_service_server_live, NULL, 0, &usual) && read_flag());
-    assert_true(ask(eb_infer_service_server_ready, NULL, 0, &usual) && read_flag());
+    assert_true(ask_infer(eb_infer_service_server_live, NULL, 0, &usual) && read_flag());
+    assert_true(ask_infer(eb_infer_service_server_ready, NULL, 0, &usual) && read_flag());
     assert_true(ask_for(eb_infer_service_model_ready, "trial", "", &usual) && read_flag());
-    assert_true(ask(eb_infer_service_server_live, NULL, 0, &draining) && read_flag());
-    assert_true(ask(eb_infer_service_server_ready, NULL, 0, &draining) && !read_flag());
+    assert_true(ask_infer(eb_infer_service_server_live, NULL, 0, &draining) && read_flag());
+    assert_true(ask_infer(eb_infer_service_server_ready, NULL, 0, &draining) && !read_flag());
     assert_true(ask_for(eb_infer_service_model_ready, "trial", "", &draining) && !read_flag());
 }
 
@@ -160,7 +160,7 @@ static void describes_tables_and_then_features(void **state)
     (void)state;
     assert_true(ask_for(eb_infer_service_model_metadata, "trial", "", &usual));
     Inference__ModelMetadataResponse *read =
-        inference__model_metadata_response__unpack(NULL, body_bytes(), eb_reply_body(answer));
+        inference__model_metadata_response__unpack(NULL, infer_body_bytes(), eb_reply_body(answer));
     assert_non_null(read);
     assert_string_equal(read->name, "trial");
     assert_int_equal(read->n_versions, 1);
@@ -185,7 +185,7 @@ static void describes_tables_and_then_features(void **state)
     inference__model_metadata_response__free_unpacked(read, NULL);
 }
 
-static void expect_refused(eb_unary_fn method, const char *name, const char *version,
+static void expect_infer_refused(eb_unary_fn method, const char *name, const char *version,
     enum eb_status status, const char *text)
 {
     assert_false(ask_for(method, name, version, &usual));
@@ -193,22 +193,23 @@ static void expect_refused(eb_unary_fn method, const char *name, const char *ver
     assert_int_equal(error.status, status);
 }
 
-static void refuses_what_is_not_there(void **state)
+static void refuses_what_infer_does_not_have(void **state)
 {
     (void)state;
     static const eb_unary_fn methods[] = {
         eb_infer_service_model_metadata, eb_infer_service_model_config};
     for (size_t i = 0; i < 2; i++) {
-        expect_refused(methods[i], "none", "", EB_STATUS_NOT_FOUND, "no model \"none\"");
-        expect_refused(methods[i], "idle", "", EB_STATUS_NOT_FOUND,
+        expect_infer_refused(methods[i], "none", "", EB_STATUS_NOT_FOUND, "no model \"none\"");
+        expect_infer_refused(methods[i], "idle", "", EB_STATUS_NOT_FOUND,
             "model \"idle\" has no version in memory yet");
-        expect_refused(methods[i], "trial", "9", EB_STATUS_NOT_FOUND,
+        expect_infer_refused(methods[i], "trial", "9", EB_STATUS_NOT_FOUND,
             "model \"trial\" has no version 9 in memory");
-        expect_refused(methods[i], "trial", "new", EB_STATUS_INVALID_ARGUMENT,
+        expect_infer_refused(methods[i], "trial", "new", EB_STATUS_INVALID_ARGUMENT,
             "version \"new\" is none: versions are numbers from 1 on; empty means the one that is "
             "served");
     }
-    expect_refused(eb_infer_service_model_config, "nine byte", "", EB_STATUS_RESOURCE_EXHAUSTED,
+    expect_infer_refused(eb_infer_service_model_config, "nine byte", "",
+        EB_STATUS_RESOURCE_EXHAUSTED,
         "ModelConfigRequest.name is longer than a name may be (byte 2)");
 }
 
@@ -224,7 +225,7 @@ static void tells_nobody_of_models_that_are_not_his(void **state)
         assert_false(ask_for(methods[i], "none", "", &unknown));
         assert_int_equal(error.status, EB_STATUS_PERMISSION_DENIED);
     }
-    assert_true(ask(eb_infer_service_server_live, NULL, 0, &unknown));
+    assert_true(ask_infer(eb_infer_service_server_live, NULL, 0, &unknown));
 }
 
 static void refuses_bytes_that_are_no_request(void **state)
@@ -235,12 +236,12 @@ static void refuses_bytes_that_are_no_request(void **state)
         eb_infer_service_model_ready, eb_infer_service_model_metadata,
         eb_infer_service_model_config};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        assert_false(ask(methods[i], "\x0a", 1, &usual));
+        assert_false(ask_infer(methods[i], "\x0a", 1, &usual));
         assert_int_equal(error.status, EB_STATUS_INTERNAL);
     }
 }
 
-static void fails_where_memory_does(void **state)
+static void answers_nothing_without_memory(void **state)
 {
     (void)state;
     struct circumstances circumstances = {.arena_bytes = 0};
@@ -270,10 +271,10 @@ EB_TEST_GROUP(infer_service)
         EACH(is_live_and_ready_until_it_drains),
         EACH(a_model_is_ready_in_versions_that_answer),
         EACH(describes_tables_and_then_features),
-        EACH(refuses_what_is_not_there),
+        EACH(refuses_what_infer_does_not_have),
         EACH(tells_nobody_of_models_that_are_not_his),
         EACH(refuses_bytes_that_are_no_request),
-        EACH(fails_where_memory_does),
+        EACH(answers_nothing_without_memory),
     };
     return cmocka_run_group_tests(tests, load, plan_fixture_unload);
 }

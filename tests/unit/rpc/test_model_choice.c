@@ -39,7 +39,7 @@ static struct eb_model_choice choose(const struct eb_principal *caller, const ch
         .snapshot = &several, .caller = caller, .right = EB_MODEL_RIGHT_LOOK_UP, .model = model};
 }
 
-static void expect_refused(
+static void expect_choice_refused(
     const struct eb_model_choice *choice, enum eb_status status, const char *text)
 {
     struct eb_error error;
@@ -55,20 +55,21 @@ static void tells_of_models_to_those_who_may_know(void **state)
     struct eb_model_choice choice = choose(&beta_caller, "beta");
     assert_ptr_equal(eb_model_choice_find(&choice, &error), &models[1]);
     choice = choose(&eb_auth_anybody, "none");
-    expect_refused(&choice, EB_STATUS_NOT_FOUND, "no model \"none\"");
+    expect_choice_refused(&choice, EB_STATUS_NOT_FOUND, "no model \"none\"");
 }
 
 static void hides_whether_there_is_what_a_caller_may_not_know(void **state)
 {
     (void)state;
     struct eb_model_choice choice = choose(&beta_caller, "alpha");
-    expect_refused(
+    expect_choice_refused(
         &choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not look up model \"alpha\"");
     choice = choose(&beta_caller, "none");
-    expect_refused(
+    expect_choice_refused(
         &choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not look up model \"none\"");
     choice.right = EB_MODEL_RIGHT_SEE;
-    expect_refused(&choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not see model \"none\"");
+    expect_choice_refused(
+        &choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not see model \"none\"");
 }
 
 static void tells_seeing_from_looking_up(void **state)
@@ -76,7 +77,7 @@ static void tells_seeing_from_looking_up(void **state)
     (void)state;
     struct eb_error error;
     struct eb_model_choice choice = choose(&admin, "alpha");
-    expect_refused(
+    expect_choice_refused(
         &choice, EB_STATUS_PERMISSION_DENIED, "\"chief\" may not look up model \"alpha\"");
     choice.right = EB_MODEL_RIGHT_SEE;
     assert_ptr_equal(eb_model_choice_find(&choice, &error), &models[0]);
@@ -88,7 +89,7 @@ static void says_the_same_of_an_empty_name_to_all(void **state)
     static const struct eb_principal *const callers[] = {&beta_caller, &admin, &eb_auth_anybody};
     for (size_t i = 0; i < 3; i++) {
         const struct eb_model_choice choice = choose(callers[i], "");
-        expect_refused(&choice, EB_STATUS_NOT_FOUND,
+        expect_choice_refused(&choice, EB_STATUS_NOT_FOUND,
             "model is empty, which is possible where there is one model only");
     }
     struct eb_error error;
@@ -96,7 +97,8 @@ static void says_the_same_of_an_empty_name_to_all(void **state)
     choice.snapshot = &alone;
     assert_ptr_equal(eb_model_choice_find(&choice, &error), &models[0]);
     choice.caller = &beta_caller;
-    expect_refused(&choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not look up model \"\"");
+    expect_choice_refused(
+        &choice, EB_STATUS_PERMISSION_DENIED, "\"caller\" may not look up model \"\"");
 }
 
 static void expect_no_version(

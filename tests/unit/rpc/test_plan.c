@@ -429,7 +429,7 @@ static void refuses_more_bags_than_the_kernels_count(void **state)
 
 /* Raises *cap from 0 until the request is answered: before, each run is refused and gives back
  * what it took. */
-static void expect_refused_below(struct plan_fixture *fixture, uint64_t *cap, uint64_t step)
+static void expect_plan_refused_below(struct plan_fixture *fixture, uint64_t *cap, uint64_t step)
 {
     static const float values[] = {30, 32, 30, 31};
     int refused_count = 0;
@@ -449,7 +449,7 @@ static void refuses_what_the_loops_memory_does_not_hold(void **state)
     (void)state;
     struct plan_fixture fixture;
     plan_fixture_init(&fixture, 2);
-    expect_refused_below(&fixture, &fixture.pool.cap_bytes, 1024);
+    expect_plan_refused_below(&fixture, &fixture.pool.cap_bytes, 1024);
     plan_fixture_deinit(&fixture);
 }
 
@@ -458,7 +458,7 @@ static void refuses_what_the_arena_does_not_hold(void **state)
     (void)state;
     struct plan_fixture fixture;
     plan_fixture_init(&fixture, 2);
-    expect_refused_below(&fixture, &fixture.arena_cap_bytes, 64);
+    expect_plan_refused_below(&fixture, &fixture.arena_cap_bytes, 64);
     fixture.request.concat = true;
     fixture.arena_cap_bytes = 0;
     int refused_count = 0;

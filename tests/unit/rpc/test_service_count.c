@@ -64,7 +64,7 @@ static void counts_what_it_answers_here_and_by_the_executor(void **state)
     }
 }
 
-static void counts_a_request_in_parts_once(void **state)
+static void counts_bags_of_a_request_in_parts_once(void **state)
 {
     struct service_fixture *fixture = *state;
     const struct service_request request = {.bags = PART_BAGS, .queries = 4, .partial = true};
@@ -135,7 +135,7 @@ EB_TEST_GROUP(service_count)
     cmocka_unit_test_setup_teardown(test, service_fixture_set_up, service_fixture_tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(counts_what_it_answers_here_and_by_the_executor),
-        FIXTURE(counts_a_request_in_parts_once),
+        FIXTURE(counts_bags_of_a_request_in_parts_once),
         FIXTURE(counts_nothing_of_what_fails),
         FIXTURE(counts_nothing_of_what_is_given_up),
         FIXTURE(counts_what_was_asked_for_before_its_version_went),

@@ -48,7 +48,7 @@ static void serve(struct eb_model_version *one, struct eb_model_version *other)
     eb_table_counters_swap(&counters, &snapshot, now_ns);
 }
 
-static struct eb_plan_query ask(
+static struct eb_plan_query plan_of_ids(
     const struct eb_model_version *version, size_t table, const int64_t *ids, uint64_t id_count)
 {
     return (struct eb_plan_query){.table = &version->tables.tables[table],
@@ -73,7 +73,7 @@ static void answer(const struct eb_model_version *version, struct eb_plan_query 
 static void answer_three(const struct eb_model_version *version, size_t table)
 {
     static const int64_t ids[] = {5, 5, -1};
-    answer(version, ask(version, table, ids, 3));
+    answer(version, plan_of_ids(version, table, ids, 3));
 }
 
 static struct eb_table_sums *copy(void)
@@ -96,7 +96,7 @@ static const struct eb_table_sum *find(
 }
 
 /* So many lookups of it have been counted. */
-static void expect(const char *model, const char *table, uint64_t lookups)
+static void expect_counted(const char *model, const char *table, uint64_t lookups)
 {
     struct eb_table_sums *part = copy();
     const struct eb_table_sum *sum = find(part, model, table);
@@ -107,7 +107,7 @@ static void expect(const char *model, const char *table, uint64_t lookups)
     free(part);
 }
 
-static void expect_tables(size_t count)
+static void expect_counted_tables(size_t count)
 {
     struct eb_table_sums *part = copy();
     assert_int_equal(part->count, count);
@@ -140,10 +140,10 @@ static void counts_by_model_and_table(void **state)
     answer_three(&m_1, 1);
     answer_three(&n_1, 0);
     answer_three(&m_1, 1);
-    expect("m", "a", 0);
-    expect("m", "b", 2);
-    expect("n", "a", 1);
-    expect_tables(3);
+    expect_counted("m", "a", 0);
+    expect_counted("m", "b", 2);
+    expect_counted("n", "a", 1);
+    expect_counted_tables(3);
 }
 
 static void counts_on_in_the_next_version(void **state)
@@ -156,7 +156,7 @@ static void counts_on_in_the_next_version(void **state)
     answer_three(&m_1, 1);
     serve(&m_2, NULL);
     answer_three(&m_2, 0);
-    expect("m", "b", 4);
+    expect_counted("m", "b", 4);
 }
 
 static void counts_what_takes_longer_than_its_version(void **state)
@@ -165,15 +165,15 @@ static void counts_what_takes_longer_than_its_version(void **state)
     serve(&m_1, &n_1);
     serve(&n_1, NULL);
     answer_three(&m_1, 0);
-    expect("m", "a", 1);
+    expect_counted("m", "a", 1);
 }
 
 static void counts_nothing_before_there_is_a_snapshot(void **state)
 {
     (void)state;
-    expect_tables(0);
+    expect_counted_tables(0);
     eb_table_counters_swap(&counters, NULL, now_ns);
-    expect_tables(0);
+    expect_counted_tables(0);
 }
 
 static void keeps_what_is_gone_for_a_while(void **state)
@@ -184,17 +184,17 @@ static void keeps_what_is_gone_for_a_while(void **state)
     answer_three(&n_1, 0);
     serve(&n_1, NULL);
     now_ns += EB_TABLE_COUNTERS_KEEP_NS - 1;
-    expect("m", "a", 1);
+    expect_counted("m", "a", 1);
     serve(&m_1, &n_1);
     serve(&n_1, NULL);
     now_ns += EB_TABLE_COUNTERS_KEEP_NS - 1;
     answer_three(&n_1, 0);
-    expect("m", "a", 1);
+    expect_counted("m", "a", 1);
     now_ns += 1;
-    expect_tables(1);
-    expect("n", "a", 2);
+    expect_counted_tables(1);
+    expect_counted("n", "a", 2);
     serve(&m_1, &n_1);
-    expect("m", "a", 0);
+    expect_counted("m", "a", 0);
 }
 
 static void counts_what_is_too_much_in_one_place(void **state)
@@ -208,20 +208,20 @@ static void counts_what_is_too_much_in_one_place(void **state)
         tables[i] = (struct eb_named_table){.name = names[i], .table = {.row_count = 1}};
     }
     serve(&many, NULL);
-    expect_tables(EB_TABLE_COUNTERS_TABLES_MAX);
+    expect_counted_tables(EB_TABLE_COUNTERS_TABLES_MAX);
     answer_three(&many, MANY - 3);
     answer_three(&many, MANY - 2);
     answer_three(&many, MANY - 1);
-    expect_tables(EB_TABLE_COUNTERS_TABLES_MAX + 1);
-    expect("", "", 2);
-    expect("m", names[MANY - 3], 1);
+    expect_counted_tables(EB_TABLE_COUNTERS_TABLES_MAX + 1);
+    expect_counted("", "", 2);
+    expect_counted("m", names[MANY - 3], 1);
     serve(&n_1, NULL);
     now_ns += EB_TABLE_COUNTERS_KEEP_NS;
-    expect("", "", 2);
-    expect_tables(1);
+    expect_counted("", "", 2);
+    expect_counted_tables(1);
     serve(&n_1, NULL);
     answer_three(&n_1, 0);
-    expect("n", "a", 1);
+    expect_counted("n", "a", 1);
 }
 
 static void counts_somewhere_wherever_memory_ends(void **state)
@@ -261,7 +261,7 @@ static void does_without_what_there_is_no_memory_for(void **state)
     answer_three(&m_1, 0);
     answer_three(&m_1, 0);
     eb_faults_disarm();
-    expect("m", "a", 2);
+    expect_counted("m", "a", 2);
 }
 
 /* ---- hot rows ---- */
@@ -304,10 +304,10 @@ static void finds_rows_of_a_table(void **state)
     static const int32_t narrow[] = {7, 99, 7, 100, -1, INT32_MIN, INT32_MAX, 7, 99};
     static const int64_t hot[] = {7, 99};
     serve(&m_1, &n_1);
-    answer_often(&m_1, ask(&m_1, 0, ids, 9));
+    answer_often(&m_1, plan_of_ids(&m_1, 0, ids, 9));
     expect_hot("a", hot, 2);
     expect_hot("b", NULL, 0);
-    struct eb_plan_query query = ask(&m_1, 1, NULL, 9);
+    struct eb_plan_query query = plan_of_ids(&m_1, 1, NULL, 9);
     query.indices =
         (struct eb_int_array){.data = narrow, .bytes = sizeof narrow, .width = sizeof narrow[0]};
     answer_often(&m_1, query);
@@ -321,7 +321,7 @@ static void finds_rows_that_ids_are_mapped_to(void **state)
     static const int64_t ids[] = {107, -1, 7, 1007};
     static const int64_t hot[] = {7, 99};
     serve(&m_1, &n_1);
-    struct eb_plan_query query = ask(&m_1, 0, ids, 4);
+    struct eb_plan_query query = plan_of_ids(&m_1, 0, ids, 4);
     query.id_map = &modulo;
     answer_often(&m_1, query);
     expect_hot("a", hot, 2);
@@ -339,7 +339,7 @@ static void finds_keys_as_they_are_sent(void **state)
     const int64_t ids[] = {keys.keys[50], 1, keys.keys[50], keys.keys[0], 2};
     const int64_t hot[] = {keys.keys[50], keys.keys[0]};
     serve(&keyed, NULL);
-    answer_often(&keyed, ask(&keyed, 0, ids, 5));
+    answer_often(&keyed, plan_of_ids(&keyed, 0, ids, 5));
     expect_hot("a", hot, 2);
     key_fixture_deinit(&keys);
 }
@@ -352,7 +352,7 @@ static void finds_none_in_an_empty_table(void **state)
     struct eb_named_table table = {.name = name_a};
     struct eb_model_version empty = {.model = model_m, .tables = {1, &table}};
     serve(&empty, NULL);
-    struct eb_plan_query query = ask(&empty, 0, ids, 3);
+    struct eb_plan_query query = plan_of_ids(&empty, 0, ids, 3);
     query.id_map = &modulo;
     answer_often(&empty, query);
     expect_hot("a", NULL, 0);
@@ -371,7 +371,7 @@ static void finds_rows_at_every_place_of_a_large_request(void **state)
         ids[i] = 3;
     }
     for (size_t i = 0; i < PARTS; i++) {
-        queries[i] = ask(&m_1, i == PARTS - 1, ids, i == 1 ? 0 : PART_IDS);
+        queries[i] = plan_of_ids(&m_1, i == PARTS - 1, ids, i == 1 ? 0 : PART_IDS);
     }
     const struct eb_plan plan = {
         .version = &m_1,
@@ -394,9 +394,9 @@ static void forgets_what_was_hot(void **state)
     static const int64_t late[] = {2, 2, 2};
     static const int64_t hot[] = {2, 1};
     serve(&m_1, &n_1);
-    answer_often(&m_1, ask(&m_1, 0, early, 4));
+    answer_often(&m_1, plan_of_ids(&m_1, 0, early, 4));
     now_ns += EB_TABLE_COUNTERS_HALF_NS;
-    answer_often(&m_1, ask(&m_1, 0, late, 3));
+    answer_often(&m_1, plan_of_ids(&m_1, 0, late, 3));
     expect_hot("a", hot, 2);
     now_ns += 10 * EB_TABLE_COUNTERS_HALF_NS;
     struct eb_table_sums *part = copy();
@@ -419,13 +419,13 @@ static void bounds_the_tables_that_have_a_sketch(void **state)
     }
     serve(&many, NULL);
     for (size_t i = 0; i < COUNT; i++) {
-        answer_often(&many, ask(&many, i, ids, 1));
+        answer_often(&many, plan_of_ids(&many, i, ids, 1));
     }
     expect_hot(names[0], ids, 1);
     expect_hot(names[COUNT - 2], ids, 1);
     expect_hot(names[COUNT - 1], NULL, 0);
     now_ns += 10 * EB_TABLE_COUNTERS_HALF_NS;
-    answer_often(&many, ask(&many, COUNT - 1, ids, 1));
+    answer_often(&many, plan_of_ids(&many, COUNT - 1, ids, 1));
     expect_hot(names[COUNT - 1], ids, 1);
 }
 

@@ -81,7 +81,7 @@ static uint32_t roll(uint32_t count)
 }
 
 /* Indices of which some name no row, in bags from the first index on. */
-static void make(struct made *one, uint32_t bag_count)
+static void make_plan(struct made *one, uint32_t bag_count)
 {
     *one = (struct made){.name = &names[roll(NAMES)], .bag_count = bag_count};
     for (uint32_t bag = 0; bag < bag_count; bag++) {
@@ -104,7 +104,7 @@ static void make_query(size_t number)
 {
     struct made *one = &made[number];
     struct eb_wire_query *query = &fixture.queries[number];
-    make(one, roll(BAGS_MAX + 1));
+    make_plan(one, roll(BAGS_MAX + 1));
     *query = (struct eb_wire_query){.table = one->name->text, .missing = choose_missing()};
     plan_fixture_set_indices(query, one->indices, one->index_count);
     if (roll(4) == 0) {
@@ -121,7 +121,7 @@ static void make_group(void)
     size_t value_count = 0;
     for (size_t f = 0; f < FEATURES; f++) {
         struct made *one = &made_features[f];
-        make(one, bag_count);
+        make_plan(one, bag_count);
         feature_names[f] = one->name->text;
         memcpy(&group_lengths[f * bag_count], one->lengths, bag_count * sizeof one->lengths[0]);
         memcpy(&group_values[value_count], one->indices, one->index_count * sizeof one->indices[0]);

@@ -40,13 +40,13 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void write_rows(const char *name, uint64_t count)
+static void write_load_rows(const char *name, uint64_t count)
 {
     const uint64_t dims[2] = {count, 0};
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
 }
 
-static void write_keys(const char *name, uint64_t first, uint64_t end)
+static void write_load_keys(const char *name, uint64_t first, uint64_t end)
 {
     const uint64_t dims[2] = {end - first, 0};
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_I64, dims, keys + first);
@@ -69,9 +69,9 @@ static void finds_the_row_of_every_key(void **state)
     (void)state;
     struct eb_table_set set;
     struct eb_key_plan plan;
-    write_rows("t.npy", MANY);
-    write_keys("t.keys.npy", 0, MANY);
-    write_rows("dense.npy", 4);
+    write_load_rows("t.npy", MANY);
+    write_load_keys("t.keys.npy", 0, MANY);
+    write_load_rows("dense.npy", 4);
     eb_set_fixture_load(&fixture, "", &set);
     assert_int_equal(set.count, 2);
     assert_null(eb_table_set_find(&set, "dense")->table.keys);
@@ -93,7 +93,7 @@ static void takes_uint64_keys_as_they_lie(void **state)
     static const uint64_t hashes[2] = {UINT64_MAX, UINT64_C(1) << 63};
     static const uint64_t dims[2] = {2, 0};
     struct eb_table_set set;
-    write_rows("t.npy", 2);
+    write_load_rows("t.npy", 2);
     eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_U64, dims, hashes);
     eb_set_fixture_load(&fixture, "tables: [{name: t, default_index: -1}]", &set);
     assert_int_equal(eb_key_index_find(set.tables[0].table.keys, -1), 0);
@@ -105,8 +105,8 @@ static void loads_a_keyed_table_without_rows(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    write_rows("t.npy", 0);
-    write_keys("t.keys.npy", 0, 0);
+    write_load_rows("t.npy", 0);
+    write_load_keys("t.keys.npy", 0, 0);
     eb_set_fixture_load(&fixture, "", &set);
     assert_int_equal(eb_key_index_find(set.tables[0].table.keys, 0), -1);
     eb_table_set_deinit(&set);
@@ -116,9 +116,9 @@ static void joins_split_keys(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    write_rows("t.npy", 100);
-    write_keys("t-00000-of-00002.keys.npy", 0, 30);
-    write_keys("t-00001-of-00002.keys.npy", 30, 100);
+    write_load_rows("t.npy", 100);
+    write_load_keys("t-00000-of-00002.keys.npy", 0, 30);
+    write_load_keys("t-00001-of-00002.keys.npy", 30, 100);
     eb_set_fixture_load(&fixture, "tables: [{name: u, source: t}]", &set);
     assert_string_equal(set.tables[0].name, "u");
     expect_keys(&set.tables[0].table, 100);
@@ -129,13 +129,13 @@ static void names_both_rows_of_a_key_that_is_there_twice(void **state)
 {
     (void)state;
     keys[123456] = keys[77];
-    write_rows("t.npy", MANY);
-    write_keys("t.keys.npy", 0, MANY);
+    write_load_rows("t.npy", MANY);
+    write_load_keys("t.keys.npy", 0, MANY);
     eb_set_fixture_expect_failure(
         &fixture, "", "/t.keys.npy: ", "rows 77 and 123456 have the same key -153521152");
     eb_set_fixture_remove(&fixture, "t.keys.npy");
-    write_keys("t-00000-of-00002.keys.npy", 0, 1000);
-    write_keys("t-00001-of-00002.keys.npy", 1000, MANY);
+    write_load_keys("t-00000-of-00002.keys.npy", 0, 1000);
+    write_load_keys("t-00001-of-00002.keys.npy", 1000, MANY);
     eb_set_fixture_expect_failure(
         &fixture, "", "/t-00001-of-00002.keys.npy: ", "rows 77 and 123456 have the same key");
 }
@@ -145,19 +145,19 @@ static void refuses_keys_that_do_not_fit(void **state)
     (void)state;
     static const uint64_t wide[2] = {5, 2};
     static const uint64_t flat[2] = {10, 0};
-    write_rows("t.npy", 10);
-    write_keys("u.keys.npy", 0, 10);
+    write_load_rows("t.npy", 10);
+    write_load_keys("u.keys.npy", 0, 10);
     eb_set_fixture_expect_failure(&fixture, "", "/u.keys.npy: ", "keys without rows");
     eb_set_fixture_remove(&fixture, "u.keys.npy");
-    write_keys("t.keys.npy", 0, 9);
+    write_load_keys("t.keys.npy", 0, 9);
     eb_set_fixture_expect_failure(
         &fixture, "", "/t.keys.npy: ", "9 keys for the 10 rows of table 't'");
     eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I64, wide, keys);
     eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
     eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I32, flat, keys);
     eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
-    write_keys("t.keys.npy", 0, 10);
-    write_keys("t-00000-of-00002.keys.npy", 0, 10);
+    write_load_keys("t.keys.npy", 0, 10);
+    write_load_keys("t-00000-of-00002.keys.npy", 0, 10);
     eb_set_fixture_expect_failure(&fixture, "", ".keys.npy: ", "keys of table 't' is also in");
 }
 
@@ -165,8 +165,8 @@ static void knows_keys_that_stand_for_empty_bags(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    write_rows("t.npy", 10);
-    write_keys("t.keys.npy", 0, 10);
+    write_load_rows("t.npy", 10);
+    write_load_keys("t.keys.npy", 0, 10);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, default_index: 3}]",
         "model.yaml: ", "table 't': default_index 3 is none of its keys");
     eb_set_fixture_expect_failure(&fixture, "features: [{name: f, table: t, default_index: 3}]",
@@ -188,7 +188,7 @@ struct reports {
     uint64_t bytes_max; /* where the load is given up */
 };
 
-static bool go_on(void *context, uint64_t bytes)
+static bool go_on_loading(void *context, uint64_t bytes)
 {
     struct reports *reports = context;
     reports->bytes += bytes;
@@ -199,11 +199,11 @@ static void counts_reading_and_building(void **state)
 {
     (void)state;
     struct reports reports = {0, UINT64_MAX};
-    const struct eb_load_progress progress = {.go_on = go_on, .context = &reports};
+    const struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
     struct eb_table_set set;
     struct eb_key_plan plan;
-    write_rows("t.npy", MANY);
-    write_keys("t.keys.npy", 0, MANY);
+    write_load_rows("t.npy", MANY);
+    write_load_keys("t.keys.npy", 0, MANY);
     fixture.progress = &progress;
     eb_set_fixture_load(&fixture, "", &set);
     eb_table_set_deinit(&set);
@@ -215,9 +215,9 @@ static void gives_up_a_build(void **state)
 {
     (void)state;
     struct reports reports = {0, MANY * (sizeof(float) + sizeof(int64_t))};
-    const struct eb_load_progress progress = {.go_on = go_on, .context = &reports};
-    write_rows("t.npy", MANY);
-    write_keys("t.keys.npy", 0, MANY);
+    const struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
+    write_load_rows("t.npy", MANY);
+    write_load_keys("t.keys.npy", 0, MANY);
     fixture.progress = &progress;
     eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "the load was given up");
 }
@@ -266,7 +266,7 @@ static void write_sections(
     eb_packed_writer_close(&writer);
 }
 
-static void write_packed(const char *name, struct content content)
+static void write_packed_keys(const char *name, struct content content)
 {
     struct eb_key_plan plan;
     struct eb_packed_format format = eb_packed_fixture_format(content.rows, 10);
@@ -292,7 +292,7 @@ static void takes_the_index_of_a_packed_table(void **state)
     (void)state;
     for (int has_index = 0; has_index < 2; has_index++) {
         struct eb_table_set set;
-        write_packed("t.embag", (struct content){0, 5000, 5000, true, has_index});
+        write_packed_keys("t.embag", (struct content){0, 5000, 5000, true, has_index});
         eb_set_fixture_load(&fixture, "", &set);
         expect_keys(&set.tables[0].table, 5000);
         eb_table_set_deinit(&set);
@@ -305,10 +305,10 @@ static void joins_packed_pieces_of_which_some_have_no_rows(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    write_packed("t-00000-of-00004.embag", (struct content){0, 0, 50, false, false});
-    write_packed("t-00001-of-00004.embag", (struct content){0, 20, 50, true, false});
-    write_packed("t-00002-of-00004.embag", (struct content){20, 0, 50, false, false});
-    write_packed("t-00003-of-00004.embag", (struct content){20, 30, 50, true, false});
+    write_packed_keys("t-00000-of-00004.embag", (struct content){0, 0, 50, false, false});
+    write_packed_keys("t-00001-of-00004.embag", (struct content){0, 20, 50, true, false});
+    write_packed_keys("t-00002-of-00004.embag", (struct content){20, 0, 50, false, false});
+    write_packed_keys("t-00003-of-00004.embag", (struct content){20, 30, 50, true, false});
     eb_set_fixture_load(&fixture, "", &set);
     expect_keys(&set.tables[0].table, 50);
     eb_table_set_deinit(&set);
@@ -318,9 +318,10 @@ static void refuses_packed_pieces_of_which_some_have_no_keys(void **state)
 {
     (void)state;
     for (int keyed = 1; keyed < 3; keyed++) {
-        write_packed("t-00000-of-00003.embag", (struct content){0, 0, 50, false, false});
-        write_packed("t-00001-of-00003.embag", (struct content){0, 20, 50, keyed == 1, false});
-        write_packed("t-00002-of-00003.embag", (struct content){20, 30, 50, keyed == 2, false});
+        write_packed_keys("t-00000-of-00003.embag", (struct content){0, 0, 50, false, false});
+        write_packed_keys("t-00001-of-00003.embag", (struct content){0, 20, 50, keyed == 1, false});
+        write_packed_keys(
+            "t-00002-of-00003.embag", (struct content){20, 30, 50, keyed == 2, false});
         eb_set_fixture_expect_failure(
             &fixture, "", "/t-00002-of-00003.embag: ", "only one has keys");
         eb_set_fixture_remove(&fixture, "t-00000-of-00003.embag");
@@ -332,8 +333,8 @@ static void refuses_packed_pieces_of_which_some_have_no_keys(void **state)
 static void refuses_keys_beside_those_of_a_packed_table(void **state)
 {
     (void)state;
-    write_packed("t.embag", (struct content){0, 50, 50, true, true});
-    write_keys("t.keys.npy", 0, 50);
+    write_packed_keys("t.embag", (struct content){0, 50, 50, true, true});
+    write_load_keys("t.keys.npy", 0, 50);
     eb_set_fixture_expect_failure(
         &fixture, "", "/t.keys.npy: ", "the packed table 't' has keys of its own");
 }
@@ -343,7 +344,7 @@ static void loads_no_packed_table_of_which_a_byte_is_wrong_or_missing(void **sta
     (void)state;
     char path[EB_SCRATCH_PATH_BYTES];
     uint8_t whole[WHOLE_BYTES_MAX];
-    write_packed("t.embag", (struct content){0, 20, 20, true, true});
+    write_packed_keys("t.embag", (struct content){0, 20, 20, true, true});
     eb_scratch_path(&fixture.scratch, "t.embag", path);
     int descriptor = open(path, O_RDWR);
     ssize_t count = pread(descriptor, whole, sizeof whole, 0);

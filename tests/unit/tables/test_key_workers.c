@@ -95,7 +95,7 @@ struct reports {
     unsigned assigned_count; /* calls before keys are placed */
 };
 
-static bool go_on(void *context, uint64_t bytes)
+static bool report_and_go_on(void *context, uint64_t bytes)
 {
     struct reports *reports = context;
     reports->bytes += bytes;
@@ -112,8 +112,8 @@ struct fixture {
 
 static void fixture_init(struct fixture *fixture, uint64_t row_count)
 {
-    *fixture =
-        (struct fixture){.workers = {.keys = keys, .go_on = go_on, .context = &fixture->reports}};
+    *fixture = (struct fixture){
+        .workers = {.keys = keys, .go_on = report_and_go_on, .context = &fixture->reports}};
     assert_true(eb_key_build_plan(row_count, &fixture->workers.plan));
     fixture->workers.index =
         aligned_alloc(EB_KEY_INDEX_ALIGNMENT, fixture->workers.plan.index_bytes);

@@ -66,7 +66,7 @@ static int record_calls(void **state)
     return 0;
 }
 
-static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
+static uint8_t *take_table(struct eb_table_memory *memory, uint64_t bytes)
 {
     struct eb_failure failure = {.text = ""};
     uint8_t *taken = eb_table_memory_take(memory, bytes, &failure);
@@ -79,7 +79,7 @@ static void aligns_large_tables_to_pages(void **state)
     (void)state;
     struct eb_table_memory memory = {0};
     for (uint64_t bytes = PAGE; bytes < PAGE + 3; bytes++) {
-        uint8_t *taken = take(&memory, bytes);
+        uint8_t *taken = take_table(&memory, bytes);
         assert_int_equal((uintptr_t)taken % PAGE, 0);
         taken[0] = 1;
         taken[bytes - 1] = 1;
@@ -122,8 +122,8 @@ static void expect_advice(enum eb_page_size pages, const char *flag)
 {
     struct eb_table_memory memory = {.options = {.pages = pages}};
     struct eb_failure failure;
-    const uint8_t *small = take(&memory, 40);
-    const uint8_t *large = take(&memory, 2 * PAGE + 1);
+    const uint8_t *small = take_table(&memory, 40);
+    const uint8_t *large = take_table(&memory, 2 * PAGE + 1);
     assert_true(eb_table_memory_seal(&memory, &failure));
     assert_true(has_flag(small, flag));
     assert_true(has_flag(large, flag));
@@ -161,7 +161,7 @@ static void sealing_splits_no_huge_page(void **state)
     enum { BYTES = 16 << 20 };
     struct eb_table_memory memory = {0};
     struct eb_failure failure;
-    uint8_t *taken = take(&memory, BYTES);
+    uint8_t *taken = take_table(&memory, BYTES);
     memset(taken, 1, BYTES);
     struct eb_page_count before = count_pages(taken, BYTES);
     assert_true(eb_table_memory_seal(&memory, &failure));
@@ -181,7 +181,7 @@ static void counts_the_pages_of_each_table_apart(void **state)
     struct eb_failure failure;
     uint8_t *taken[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        taken[i] = take(&memory, BYTES);
+        taken[i] = take_table(&memory, BYTES);
         if (i % 2 == 0) {
             memset(taken[i], 1, BYTES);
         }
@@ -201,16 +201,16 @@ static void lets_small_tables_share_a_page(void **state)
 {
     (void)state;
     struct eb_table_memory memory = {0};
-    uint8_t *first = take(&memory, 40);
-    uint8_t *large = take(&memory, PAGE);
-    uint8_t *second = take(&memory, 64);
-    uint8_t *third = take(&memory, PAGE - 128);
+    uint8_t *first = take_table(&memory, 40);
+    uint8_t *large = take_table(&memory, PAGE);
+    uint8_t *second = take_table(&memory, 64);
+    uint8_t *third = take_table(&memory, PAGE - 128);
     assert_int_equal((uintptr_t)first % PAGE, 0);
     assert_int_equal((uintptr_t)large % PAGE, 0);
     assert_ptr_equal(second, first + 64);
     assert_ptr_equal(third, first + 128);
     assert_int_equal(memory.mapped_bytes, 2 * PAGE);
-    uint8_t *fourth = take(&memory, 1);
+    uint8_t *fourth = take_table(&memory, 1);
     assert_int_equal((uintptr_t)fourth % PAGE, 0);
     assert_int_equal(memory.mapped_bytes, 3 * PAGE);
     eb_table_memory_deinit(&memory);
@@ -220,7 +220,7 @@ static void gives_a_place_to_a_table_of_no_rows(void **state)
 {
     (void)state;
     struct eb_table_memory memory = {0};
-    assert_non_null(take(&memory, 0));
+    assert_non_null(take_table(&memory, 0));
     eb_table_memory_deinit(&memory);
 }
 
@@ -229,7 +229,7 @@ static void gives_zeroed_memory(void **state)
     (void)state;
     static const uint8_t zeros[1000];
     struct eb_table_memory memory = {0};
-    assert_memory_equal(take(&memory, sizeof zeros), zeros, sizeof zeros);
+    assert_memory_equal(take_table(&memory, sizeof zeros), zeros, sizeof zeros);
     eb_table_memory_deinit(&memory);
 }
 
@@ -271,12 +271,12 @@ static void takes_as_much_as_was_counted(void **state)
     assert_false(eb_table_memory_reserve(&memory, &need));
     assert_int_equal(memory.mapped_bytes, 0);
     for (int i = 0; i < SIZES * TURNS; i++) {
-        take(&memory, sizes[i % SIZES]);
+        take_table(&memory, sizes[i % SIZES]);
     }
     assert_int_equal(memory.mapped_bytes, eb_table_memory_need_bytes(&need));
     assert_int_equal(memory.mapped_bytes, (5 * TURNS + 45 + 1) * PAGE);
-    take(&memory, 40);
-    take(&memory, PAGE - 40);
+    take_table(&memory, 40);
+    take_table(&memory, PAGE - 40);
     assert_int_equal(memory.mapped_bytes, (5 * TURNS + 45 + 2) * PAGE);
     eb_table_memory_deinit(&memory);
 }
@@ -293,7 +293,7 @@ static void counts_tables_of_nearly_a_page_as_they_lie(void **state)
     }
     assert_false(eb_table_memory_reserve(&memory, &need));
     for (size_t i = 0; i < 4; i++) {
-        take(&memory, sizes[i]);
+        take_table(&memory, sizes[i]);
     }
     assert_int_equal(memory.mapped_bytes, 3 * PAGE);
     assert_int_equal(eb_table_memory_need_bytes(&need), 3 * PAGE);
@@ -339,8 +339,8 @@ static void sealed_memory_cannot_be_written(void **state)
     (void)state;
     struct eb_table_memory memory = {0};
     struct eb_failure failure;
-    uint8_t *small = take(&memory, 40);
-    uint8_t *large = take(&memory, PAGE + 1);
+    uint8_t *small = take_table(&memory, 40);
+    uint8_t *large = take_table(&memory, PAGE + 1);
     large[PAGE] = 7;
     assert_true(survives_writing(small));
     assert_true(eb_table_memory_seal(&memory, &failure));
@@ -357,7 +357,7 @@ static void seals_and_gives_back_in_slices(void **state)
     enum { BYTES = 3 * EB_TABLE_MEMORY_SLICE_BYTES + PAGE };
     struct eb_table_memory memory = {0};
     struct eb_failure failure;
-    memset(take(&memory, BYTES), 1, BYTES);
+    memset(take_table(&memory, BYTES), 1, BYTES);
     memset(&asked, 0, sizeof asked);
     assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(asked.sealed_bytes, BYTES);

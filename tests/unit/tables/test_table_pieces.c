@@ -164,7 +164,7 @@ static struct eb_packed_format write_packed_of(
     return format;
 }
 
-static struct eb_packed_format write_packed(
+static struct eb_packed_format write_packed_pieces(
     const char *name, uint64_t rows, uint64_t first, uint64_t total)
 {
     return write_packed_of(name, rows, first, total, 0);
@@ -184,7 +184,7 @@ static void loads_packed_rows_as_they_are(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    struct eb_packed_format format = write_packed("t.embag", 300000, 0, 300000);
+    struct eb_packed_format format = write_packed_pieces("t.embag", 300000, 0, 300000);
     eb_set_fixture_load(
         &fixture, "tables: [{name: t, storage: int8, default_index: 299999}]", &set);
     const struct eb_named_table *t = &set.tables[0];
@@ -202,8 +202,8 @@ static void loads_packed_pieces(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    struct eb_packed_format first = write_packed("t-00000-of-00002.embag", 7, 0, 18);
-    struct eb_packed_format second = write_packed("t-00001-of-00002.embag", 11, 7, 18);
+    struct eb_packed_format first = write_packed_pieces("t-00000-of-00002.embag", 7, 0, 18);
+    struct eb_packed_format second = write_packed_pieces("t-00001-of-00002.embag", 11, 7, 18);
     eb_set_fixture_load(&fixture, "", &set);
     assert_int_equal(set.tables[0].table.row_count, 18);
     expect_packed(&set.tables[0].table, 0, &first);
@@ -214,15 +214,15 @@ static void loads_packed_pieces(void **state)
 static void refuses_packed_pieces_of_other_packings(void **state)
 {
     (void)state;
-    write_packed("t-00000-of-00002.embag", 7, 0, 18);
-    write_packed("t-00001-of-00002.embag", 11, 8, 19);
+    write_packed_pieces("t-00000-of-00002.embag", 7, 0, 18);
+    write_packed_pieces("t-00001-of-00002.embag", 11, 8, 19);
     eb_set_fixture_expect_failure(&fixture, "", "t-00001-of-00002.embag", "another format");
     eb_set_fixture_remove(&fixture, "t-00001-of-00002.embag");
-    write_packed("t-00001-of-00002.embag", 10, 8, 18);
+    write_packed_pieces("t-00001-of-00002.embag", 10, 8, 18);
     eb_set_fixture_expect_failure(&fixture, "", "t-00000-of-00002.embag",
         "it holds rows from 0 of a table of 18, but stands for those from 0 of 17");
     eb_set_fixture_remove(&fixture, "t-00000-of-00002.embag");
-    write_packed("t-00000-of-00002.embag", 8, 0, 18);
+    write_packed_pieces("t-00000-of-00002.embag", 8, 0, 18);
     struct eb_table_set set;
     eb_set_fixture_load(&fixture, "", &set);
     eb_table_set_deinit(&set);
@@ -257,7 +257,7 @@ static void refuses_a_piece_of_a_table_that_is_served_in_pieces(void **state)
 static void refuses_what_a_packed_table_cannot_be(void **state)
 {
     (void)state;
-    write_packed("t.embag", 7, 0, 7);
+    write_packed_pieces("t.embag", 7, 0, 7);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, storage: int4}]",
         "/t.embag: ", "a packed table stays as it is");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
@@ -267,7 +267,7 @@ static void refuses_what_a_packed_table_cannot_be(void **state)
 static void finds_damage_while_it_loads(void **state)
 {
     (void)state;
-    struct eb_packed_format format = write_packed("t.embag", 70, 0, 70);
+    struct eb_packed_format format = write_packed_pieces("t.embag", 70, 0, 70);
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture.scratch, "t.embag", path);
     FILE *file = fopen(path, "r+b");

@@ -102,7 +102,7 @@ static int free_memory(void **state)
     return 0;
 }
 
-static uint8_t *take(uint64_t bytes)
+static uint8_t *take_pages(uint64_t bytes)
 {
     struct eb_failure failure = {.text = ""};
     uint8_t *taken = eb_table_memory_take(&memory, bytes, &failure);
@@ -122,9 +122,9 @@ static void lays_tables_one_behind_the_other(void **state)
     assert_true(reserve(GIB + 1));
     assert_int_equal(pool.page_count, 1);
     assert_int_equal(pool.populated, 2 * GIB);
-    uint8_t *first = take(40);
-    uint8_t *second = take(PAGE + 1);
-    uint8_t *third = take(GIB);
+    uint8_t *first = take_pages(40);
+    uint8_t *second = take_pages(PAGE + 1);
+    uint8_t *third = take_pages(GIB);
     assert_ptr_equal(second, first + 64);
     assert_ptr_equal(third, second + 2 * PAGE);
     third[GIB - 1] = 1;
@@ -147,9 +147,9 @@ static void holds_as_much_as_was_reserved(void **state)
     eb_table_memory_need_add(&need, rest);
     assert_true(eb_table_memory_reserve(&memory, &need));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        take(sizes[i]);
+        take_pages(sizes[i]);
     }
-    take(rest);
+    take_pages(rest);
     assert_int_equal(memory.mapped_bytes, GIB);
 }
 
@@ -157,10 +157,10 @@ static void takes_pages_of_the_pool_without_reserving(void **state)
 {
     (void)state;
     pool.page_count = 4;
-    take(GIB + 1);
-    take(GIB / 2);
+    take_pages(GIB + 1);
+    take_pages(GIB / 2);
     assert_int_equal(memory.mapped_bytes, 2 * GIB);
-    take(GIB / 2);
+    take_pages(GIB / 2);
     assert_int_equal(memory.mapped_bytes, 3 * GIB);
     assert_int_equal(pool.page_count, 1);
 }
@@ -172,8 +172,8 @@ static void falls_back_to_pages_of_2_mib_where_the_pool_is_short(void **state)
     assert_false(reserve(GIB + 1));
     assert_true(memory.is_pool_short);
     assert_int_equal(pool.page_count, 1);
-    uint8_t *large = take(3 * PAGE);
-    take(40);
+    uint8_t *large = take_pages(3 * PAGE);
+    take_pages(40);
     assert_int_equal((uintptr_t)large % PAGE, 0);
     assert_int_equal(memory.mapped_bytes, 4 * PAGE);
     assert_int_equal(pool.advised_bytes, 4 * PAGE);
@@ -189,7 +189,7 @@ static void falls_back_where_pages_cannot_be_made_present(void **state)
     pool.populate_error = EFAULT;
     assert_false(reserve(GIB));
     assert_true(memory.is_pool_short);
-    take(PAGE);
+    take_pages(PAGE);
     assert_int_equal(memory.mapped_bytes, PAGE);
 }
 
@@ -210,7 +210,7 @@ static void leaves_the_pool_alone_unless_told(void **state)
     for (size_t i = 0; i < 2; i++) {
         memory.options.pages = others[i];
         assert_false(reserve(GIB));
-        take(PAGE);
+        take_pages(PAGE);
         eb_table_memory_deinit(&memory);
     }
     assert_int_equal(pool.asked_count, 0);
@@ -231,7 +231,7 @@ static void seals_pages_of_the_pool(void **state)
     (void)state;
     struct eb_failure failure;
     pool.page_count = 1;
-    uint8_t *taken = take(100);
+    uint8_t *taken = take_pages(100);
     taken[99] = 7;
     assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(taken[99], 7);
@@ -245,13 +245,13 @@ static void places_every_mapping_on_the_nodes(void **state)
     struct bitmask *real_nodes = numa_all_nodes_ptr;
     numa_all_nodes_ptr = &nodes;
     pool.page_count = 1;
-    take(GIB);
-    take(PAGE);
-    take(40);
+    take_pages(GIB);
+    take_pages(PAGE);
+    take_pages(40);
     int placed_count = pool.mbind_count;
     assert_int_equal(memory.numa_error, 0);
     pool.mbind_error = EPERM;
-    take(PAGE);
+    take_pages(PAGE);
     numa_all_nodes_ptr = real_nodes;
     assert_int_equal(placed_count, 3);
     assert_int_equal(memory.numa_error, -EPERM);

@@ -60,7 +60,7 @@ static int tear_down(void **state)
     return eb_scratch_tear_down(state);
 }
 
-static void load(const struct eb_scratch *scratch, struct eb_table_set *set)
+static void load_set(const struct eb_scratch *scratch, struct eb_table_set *set)
 {
     struct eb_failure failure = {.text = ""};
     if (!eb_set_load(scratch->root, &limits, NULL, set, &failure)) {
@@ -93,7 +93,7 @@ static void loads_npy_and_safetensors(void **state)
     eb_scratch_write(scratch, "README", "", 0);
     eb_scratch_write(scratch, ".m.npy.part", "", 0);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     static const char *const names[] = {"a", "m", "none", "z/w"};
     assert_int_equal(set.count, 4);
     assert_int_equal(set.bytes, EB_PAGE_2M_BYTES);
@@ -116,7 +116,7 @@ static void describes_tables_as_kernels_want_them(void **state)
     eb_scratch_write_safetensors(
         scratch, "x.safetensors", "{\"z\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     const struct eb_named_table *m = eb_table_set_find(&set, "m");
     assert_int_equal(m->table.type, EB_F32);
     assert_int_equal(m->table.row_count, 5);
@@ -147,7 +147,7 @@ static void finds_each_of_a_thousand_tables(void **state)
         eb_scratch_write_npy(scratch, name, NPY_I8_3, 3);
     }
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     assert_int_equal(set.count, 1000);
     assert_int_equal(set.memory.mapped_bytes, EB_PAGE_2M_BYTES);
     for (int i = 0; i < 1000; i++) {
@@ -178,7 +178,7 @@ static void loads_a_table_of_many_pages(void **state)
     }
     assert_int_equal(fclose(file), 0);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     assert_int_equal(set.tables[0].resident_bytes, 4 * (uint64_t)ROWS);
     assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
     const uint32_t *rows = set.tables[0].table.rows;
@@ -225,7 +225,7 @@ static void spreads_rows_that_would_straddle_cache_lines(void **state)
     static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (5, 13), }";
     eb_scratch_write_npy(scratch, "t.npy", dict, 65);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     const struct eb_named_table *t = &set.tables[0];
     assert_int_equal(t->table.row_stride_bytes, 16);
     assert_int_equal(t->table.row_elements, 13);
@@ -246,7 +246,7 @@ static void leaves_rows_together_where_gaps_cost_too_much(void **state)
     static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 25), }";
     eb_scratch_write_npy(scratch, "t.npy", dict, 300);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     assert_int_equal(set.tables[0].table.row_stride_bytes, 100);
     assert_int_equal(set.tables[0].resident_bytes, 300);
     assert_int_equal(((const uint8_t *)set.tables[0].table.rows)[299], (uint8_t)300);
@@ -272,7 +272,7 @@ static void spreads_rows_of_many_chunks(void **state)
     }
     assert_int_equal(fclose(file), 0);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     assert_int_equal(set.tables[0].table.row_stride_bytes, STRIDE * sizeof(uint16_t));
     assert_int_equal(set.tables[0].resident_bytes, ROWS * STRIDE * sizeof(uint16_t));
     assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
@@ -468,7 +468,7 @@ static void refuses_names_that_are_not_allowed(void **state)
     snprintf(json, sizeof json, "{\"%0255d\":" F16_2X2 "}", 0);
     eb_scratch_write_safetensors(scratch, "a.safetensors", json, 8);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     eb_table_set_deinit(&set);
 }
 
@@ -523,7 +523,7 @@ static void follows_links_to_files(void **state)
     eb_scratch_path(scratch, "a.npy", path);
     assert_int_equal(symlink(".data/x", path), 0);
     struct eb_table_set set;
-    load(scratch, &set);
+    load_set(scratch, &set);
     assert_non_null(eb_table_set_find(&set, "a"));
     eb_table_set_deinit(&set);
 }

@@ -70,13 +70,13 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void write_rows(const char *name)
+static void write_shared_rows(const char *name)
 {
     static const uint64_t dims[2] = {ROWS, ELEMENTS};
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
 }
 
-static void write_keys(const char *name)
+static void write_shared_keys(const char *name)
 {
     static const uint64_t dims[2] = {ROWS, 0};
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_I64, dims, keys);
@@ -104,7 +104,7 @@ static void note_missing(void *context, uint64_t bytes)
 }
 
 /* Loads ROOT/version beside those that are there. */
-static void load(const char *version, const char *yaml, const struct eb_table_set *resident,
+static void load_shared(const char *version, const char *yaml, const struct eb_table_set *resident,
     struct eb_table_set *set)
 {
     char path[EB_SCRATCH_PATH_BYTES];
@@ -162,13 +162,13 @@ static void shares_linked_files_without_reading_them(void **state)
     (void)state;
     struct eb_table_set one;
     struct eb_table_set two;
-    write_rows("1/t.npy");
-    load("1", "", NULL, &one);
+    write_shared_rows("1/t.npy");
+    load_shared("1", "", NULL, &one);
     assert_int_equal(read_bytes, BYTES);
     eb_scratch_make_directory(&fixture.scratch, "2");
     link_file("1/t.npy", "2/t.npy");
     link_file("1/t.npy", "2/other.npy");
-    load("2", "", &one, &two);
+    load_shared("2", "", &one, &two);
     assert_int_equal(read_bytes, 0);
     expect_shared(&one, &two, "t");
     assert_ptr_equal(find(&one, "t")->base, find(&two, "other")->base);
@@ -184,11 +184,11 @@ static void shares_copies_and_keeps_them_until_the_last_has_gone(void **state)
     (void)state;
     struct eb_table_set one;
     struct eb_table_set two;
-    write_rows("1/t.npy");
-    write_rows("2/t.npy");
+    write_shared_rows("1/t.npy");
+    write_shared_rows("2/t.npy");
     for (int turn = 0; turn < 2; turn++) {
-        load("1", "", NULL, &one);
-        load("2", "", &one, &two);
+        load_shared("1", "", NULL, &one);
+        load_shared("2", "", &one, &two);
         assert_int_equal(read_bytes, BYTES);
         expect_shared(&one, &two, "t");
         assert_int_equal(eb_table_memory_joint_bytes(&one.memory), one.bytes);
@@ -207,13 +207,13 @@ static void loads_what_differs_in_its_last_row(void **state)
     (void)state;
     struct eb_table_set one;
     struct eb_table_set two;
-    write_rows("1/t.npy");
-    write_rows("1/u.npy");
+    write_shared_rows("1/t.npy");
+    write_shared_rows("1/u.npy");
     values[ROWS * ELEMENTS - 1] = -1;
-    write_rows("2/t.npy");
+    write_shared_rows("2/t.npy");
     link_file("1/u.npy", "2/u.npy");
-    load("1", "", NULL, &one);
-    load("2", "", &one, &two);
+    load_shared("1", "", NULL, &one);
+    load_shared("2", "", &one, &two);
     assert_int_equal(read_bytes, 2 * BYTES);
     expect_shared(&one, &two, "u");
     assert_ptr_not_equal(find(&one, "t")->base, find(&two, "t")->base);
@@ -234,14 +234,14 @@ static void is_not_deceived_by_times(void **state)
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture.scratch, "1/t.npy", path);
-    write_rows("1/t.npy");
+    write_shared_rows("1/t.npy");
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-    load("1", "", NULL, &one);
+    load_shared("1", "", NULL, &one);
     assert_int_equal(unlink(path), 0);
     values[0] = -1;
-    write_rows("1/t.npy");
+    write_shared_rows("1/t.npy");
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-    load("1", "", &one, &two);
+    load_shared("1", "", &one, &two);
     assert_int_equal(read_bytes, CHUNK_BYTES + BYTES);
     expect_apart(&one, &two, "t");
     assert_true(*(const float *)find(&two, "t")->table.rows == -1);
@@ -255,12 +255,12 @@ static void shares_only_what_is_stored_alike(void **state)
     struct eb_table_set one;
     struct eb_table_set two;
     struct eb_table_set three;
-    write_rows("1/t.npy");
-    write_rows("2/t.npy");
-    load("1", "", NULL, &one);
-    load("1", "tables: [{name: t, storage: int8}]", &one, &two);
+    write_shared_rows("1/t.npy");
+    write_shared_rows("2/t.npy");
+    load_shared("1", "", NULL, &one);
+    load_shared("1", "tables: [{name: t, storage: int8}]", &one, &two);
     expect_apart(&one, &two, "t");
-    load("2", "tables: [{name: t, storage: int8, unknown_row: 5}]", &two, &three);
+    load_shared("2", "tables: [{name: t, storage: int8, unknown_row: 5}]", &two, &three);
     expect_shared(&two, &three, "t");
     assert_int_equal(find(&two, "t")->table.unknown_row, -1);
     assert_int_equal(find(&three, "t")->table.unknown_row, 5);
@@ -279,8 +279,8 @@ static void shares_packed_files_of_one_digest_without_reading_them(void **state)
     eb_scratch_make_directory(&fixture.scratch, "2");
     eb_packed_fixture_write(&fixture.scratch, "1/t.embag", &format);
     eb_packed_fixture_write(&fixture.scratch, "2/t.embag", &format);
-    load("1", "", NULL, &one);
-    load("2", "", &one, &two);
+    load_shared("1", "", NULL, &one);
+    load_shared("2", "", &one, &two);
     assert_int_equal(read_bytes, 0);
     expect_shared(&one, &two, "t");
     eb_table_set_deinit(&one);
@@ -293,20 +293,20 @@ static void shares_rows_only_with_their_keys(void **state)
     struct eb_table_set one;
     struct eb_table_set two;
     struct eb_table_set three;
-    write_rows("1/t.npy");
-    write_keys("1/t.keys.npy");
-    write_rows("2/t.npy");
-    write_keys("2/t.keys.npy");
+    write_shared_rows("1/t.npy");
+    write_shared_keys("1/t.keys.npy");
+    write_shared_rows("2/t.npy");
+    write_shared_keys("2/t.keys.npy");
     keys[ROWS - 1] = 7;
-    write_rows("3/t.npy");
-    write_keys("3/t.keys.npy");
-    load("1", "", NULL, &one);
-    load("2", "", &one, &two);
+    write_shared_rows("3/t.npy");
+    write_shared_keys("3/t.keys.npy");
+    load_shared("1", "", NULL, &one);
+    load_shared("2", "", &one, &two);
     assert_int_equal(read_bytes, BYTES + ROWS * sizeof *keys);
     expect_shared(&one, &two, "t");
     eb_table_set_deinit(&one);
     assert_int_equal(eb_key_index_find(find(&two, "t")->table.keys, keys[5]), 5);
-    load("3", "", &two, &three);
+    load_shared("3", "", &two, &three);
     expect_apart(&two, &three, "t");
     assert_int_equal(eb_key_index_find(find(&two, "t")->table.keys, 7), -1);
     assert_int_equal(eb_key_index_find(find(&three, "t")->table.keys, 7), ROWS - 1);
@@ -330,8 +330,8 @@ static void shares_few_keys_without_what_lies_beside_them(void **state)
     eb_set_fixture_write_npy(&fixture, "1/b.npy", EB_STORAGE_F32, small_dims, values);
     eb_set_fixture_write_npy(&fixture, "2/wide.npy", EB_STORAGE_F32, wide_dims, values);
     eb_set_fixture_write_npy(&fixture, "2/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
-    load("1", "", NULL, &one);
-    load("2", "", &one, &two);
+    load_shared("1", "", NULL, &one);
+    load_shared("2", "", &one, &two);
     expect_shared(&one, &two, "wide");
     assert_int_equal(one.bytes, 3 * EB_PAGE_2M_BYTES);
     assert_int_equal(two.bytes, 2 * EB_PAGE_2M_BYTES);
@@ -347,8 +347,8 @@ static void loads_small_tables_anew(void **state)
     struct eb_table_set one;
     struct eb_table_set two;
     eb_set_fixture_write_npy(&fixture, "1/t.npy", EB_STORAGE_F32, dims, values);
-    load("1", "", NULL, &one);
-    load("1", "", &one, &two);
+    load_shared("1", "", NULL, &one);
+    load_shared("1", "", &one, &two);
     expect_apart(&one, &two, "t");
     assert_true(one.digest == two.digest);
     eb_table_set_deinit(&one);
@@ -364,10 +364,10 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     struct eb_load_meter meter;
     struct eb_failure failure;
     char path[EB_SCRATCH_PATH_BYTES];
-    write_rows("1/t.npy");
-    write_keys("1/t.keys.npy");
+    write_shared_rows("1/t.npy");
+    write_shared_keys("1/t.keys.npy");
     eb_set_fixture_write_npy(&fixture, "1/small.npy", EB_STORAGE_F32, dims, values);
-    load("1", "", NULL, &one);
+    load_shared("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
@@ -395,12 +395,12 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     struct eb_table_set two;
     struct eb_failure failure = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
-    write_rows("1/t.npy");
-    write_rows("2/t.npy");
-    write_rows("2/more.npy");
+    write_shared_rows("1/t.npy");
+    write_shared_rows("2/t.npy");
+    write_shared_rows("2/more.npy");
     eb_set_fixture_write_npy(&fixture, "1/grown.npy", EB_STORAGE_F32, dims, values);
-    write_rows("2/grown.npy");
-    load("1", "", NULL, &one);
+    write_shared_rows("2/grown.npy");
+    load_shared("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
     const struct eb_load_progress progress = {
         .go_on = count_bytes, .run_short = note_missing, .context = &read_bytes};
@@ -443,8 +443,8 @@ static void counts_holders_on_many_threads(void **state)
     (void)state;
     struct eb_table_set one;
     pthread_t threads[THREADS];
-    write_rows("1/t.npy");
-    load("1", "", NULL, &one);
+    write_shared_rows("1/t.npy");
+    load_shared("1", "", NULL, &one);
     for (size_t i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, share_and_give, &one), 0);
     }
