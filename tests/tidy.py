@@ -787,6 +787,18 @@ def check_sources_listed(tree):
             yield Finding(f"{folder}/CMakeLists.txt", 1, "sources are listed, not globbed")
 
 
+def check_walks(tree):
+    """the files and functions that ARCHITECTURE.md names are there"""
+    guide = "server/ARCHITECTURE.md"
+    text = tree.get(guide, "")
+    for match in re.finditer(r"`((?:proto|kernels|server|client)/[\w/.]+\.[ch])(?::(\w+))?`", text):
+        path, name = match.groups()
+        if path not in tree:
+            yield Finding(guide, line_of(text, match.start()), f"no file {path}")
+        elif name and name not in {f.name for f in parse_functions(path, tree[path])}:
+            yield Finding(guide, line_of(text, match.start()), f"no function {name} in {path}")
+
+
 RULES = [
     check_project_includes, check_folders, check_folder_cycles, check_module_cycles,
     check_library_includes,
@@ -794,7 +806,7 @@ RULES = [
     check_function_lines, check_median, check_macro_lines, check_parameters, check_nesting,
     check_recursion, check_file_lines, check_columns, check_blanks, check_base_names,
     check_folder_names, check_header_start, check_typedefs, check_public_names, check_stack,
-    check_marks, check_sources_listed, check_retired_words, check_null,
+    check_marks, check_sources_listed, check_retired_words, check_null, check_walks,
 ]
 # The tree does not pass these yet.
 COMING = [

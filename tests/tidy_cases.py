@@ -200,6 +200,11 @@ TREES = [
     ("sources_listed", "a longer name", {"proto/a.c": "", "proto/CMakeLists.txt": "xa.c b/a.c"}),
     ("sources_listed", "", {"server/net/a.c": "", "server/CMakeLists.txt": "  net/a.c\n"}),
     ("sources_listed", "", {"tests/test_a.c": "", "tests/CMakeLists.txt": "IN a b\ntest_${m}.c"}),
+    ("walks", "no such file", {"server/ARCHITECTURE.md": "`server/a.c`"}),
+    ("walks", "no such function",
+     {"server/ARCHITECTURE.md": "`server/a.c:eb_a`", "server/a.c": "void eb_b(void)\n{\n}\n"}),
+    ("walks", "", {"server/ARCHITECTURE.md": "`server/a.c:eb_a` and `server/a.c`",
+                   "server/a.c": "void eb_a(void)\n{\n}\n"}),
     ("sources_listed", "no such module", {"tests/test_a.c": "", "tests/CMakeLists.txt": "a b"}),
 ]
 
