@@ -52,7 +52,7 @@ static bool measure_shapes(
     return good;
 }
 
-static uint64_t find_largest(const struct eb_bench_list *list)
+static uint64_t find_largest_number(const struct eb_bench_list *list)
 {
     uint64_t largest = 0;
     for (unsigned i = 0; i < list->count; i++) {
@@ -64,8 +64,9 @@ static uint64_t find_largest(const struct eb_bench_list *list)
 /* Each thread shall find a few batches of the largest shape. */
 static uint64_t count_least(const struct eb_bench_options *options)
 {
-    return 4 * find_largest(&options->bags) * find_largest(&options->indices_per_bag) *
-           find_largest(&options->thread_counts);
+    return 4 * find_largest_number(&options->bags) *
+           find_largest_number(&options->indices_per_bag) *
+           find_largest_number(&options->thread_counts);
 }
 
 static bool measure_distribution(struct eb_bench_session *session,
@@ -87,8 +88,8 @@ static bool measure_distribution(struct eb_bench_session *session,
     return good;
 }
 
-static bool measure_distributions(struct eb_bench_session *session,
-    const struct eb_bench_table *table, const struct eb_bench_keys *keyed)
+static bool measure_grid(struct eb_bench_session *session, const struct eb_bench_table *table,
+    const struct eb_bench_keys *keyed)
 {
     bool good = true;
     eb_bench_session_adopt(session, table, 1);
@@ -121,7 +122,7 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
     bool good = eb_bench_table_init(&table, &spec, &failure) &&
                 (!options->is_keyed || eb_bench_keys_init(&keys, &table, spec.pages, &failure));
     if (good) {
-        good = measure_distributions(session, &table, options->is_keyed ? &keys : NULL);
+        good = measure_grid(session, &table, options->is_keyed ? &keys : NULL);
     } else {
         fprintf(stderr, "embag-bench: %s\n", failure.text);
     }

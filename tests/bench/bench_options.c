@@ -106,7 +106,7 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "embag-bench", usage, flags, sizeof flags / sizeof flags[0]};
 
-static bool refuse(const char *flag, const char *text, const char *why)
+static bool refuse_flag(const char *flag, const char *text, const char *why)
 {
     fprintf(stderr, "embag-bench: --%s %s: %s\n", flag, text, why);
     return false;
@@ -228,11 +228,11 @@ static bool read_list(const struct listing *listing)
         size_t bytes = strcspn(at, ",");
         uint64_t *value = &listing->out->values[listing->out->count];
         if (listing->out->count == listing->count_max) {
-            return refuse(listing->flag, listing->text, "too many values");
+            return refuse_flag(listing->flag, listing->text, "too many values");
         }
         if (listing->names ? !read_name(listing->names, at, bytes, value)
                            : !read_number(&listing->range, at, bytes, value)) {
-            return refuse(listing->flag, listing->text, "not what it takes: see --help");
+            return refuse_flag(listing->flag, listing->text, "not what it takes: see --help");
         }
         listing->out->count++;
         if (at[bytes] == '\0') {
@@ -279,7 +279,7 @@ static bool check_states(const struct eb_bench_list *states_wanted)
 {
     for (unsigned i = 0; i < states_wanted->count; i++) {
         if (states_wanted->values[i] == EB_BENCH_FLUSHED && !eb_bench_rows_can_flush()) {
-            return refuse("state", "flushed", "this machine flushes nothing for a program");
+            return refuse_flag("state", "flushed", "this machine flushes nothing for a program");
         }
     }
     return true;
@@ -311,7 +311,7 @@ static bool read_numbers(const struct texts *texts, struct eb_bench_options *out
         }
     }
     if (out->rows > 0 && out->table_bytes > 0) {
-        return refuse("table-bytes", texts->table_bytes, "--rows is given too");
+        return refuse_flag("table-bytes", texts->table_bytes, "--rows is given too");
     }
     return true;
 }
@@ -345,11 +345,11 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
         char one[EB_SAMPLER_TEXT_BYTES] = "";
         size_t bytes = strcspn(at, ",");
         if (bytes >= sizeof one || out->distribution_count == EB_BENCH_LIST_MAX) {
-            return refuse("distribution", text, "too long");
+            return refuse_flag("distribution", text, "too long");
         }
         memcpy(one, at, bytes);
         if (!eb_sampler_parse(one, &out->distributions[out->distribution_count])) {
-            return refuse("distribution", text, "not uniform, zipf:A or meta2021");
+            return refuse_flag("distribution", text, "not uniform, zipf:A or meta2021");
         }
         out->distribution_count++;
         if (at[bytes] == '\0') {
@@ -368,7 +368,7 @@ static bool read_prefetch(const char *text, struct eb_bench_options *out)
         return true;
     }
     const char *why = eb_bag_schedule_parse(text, &out->schedule);
-    return !why || refuse("prefetch", text, why);
+    return !why || refuse_flag("prefetch", text, why);
 }
 
 static bool has_one_case(const struct eb_bench_options *options)
@@ -389,14 +389,14 @@ static bool read_serving(const char *text, struct eb_bench_options *out)
     for (size_t i = 0; text && i <= last; i++) {
         size_t bytes = strcspn(at, ":");
         if (!read_number(&sizes, at, bytes, values[i]) || (at[bytes] == ':') != (i < last)) {
-            return refuse("serve", text, "not bytes of a request, of an answer, and answers");
+            return refuse_flag("serve", text, "not bytes of a request, of an answer, and answers");
         }
         at += bytes + 1;
     }
     bool is_plain = has_one_case(out) && out->thread_counts.values[0] == 1 &&
                     out->states.values[0] != EB_BENCH_FLUSHED && !out->is_keyed && !out->is_ahead;
     return !text || is_plain ||
-           refuse("serve", text,
+           refuse_flag("serve", text,
                "takes one case, one thread, --state hot or steady, no --keyed and no --ahead");
 }
 
@@ -404,20 +404,20 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
 {
     out->ops = eb_bag_ops_find(texts->isa);
     if (!out->ops) {
-        return refuse("isa", texts->isa, "not built, or this machine cannot run it");
+        return refuse_flag("isa", texts->isa, "not built, or this machine cannot run it");
     }
     if (texts->workload) {
         out->workload = eb_workload_find(texts->workload);
         if (!out->workload) {
-            return refuse("workload", texts->workload, "there is none of that name");
+            return refuse_flag("workload", texts->workload, "there is none of that name");
         }
         if (texts->dim || texts->rows || texts->table_bytes || texts->bags ||
             texts->indices_per_bag) {
-            return refuse("workload", texts->workload,
+            return refuse_flag("workload", texts->workload,
                 "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
         }
         if (texts->keyed) {
-            return refuse("workload", texts->workload, "has no keys: leave --keyed out");
+            return refuse_flag("workload", texts->workload, "has no keys: leave --keyed out");
         }
     }
     out->has_scales_apart = texts->scales_apart;

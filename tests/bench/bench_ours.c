@@ -9,7 +9,7 @@
 /* How a check pass names rows. */
 enum naming { BY_ROW, BY_KEY };
 
-static struct eb_bag_query ask(
+static struct eb_bag_query make_query(
     const struct eb_bench_case *bench, uint32_t feed, uint64_t batch, enum naming naming)
 {
     const struct eb_bench_feed *from = &bench->feeds[feed];
@@ -34,7 +34,7 @@ static struct eb_bag_query ask(
 }
 
 /* The options have been checked, and indices are drawn from the table. */
-static void refuse(const struct eb_bag_error *error)
+static void refuse_query(const struct eb_bag_error *error)
 {
     fprintf(stderr, "embag-bench: %s\n", error->text);
     exit(1);
@@ -44,11 +44,11 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
 {
     uint64_t bytes = 0;
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
-        struct eb_bag_query query = ask(bench, feed, 0, BY_ROW);
+        struct eb_bag_query query = make_query(bench, feed, 0, BY_ROW);
         struct eb_bag_extent extent;
         struct eb_bag_error error;
         if (!eb_bag_measure(&query, &extent, &error)) {
-            refuse(&error);
+            refuse_query(&error);
         }
         bytes += extent.scratch_bytes;
     }
@@ -62,14 +62,14 @@ static void check_call(
     const struct eb_bench_case *bench = ours->bench;
     uint8_t *scratch = ours->scratch + call * ours->call_scratch_bytes;
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
-        struct eb_bag_query query = ask(bench, feed, batch, naming);
+        struct eb_bag_query query = make_query(bench, feed, batch, naming);
         struct eb_bag_job *job = &ours->jobs[call * bench->feed_count + feed];
         struct eb_bag_extent extent;
         struct eb_bag_error error;
         job->scratch = scratch;
         if (!eb_bag_measure(&query, &extent, &error) ||
             !eb_bag_check(bench->ops, &query, &extent, job, &error)) {
-            refuse(&error);
+            refuse_query(&error);
         }
         job->out = out;
         job->out_stride_bytes = extent.result_row_bytes;
@@ -96,7 +96,7 @@ static double check_calls(struct eb_bench_ours *ours, uint64_t position, enum na
     return eb_load_clock_read_us() - start_us;
 }
 
-static void prepare(void *self, uint64_t position)
+static void prepare_ours(void *self, uint64_t position)
 {
     struct eb_bench_ours *ours = self;
     const struct eb_bench_case *bench = ours->bench;
@@ -114,7 +114,7 @@ static void prepare(void *self, uint64_t position)
     }
 }
 
-static void run(void *self)
+static void run_ours(void *self)
 {
     struct eb_bench_ours *ours = self;
     for (uint32_t call = 0; call < ours->call_count; call++) {
@@ -156,7 +156,7 @@ void eb_bench_ours_deinit(struct eb_bench_ours *ours)
 
 struct eb_bench_runner eb_bench_ours_runner(struct eb_bench_ours *ours)
 {
-    return (struct eb_bench_runner){.self = ours, .prepare = prepare, .run = run};
+    return (struct eb_bench_runner){.self = ours, .prepare = prepare_ours, .run = run_ours};
 }
 
 void eb_bench_ours_call(struct eb_bench_ours *ours, uint64_t position, uint8_t *out)

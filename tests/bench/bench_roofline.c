@@ -17,7 +17,7 @@ static inline const uint8_t *line_of(const uint8_t *row)
     return row - (uintptr_t)row % EB_LINE_BYTES;
 }
 
-static inline uint64_t load(const uint8_t *at)
+static inline uint64_t load_word(const uint8_t *at)
 {
     uint64_t word;
     memcpy(&word, at, sizeof word);
@@ -29,9 +29,9 @@ static inline uint64_t read_row(const struct eb_bench_rows *rows, uint64_t i)
 {
     const uint8_t *row = rows->rows[i];
     const uint8_t *end = row + rows->row_bytes;
-    uint64_t sum = rows->scales ? load(rows->scales[i]) : 0;
+    uint64_t sum = rows->scales ? load_word(rows->scales[i]) : 0;
     for (const uint8_t *line = line_of(row); line < end; line += EB_LINE_BYTES) {
-        sum += load(line);
+        sum += load_word(line);
     }
     return sum;
 }
@@ -112,7 +112,7 @@ const char *eb_bench_roofline_way_name(unsigned way)
     return ways[way].name;
 }
 
-static void prepare(void *self, uint64_t position)
+static void prepare_roofline(void *self, uint64_t position)
 {
     struct eb_bench_roofline *roofline = self;
     eb_bench_rows_list(&roofline->rows, roofline->bench, roofline->thread, position);
@@ -121,7 +121,7 @@ static void prepare(void *self, uint64_t position)
     }
 }
 
-static void run(void *self)
+static void run_roofline(void *self)
 {
     struct eb_bench_roofline *roofline = self;
     for (uint32_t i = 0; i < roofline->repeat_count; i++) {
@@ -146,5 +146,6 @@ void eb_bench_roofline_deinit(struct eb_bench_roofline *roofline)
 
 struct eb_bench_runner eb_bench_roofline_runner(struct eb_bench_roofline *roofline)
 {
-    return (struct eb_bench_runner){.self = roofline, .prepare = prepare, .run = run};
+    return (struct eb_bench_runner){
+        .self = roofline, .prepare = prepare_roofline, .run = run_roofline};
 }

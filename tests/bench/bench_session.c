@@ -82,7 +82,7 @@ bool eb_bench_session_vary(struct eb_bench_session *session, struct eb_bench_cas
 }
 
 /* FBGEMM's kernel for the case; NULL where it has none or is not wanted. */
-static struct eb_fbgemm_kernel *make_peer(
+static struct eb_fbgemm_kernel *make_kernel_peer(
     const struct eb_bench_session *session, const struct eb_bench_case *bench, bool *is_tuned)
 {
     struct eb_fbgemm_shape shape;
@@ -139,7 +139,7 @@ bool eb_bench_session_measure(struct eb_bench_session *session, const struct eb_
 {
     const struct eb_bench_echo_sizes *served = &session->options->served;
     bool is_tuned = false;
-    struct eb_fbgemm_kernel *peer = make_peer(session, bench, &is_tuned);
+    struct eb_fbgemm_kernel *peer = make_kernel_peer(session, bench, &is_tuned);
     bool good = verify(bench, peer);
     if (good && served->answer_count > 0) {
         eb_bench_floor_serve(bench, served);

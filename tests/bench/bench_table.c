@@ -191,7 +191,7 @@ static void copy_row(void *context, uint64_t row)
     }
 }
 
-static bool make_peer(
+static bool make_table_peer(
     struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     const struct eb_table *table = &out->table;
@@ -255,7 +255,7 @@ bool eb_bench_table_init(
 {
     *out = (struct eb_bench_table){0};
     if (!check_room(spec, failure) || !make_own(out, spec, failure) ||
-        (spec->has_peer && !make_peer(out, spec, failure))) {
+        (spec->has_peer && !make_table_peer(out, spec, failure))) {
         return false;
     }
     count_pages(out);

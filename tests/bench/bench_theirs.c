@@ -43,7 +43,7 @@ static void prepare_call(struct eb_bench_theirs *theirs, uint32_t call, uint64_t
     eb_bench_case_touch(bench, batch);
 }
 
-static void prepare(void *self, uint64_t position)
+static void prepare_theirs(void *self, uint64_t position)
 {
     struct eb_bench_theirs *theirs = self;
     for (uint32_t call = 0; call < theirs->call_count; call++) {
@@ -56,7 +56,7 @@ static void prepare(void *self, uint64_t position)
     }
 }
 
-static void run(void *self)
+static void run_theirs(void *self)
 {
     const struct eb_bench_theirs *theirs = self;
     uint64_t count = (uint64_t)theirs->call_count * theirs->bench->feed_count;
@@ -103,5 +103,5 @@ void eb_bench_theirs_deinit(struct eb_bench_theirs *theirs)
 
 struct eb_bench_runner eb_bench_theirs_runner(struct eb_bench_theirs *theirs)
 {
-    return (struct eb_bench_runner){.self = theirs, .prepare = prepare, .run = run};
+    return (struct eb_bench_runner){.self = theirs, .prepare = prepare_theirs, .run = run_theirs};
 }

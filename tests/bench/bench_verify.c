@@ -27,7 +27,8 @@ static double weigh(const struct bag *bag, uint32_t i)
 }
 
 /* An element's value, and what its rounding errors are relative to. */
-static double load(const struct eb_table *table, uint64_t row, uint32_t column, double *magnitude)
+static double load_value(
+    const struct eb_table *table, uint64_t row, uint32_t column, double *magnitude)
 {
     const uint8_t *bytes = (const uint8_t *)table->rows + row * table->row_stride_bytes;
     if (!table->scales) {
@@ -79,7 +80,8 @@ static struct expected sum_column(const struct bag *bag, uint32_t column, double
     }
     for (uint32_t i = 0; i < bag->count; i++) {
         double magnitude;
-        sum += weigh(bag, i) * load(bag->table, (uint64_t)bag->indices[i], column, &magnitude);
+        sum +=
+            weigh(bag, i) * load_value(bag->table, (uint64_t)bag->indices[i], column, &magnitude);
         magnitudes += fabs(weigh(bag, i)) * magnitude;
     }
     double bound = (bag->count + 4) * find_epsilon(bag->table) * magnitudes;
@@ -91,7 +93,7 @@ static struct expected find_extreme(const struct bag *bag, uint32_t column, doub
     struct expected found = {0};
     for (uint32_t i = 0; i < bag->count; i++) {
         double magnitude;
-        double x = load(bag->table, (uint64_t)bag->indices[i], column, &magnitude);
+        double x = load_value(bag->table, (uint64_t)bag->indices[i], column, &magnitude);
         if (i == 0 || sign * x > sign * found.value) {
             found.value = x;
         }

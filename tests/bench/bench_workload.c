@@ -33,7 +33,7 @@ static uint32_t count_indices(const struct model *model, uint32_t table)
     return eb_workload_indices_per_bag(model->options->workload, table);
 }
 
-static const struct eb_table *find_largest(const struct model *model)
+static const struct eb_table *find_largest_table(const struct model *model)
 {
     const struct eb_table *largest = &model->tables[0].table;
     for (uint32_t i = 1; i < model->table_count; i++) {
@@ -51,7 +51,7 @@ static uint64_t count_batches(const struct model *model)
         indices += count_indices(model, i) * model->options->samples;
     }
     uint64_t least = CALLS_MIN * indices;
-    return eb_bench_stock_size(find_largest(model), least) / indices;
+    return eb_bench_stock_size(find_largest_table(model), least) / indices;
 }
 
 static bool make_tables(struct model *model, struct eb_bench_session *session)
@@ -109,14 +109,14 @@ static void drop_stocks(struct model *model)
     }
 }
 
-static bool measure(
+static bool measure_workload(
     struct eb_bench_session *session, const struct eb_bench_case *bench, const void *context)
 {
     (void)context;
     return eb_bench_session_measure(session, bench);
 }
 
-static bool measure_distributions(struct model *model, struct eb_bench_session *session)
+static bool measure_model_distributions(struct model *model, struct eb_bench_session *session)
 {
     bool good = true;
     for (unsigned i = 0; i < model->options->distribution_count && good; i++) {
@@ -127,7 +127,7 @@ static bool measure_distributions(struct model *model, struct eb_bench_session *
         bench.feed_count = model->table_count;
         bench.bag_count = (uint32_t)model->options->samples;
         bench.batch_count = model->batch_count;
-        good = eb_bench_session_vary(session, &bench, measure, NULL);
+        good = eb_bench_session_vary(session, &bench, measure_workload, NULL);
         drop_stocks(model);
     }
     return good;
@@ -143,7 +143,7 @@ static bool measure_model(struct eb_bench_session *session, enum eb_storage stor
     model.stocks = eb_bench_memory_take(count * sizeof *model.stocks);
     model.offsets = eb_bench_memory_take(count * sizeof(int32_t *));
     model.feeds = eb_bench_memory_take(count * sizeof *model.feeds);
-    bool good = make_tables(&model, session) && measure_distributions(&model, session);
+    bool good = make_tables(&model, session) && measure_model_distributions(&model, session);
     for (uint32_t i = 0; i < count; i++) {
         eb_bench_table_deinit(&model.tables[i]);
     }

@@ -40,7 +40,7 @@ static void stop(bool has_failed)
     uv_stop(load.tcp.loop);
 }
 
-static void on_written(uv_write_t *write, int status)
+static void on_load_written(uv_write_t *write, int status)
 {
     free(write);
     if (status != 0) {
@@ -59,20 +59,20 @@ static void send_requests(uint64_t first, uint64_t count)
         buffers[i] = uv_buf_init(load.request, (unsigned)load.request_bytes);
     }
     uv_stream_t *stream = (uv_stream_t *)&load.tcp;
-    if (!write || uv_write(write, stream, buffers, (unsigned)count, on_written) != 0) {
+    if (!write || uv_write(write, stream, buffers, (unsigned)count, on_load_written) != 0) {
         free(write);
         stop(true);
     }
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+static void on_load_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     (void)handle;
     (void)suggested;
     *out = uv_buf_init(load.in, sizeof load.in);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+static void on_load_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     (void)stream;
     (void)buffer;
@@ -99,14 +99,14 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 static void on_connected(uv_connect_t *connect, int status)
 {
     if (status != 0 || uv_tcp_nodelay(&load.tcp, 1) != 0 ||
-        uv_read_start(connect->handle, on_alloc, on_read) != 0) {
+        uv_read_start(connect->handle, on_load_alloc, on_load_read) != 0) {
         stop(true);
         return;
     }
     send_requests(0, load.in_flight);
 }
 
-static bool run(int port, double seconds)
+static bool run_echo(int port, double seconds)
 {
     struct sockaddr_in address;
     uv_connect_t connect;
@@ -142,7 +142,7 @@ int main(int argument_count, char **arguments)
         return 2;
     }
     load.request = calloc(1, load.request_bytes);
-    if (!load.request || !run(atoi(arguments[1]), seconds)) {
+    if (!load.request || !run_echo(atoi(arguments[1]), seconds)) {
         fprintf(stderr, "embag-echo-load: the echo server does not answer\n");
         return 1;
     }

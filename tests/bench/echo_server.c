@@ -37,7 +37,7 @@ static void close_conn(struct conn *conn)
 
 static void send_owed(struct conn *conn);
 
-static void on_written(uv_write_t *write, int status)
+static void on_answer_written(uv_write_t *write, int status)
 {
     struct conn *conn = write->handle->data;
     conn->is_writing = false;
@@ -63,7 +63,8 @@ static void send_owed(struct conn *conn)
         }
         int sent = uv_try_write(stream, buffers, count);
         if (sent == UV_EAGAIN) {
-            conn->is_writing = uv_write(&conn->write, stream, buffers, count, on_written) == 0;
+            conn->is_writing =
+                uv_write(&conn->write, stream, buffers, count, on_answer_written) == 0;
             sent = conn->is_writing ? (int)bytes : UV_ENOMEM;
         }
         if (sent < 0) {
@@ -74,14 +75,14 @@ static void send_owed(struct conn *conn)
     }
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+static void on_server_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     (void)handle;
     (void)suggested;
     *out = uv_buf_init((char *)echo.in, EB_BENCH_ECHO_READ_BYTES);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+static void on_server_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct conn *conn = stream->data;
     (void)buffer;
@@ -103,7 +104,7 @@ static void on_connection(uv_stream_t *listener, int status)
     (void)uv_tcp_init(listener->loop, &conn->tcp);
     conn->tcp.data = conn;
     if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 || uv_tcp_nodelay(&conn->tcp, 1) != 0 ||
-        uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read) != 0) {
+        uv_read_start((uv_stream_t *)&conn->tcp, on_server_alloc, on_server_read) != 0) {
         close_conn(conn);
     }
 }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static bool run(const struct eb_bench_options *options)
+static bool run_bench(const struct eb_bench_options *options)
 {
     struct eb_bench_session session;
     eb_bench_session_init(&session, options);
@@ -22,7 +22,7 @@ int main(int argument_count, char **arguments)
     struct eb_bench_options options;
     int status = 2;
     switch (eb_bench_options_read(&options, argument_count, arguments)) {
-    case EB_ARGUMENTS_READ: status = run(&options) ? 0 : 1; break;
+    case EB_ARGUMENTS_READ: status = run_bench(&options) ? 0 : 1; break;
     case EB_ARGUMENTS_HELP: status = 0; break;
     case EB_ARGUMENTS_WRONG: break;
     }

@@ -95,7 +95,7 @@ static void fill_part(struct part *part, const struct eb_peer_query *from)
 }
 
 /* Bytes of scratch of all queries in *bytes. */
-static bool measure(struct eb_peer_kernels *kernels, const struct eb_peer_query *queries,
+static bool measure_queries(struct eb_peer_kernels *kernels, const struct eb_peer_query *queries,
     uint32_t count, uint64_t *bytes)
 {
     struct eb_bag_error error;
@@ -111,7 +111,7 @@ static bool measure(struct eb_peer_kernels *kernels, const struct eb_peer_query 
     return true;
 }
 
-static bool check(
+static bool check_queries(
     struct eb_peer_kernels *kernels, const struct eb_peer_query *queries, uint32_t count)
 {
     struct eb_bag_error error;
@@ -137,8 +137,8 @@ bool eb_peer_kernels_run(
     if (count == 0) {
         return true;
     }
-    if (!reserve_queries(kernels, count) || !measure(kernels, queries, count, &bytes) ||
-        !reserve_scratch(kernels, bytes) || !check(kernels, queries, count)) {
+    if (!reserve_queries(kernels, count) || !measure_queries(kernels, queries, count, &bytes) ||
+        !reserve_scratch(kernels, bytes) || !check_queries(kernels, queries, count)) {
         return false;
     }
     const struct eb_bag_tile tile = {

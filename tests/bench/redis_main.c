@@ -53,7 +53,7 @@ static int tell(const struct eb_redis_run *run, const struct eb_load_result *res
 }
 
 /* A run of its own warms up, so that the server's CPU counts for what is measured alone. */
-static int run(struct eb_redis_run *wanted, struct redisContext *control)
+static int run_redis(struct eb_redis_run *wanted, struct redisContext *control)
 {
     struct eb_load_result *result = calloc(1, sizeof *result);
     int status = 1;
@@ -75,7 +75,7 @@ static int run(struct eb_redis_run *wanted, struct redisContext *control)
     return status;
 }
 
-static int ask(const struct eb_load_options *options)
+static int ask_redis(const struct eb_load_options *options)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
     struct redisContext *control = eb_redis_link_open(options->server);
@@ -92,7 +92,7 @@ static int ask(const struct eb_load_options *options)
         link = eb_redis_link_open_nonblocking(options->server);
         struct eb_redis_run wanted = {.options = options, .pool = &pool, .link = link};
         eb_load_interrupt_init();
-        status = link ? run(&wanted, control) : 1;
+        status = link ? run_redis(&wanted, control) : 1;
     }
     eb_redis_link_close(link);
     eb_redis_link_close(control);
@@ -104,7 +104,7 @@ int main(int argument_count, char **arguments)
 {
     struct eb_redis_options options;
     switch (eb_redis_options_read(&options, argument_count, arguments)) {
-    case EB_ARGUMENTS_READ: return options.is_fill ? fill(&options) : ask(&options.load);
+    case EB_ARGUMENTS_READ: return options.is_fill ? fill(&options) : ask_redis(&options.load);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

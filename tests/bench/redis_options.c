@@ -54,7 +54,7 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "embag-peer-redis", usage, flags, sizeof flags / sizeof flags[0]};
 
-static bool refuse(const char *what)
+static bool refuse_redis_flag(const char *what)
 {
     fprintf(stderr, "embag-peer-redis: %s\n", what);
     return false;
@@ -67,17 +67,18 @@ static bool read_seconds(const char *text, double *out)
         *out = strtod(text, &end);
     }
     return !text || (end != text && *end == '\0' && *out >= 0 && *out <= SECONDS_MAX) ||
-           refuse("--duration, --warmup: give seconds, such as 10 or 0.5; at most 86400");
+           refuse_redis_flag(
+               "--duration, --warmup: give seconds, such as 10 or 0.5; at most 86400");
 }
 
-static bool check(const struct given *given, struct eb_redis_options *out)
+static bool check_redis_options(const struct given *given, struct eb_redis_options *out)
 {
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
-        return refuse("--server is missing; give HOST:PORT or unix:PATH");
+        return refuse_redis_flag("--server is missing; give HOST:PORT or unix:PATH");
     }
     if (!eb_sampler_parse(distribution, &out->load.distribution)) {
-        return refuse("--distribution: not uniform, zipf:A (0 < A <= 4) or meta2021");
+        return refuse_redis_flag("--distribution: not uniform, zipf:A (0 < A <= 4) or meta2021");
     }
     return read_seconds(given->duration, &out->load.duration_s) &&
            read_seconds(given->warmup, &out->load.warmup_s);
@@ -119,5 +120,5 @@ enum eb_arguments_outcome eb_redis_options_read(
     if (outcome != EB_ARGUMENTS_READ) {
         return outcome;
     }
-    return check(&given, out) ? EB_ARGUMENTS_READ : EB_ARGUMENTS_WRONG;
+    return check_redis_options(&given, out) ? EB_ARGUMENTS_READ : EB_ARGUMENTS_WRONG;
 }

@@ -17,7 +17,7 @@
     "{name: g, table: t}]\n"                                                                       \
     "groups: [{name: r, features: [f]}]\n"
 
-static void parse(const char *yaml, struct eb_model_config *config)
+static void parse_change(const char *yaml, struct eb_model_config *config)
 {
     struct eb_failure failure;
     if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, config, &failure)) {
@@ -29,8 +29,8 @@ static bool is_none(const char *yaml)
 {
     struct eb_model_config before;
     struct eb_model_config after;
-    parse(BASE, &before);
-    parse(yaml, &after);
+    parse_change(BASE, &before);
+    parse_change(yaml, &after);
     bool is_same = eb_model_config_is_alike(&before, &after);
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);
@@ -90,8 +90,8 @@ static void notices_another_dim(void **state)
     (void)state;
     struct eb_model_config before;
     struct eb_model_config after;
-    parse("tables: [{name: t, format: torchrec_int8, dim: 16}]", &before);
-    parse("tables: [{name: t, format: torchrec_int8, dim: 17}]", &after);
+    parse_change("tables: [{name: t, format: torchrec_int8, dim: 16}]", &before);
+    parse_change("tables: [{name: t, format: torchrec_int8, dim: 17}]", &after);
     assert_false(eb_model_config_is_alike(&before, &after));
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);

@@ -14,7 +14,7 @@
 
 #define NAME_BYTES_MAX 32
 
-static void parse(const char *yaml, struct eb_model_config *config)
+static void parse_config(const char *yaml, struct eb_model_config *config)
 {
     struct eb_failure failure = {.text = ""};
     if (!eb_model_config_parse(
@@ -58,7 +58,7 @@ static void has_defaults_where_nothing_is_said(void **state)
         "tables:\nfeatures: ~\ngroups: null\nversions: {labels: }\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct eb_model_config config;
-        parse(texts[i], &config);
+        parse_config(texts[i], &config);
         expect_defaults(&config);
         eb_model_config_deinit(&config);
     }
@@ -68,14 +68,14 @@ static void reads_tables(void **state)
 {
     (void)state;
     struct eb_model_config config;
-    parse("tables:\n"
-          "- {name: b, source: emb.weight, format: fbgemm_int4, dim: 24,\n"
-          "   default_index: -1}\n"
-          "- name: a\n"
-          "  storage: INT8\n"
-          "  missing: Unknown_Row\n"
-          "  default_index: -9223372036854775808\n"
-          "  unknown_row: 7\n",
+    parse_config("tables:\n"
+                 "- {name: b, source: emb.weight, format: fbgemm_int4, dim: 24,\n"
+                 "   default_index: -1}\n"
+                 "- name: a\n"
+                 "  storage: INT8\n"
+                 "  missing: Unknown_Row\n"
+                 "  default_index: -9223372036854775808\n"
+                 "  unknown_row: 7\n",
         &config);
     assert_int_equal(config.table_count, 2);
     const struct eb_model_config_table *a = &config.tables[0];
@@ -123,10 +123,10 @@ static void reads_which_tables_are_chosen(void **state)
 {
     (void)state;
     struct eb_model_config config;
-    parse("only: ['emb.*', '[st]']\n"
-          "exclude: ['*.bias', 'emb.?']\n"
-          "tables: [{name: a, source: emb.10}]\n"
-          "features: [{name: f, table: s}, {name: g, table: a}]\n",
+    parse_config("only: ['emb.*', '[st]']\n"
+                 "exclude: ['*.bias', 'emb.?']\n"
+                 "tables: [{name: a, source: emb.10}]\n"
+                 "features: [{name: f, table: s}, {name: g, table: a}]\n",
         &config);
     assert_int_equal(config.only.count, 2);
     assert_string_equal(config.only.texts[1], "[st]");
@@ -139,10 +139,10 @@ static void reads_which_tables_are_chosen(void **state)
     assert_false(eb_model_config_selects(&config, "emb.1.bias"));
     assert_false(eb_model_config_selects(&config, "EMB.10"));
     eb_model_config_deinit(&config);
-    parse("only: []\nexclude: ~\n", &config);
+    parse_config("only: []\nexclude: ~\n", &config);
     assert_true(eb_model_config_selects(&config, "anything"));
     eb_model_config_deinit(&config);
-    parse("exclude: ['.*']\n", &config);
+    parse_config("exclude: ['.*']\n", &config);
     assert_true(eb_model_config_selects(&config, "a"));
     assert_false(eb_model_config_selects(&config, ".a"));
     eb_model_config_deinit(&config);
@@ -208,7 +208,7 @@ static void matches_hostile_patterns_in_bounded_time(void **state)
     strcat(yaml, "b']");
     memset(name, 'a', sizeof name);
     name[sizeof name - 1] = '\0';
-    parse(yaml, &config);
+    parse_config(yaml, &config);
     assert_false(eb_model_config_selects(&config, name));
     eb_model_config_deinit(&config);
 }
@@ -218,7 +218,7 @@ static void matches_no_name_that_is_too_long(void **state)
     (void)state;
     struct eb_model_config config;
     char name[NAME_BYTES_MAX + 2];
-    parse("only: ['a*']", &config);
+    parse_config("only: ['a*']", &config);
     memset(name, 'a', sizeof name);
     name[NAME_BYTES_MAX] = '\0';
     assert_true(eb_model_config_selects(&config, name));
@@ -232,11 +232,11 @@ static void reads_features_and_groups(void **state)
 {
     (void)state;
     struct eb_model_config config;
-    parse("features:\n"
-          "- {name: z, table: t, reduction: mean, missing: zero, default_index: 3,\n"
-          "   id_map: hash_modulo, seed: 18446744073709551615, max_ids: 50}\n"
-          "- {name: y, table: t}\n"
-          "groups: [{name: g, features: [z, y, z]}]\n",
+    parse_config("features:\n"
+                 "- {name: z, table: t, reduction: mean, missing: zero, default_index: 3,\n"
+                 "   id_map: hash_modulo, seed: 18446744073709551615, max_ids: 50}\n"
+                 "- {name: y, table: t}\n"
+                 "groups: [{name: g, features: [z, y, z]}]\n",
         &config);
     assert_int_equal(config.feature_count, 2);
     const struct eb_model_config_feature *z = eb_model_config_find_feature(&config, "z");
@@ -266,8 +266,8 @@ static void reads_versions(void **state)
 {
     (void)state;
     struct eb_model_config config;
-    parse("versions: {keep: 5, keep_s: 0, serve: 12,\n"
-          "  labels: [{name: stable, version: 12}, {name: canary, version: 13}]}\n",
+    parse_config("versions: {keep: 5, keep_s: 0, serve: 12,\n"
+                 "  labels: [{name: stable, version: 12}, {name: canary, version: 13}]}\n",
         &config);
     assert_int_equal(config.keep, 5);
     assert_int_equal(config.keep_s, 0);
@@ -276,7 +276,7 @@ static void reads_versions(void **state)
     assert_string_equal(config.labels[0].name, "canary");
     assert_int_equal(config.labels[0].version, 13);
     eb_model_config_deinit(&config);
-    parse("versions: {serve: highest}", &config);
+    parse_config("versions: {serve: highest}", &config);
     assert_int_equal(config.serve, 0);
     eb_model_config_deinit(&config);
 }

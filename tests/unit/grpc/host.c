@@ -15,7 +15,7 @@ static void release(struct eb_outgoing *message)
 
 struct eb_outgoing *host_outgoing(size_t size)
 {
-    struct eb_outgoing *message = calloc(1, sizeof(*message));
+    struct eb_outgoing *message = calloc(1, sizeof *message);
     uint8_t *bytes = malloc(EB_GRPC_PREFIX_BYTES + size);
     if (!message || !bytes) {
         abort();

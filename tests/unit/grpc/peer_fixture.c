@@ -4,7 +4,7 @@
 
 int peer_fixture_set_up(void **state)
 {
-    struct peer_fixture *fixture = calloc(1, sizeof(*fixture));
+    struct peer_fixture *fixture = calloc(1, sizeof *fixture);
     if (!fixture) {
         return -1;
     }

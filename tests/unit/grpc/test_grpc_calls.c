@@ -15,7 +15,7 @@
 
 static int set_up(void **state)
 {
-    struct pair *pair = calloc(1, sizeof(*pair));
+    struct pair *pair = calloc(1, sizeof *pair);
     if (!pair) {
         return -1;
     }

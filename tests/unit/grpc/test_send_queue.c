@@ -16,7 +16,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    struct fixture *fixture = calloc(1, sizeof *fixture);
     if (!fixture) {
         return -1;
     }

@@ -1,5 +1,6 @@
 #include "server/publish/command_queue.h"
 
+#include "proto/list.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 
@@ -32,7 +33,7 @@ struct asked {
 static void on_command_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
-    struct asked *asked = (struct asked *)command;
+    struct asked *asked = EB_CONTAINER_OF(command, struct asked, command);
     asked->done_count++;
     asked->outcome = outcome;
     strcpy(asked->text, text);
@@ -41,7 +42,7 @@ static void on_command_done(
 static void on_progress(struct eb_model_command *command, uint64_t done_bytes, uint64_t total_bytes)
 {
     assert_int_equal(total_bytes, 100);
-    ((struct asked *)command)->done_bytes = done_bytes;
+    (EB_CONTAINER_OF(command, struct asked, command))->done_bytes = done_bytes;
 }
 
 static void put(uint64_t number)

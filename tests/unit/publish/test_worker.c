@@ -1,5 +1,6 @@
 #include "server/publish/worker.h"
 
+#include "proto/list.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ static int done_count;
 
 static void run(struct eb_job *job)
 {
-    struct fixture_job *fixture = (struct fixture_job *)job;
+    struct fixture_job *fixture = EB_CONTAINER_OF(job, struct fixture_job, job);
     const uv_thread_t self = uv_thread_self();
     fixture->is_elsewhere = !uv_thread_equal(&self, &fixture->owner);
     fixture->priority = getpriority(PRIO_PROCESS, 0);
@@ -35,7 +36,7 @@ static void run(struct eb_job *job)
 
 static void on_job_done(struct eb_job *job)
 {
-    struct fixture_job *fixture = (struct fixture_job *)job;
+    struct fixture_job *fixture = EB_CONTAINER_OF(job, struct fixture_job, job);
     const uv_thread_t self = uv_thread_self();
     assert_true(uv_thread_equal(&self, &fixture->owner));
     done_count++;

@@ -91,8 +91,7 @@ void service_host_stop(struct service_host *host)
 
 static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    struct service_hold *hold =
-        (struct service_hold *)((char *)work - offsetof(struct service_hold, work));
+    struct service_hold *hold = EB_CONTAINER_OF(work, struct service_hold, work);
     struct service_host *host = hold->host;
     (void)outcome;
     uv_sem_post(&host->holds);
@@ -222,7 +221,7 @@ static void keep_answer(struct service_call *call, const struct eb_wire_response
 
 static void on_answer(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
-    struct service_call *call = (struct service_call *)wire;
+    struct service_call *call = EB_CONTAINER_OF(wire, struct service_call, wire);
     struct eb_arena arena;
     struct eb_error error;
     eb_arena_init(&arena, &eb_memory_heap);

@@ -72,7 +72,7 @@ static void start_admin(void)
 
 static void on_progress_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
-    struct command_call *call = (struct command_call *)wire;
+    struct command_call *call = EB_CONTAINER_OF(wire, struct command_call, wire);
     struct eb_arena arena;
     struct eb_error error;
     eb_arena_init(&arena, &eb_memory_heap);
