@@ -7,7 +7,6 @@
 #include "server/formats/npy.h"
 #include "server/formats/packed_reader.h"
 #include "server/formats/safetensors.h"
-#include "server/formats/tensor_index.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,10 +7,12 @@
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
+#include "server/base/failure.h"
 #include "server/formats/tensor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Largest JSON header, as in the reference implementation; version_scan.h says what memory it must
  * find. */
@@ -36,3 +38,28 @@ bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t fil
     struct eb_safetensors *out, struct eb_failure *failure);
 /* Accepts a zeroed list. */
 void eb_safetensors_deinit(struct eb_safetensors *list);
+
+/* ---- tensor index ---- */
+
+/* NAME.safetensors.index.json: {"metadata": {...}, "weight_map": {TENSOR: FILE, ...}}, as
+ * transformers and others write it beside tensors that are spread over several files.
+ * Thread: one at a time. Memory: the list is on the heap. */
+
+/* Largest file that is read; version_scan.h says what memory it must find. */
+#define EB_TENSOR_INDEX_BYTES_MAX 100000000
+
+struct eb_tensor_place {
+    char *tensor;
+    char *file; /* a name without a folder */
+};
+
+struct eb_tensor_index {
+    size_t count;
+    struct eb_tensor_place *places;
+};
+
+/* false: *failure, without the path; *index is empty. */
+bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
+    struct eb_failure *failure);
+/* Accepts a zeroed index. */
+void eb_tensor_index_deinit(struct eb_tensor_index *index);

@@ -10,12 +10,12 @@
 #include "server/base/counters.h"
 #include "server/base/log_rate_limit.h"
 #include "server/net/buffer_pool.h"
-#include "server/net/hangup_watch.h"
 #include "server/net/listener.h"
 #include "server/net/loop_options.h"
 #include "server/net/run_queue.h"
 #include "server/net/socket_output.h"
 #include "server/net/time_slice.h"
+#include "server/net/watchers.h"
 
 #include <stdatomic.h>
 

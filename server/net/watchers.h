@@ -14,3 +14,27 @@
  * files, or for as many as RLIMIT_NOFILE allows if that is fewer. The loop must have no open handle
  * and must not be running. Returns 0 or a negative libuv code: UV_ENOMEM, UV_EMFILE. */
 int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max);
+
+/* ---- hangup watch ---- */
+
+/* Notices when a peer closes or resets a connection that is not being read at present, and that
+ * libuv therefore does not watch. It has its own epoll instance, which the loop polls and which
+ * reports only hang-ups.
+ * Thread: its loop's. Memory: only the kernel's, for each descriptor that epoll watches. */
+
+struct eb_hangup_watch {
+    uv_poll_t poll;
+    int epoll;                           /* -1: not open */
+    void (*on_hangup)(void *connection); /* its peer has closed or reset it; may call forget */
+};
+
+/* Returns 0, or a negative libuv code with nothing left open. */
+int eb_hangup_watch_open(
+    struct eb_hangup_watch *watch, uv_loop_t *loop, void (*on_hangup)(void *connection));
+/* Closes the handle; the epoll instance is closed when the loop next runs. */
+void eb_hangup_watch_close(struct eb_hangup_watch *watch);
+/* Calls on_hangup(connection) once the peer has closed or reset `socket`, and again in every cycle
+ * of the loop until the socket is forgotten. Returns 0 or a negative libuv code. */
+int eb_hangup_watch_add(struct eb_hangup_watch *watch, int socket, void *connection);
+/* Stops watching a socket that was added. Not needed before the socket is closed. */
+void eb_hangup_watch_forget(struct eb_hangup_watch *watch, int socket);

@@ -12,7 +12,7 @@
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
 #include "server/rpc/auth.h"
-#include "server/rpc/plan_answer.h"
+#include "server/rpc/plan.h"
 #include "server/work/executor.h"
 
 #include <stdatomic.h>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "proto/arena.h"
+#include "proto/send_queue.h"
 #include "server/base/limits.h"
 #include "server/net/buffer_pool.h"
 #include "server/rpc/bag_query.h"
@@ -87,3 +88,9 @@ void eb_plan_deinit(struct eb_plan *plan);
 
 /* "No memory left for WHAT": always false. */
 bool eb_plan_refuse_memory(struct eb_error *error, const char *what);
+
+/* Lays out the answer, a LookupResponse or a ModelInferResponse, of a checked plan with results
+ * [first, first + count), whose jobs it points into it; a LookupResponse's times are still to be
+ * set, and where these are not all results, which one is the last. NULL: *error. */
+struct eb_outgoing *eb_plan_answer(
+    struct eb_plan *plan, size_t first, size_t count, struct eb_error *error);

@@ -1,4 +1,4 @@
-#include "server/rpc/plan_answer.h"
+#include "server/rpc/plan.h"
 
 #include "kernels/bag_missing.h"
 #include "proto/codec.h"

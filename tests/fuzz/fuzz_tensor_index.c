@@ -1,5 +1,5 @@
 /* Bytes as a list of tensors: what is accepted must name files beside it. */
-#include "server/formats/tensor_index.h"
+#include "server/formats/safetensors.h"
 
 #include "tests/fuzz/input.h"
 

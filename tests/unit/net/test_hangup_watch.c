@@ -1,4 +1,4 @@
-#include "server/net/hangup_watch.h"
+#include "server/net/watchers.h"
 
 #include "tests/lib/test_group.h"
 

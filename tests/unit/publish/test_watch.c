@@ -1,4 +1,4 @@
-#include "server/publish/watch.h"
+#include "server/publish/scanner.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"

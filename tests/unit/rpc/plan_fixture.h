@@ -13,7 +13,7 @@
 
 #include "proto/codec.h"
 #include "proto/send_queue.h"
-#include "server/rpc/plan_answer.h"
+#include "server/rpc/plan.h"
 
 #define PLAN_FIXTURE_QUERIES_MAX 4
 
