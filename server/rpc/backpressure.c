@@ -75,6 +75,15 @@ bool eb_backpressure_is_queue_full(const struct eb_rpc_call *call)
            find_untaken_bytes(call->conn) >= EB_UNARY_ANSWER_BYTES_MAX;
 }
 
+enum eb_backpressure eb_backpressure_of_stream(const struct eb_rpc_call *call)
+{
+    const enum eb_backpressure why = eb_backpressure_of_conn(call->conn);
+    if (why != EB_BACKPRESSURE_NONE) {
+        return why;
+    }
+    return eb_backpressure_is_queue_full(call) ? EB_BACKPRESSURE_QUEUE : EB_BACKPRESSURE_NONE;
+}
+
 bool eb_backpressure_is_batch_over_share(const struct eb_rpc_conn *conn)
 {
     const struct eb_limits *limits = eb_rpc_conn_limits(conn);

@@ -35,6 +35,8 @@ enum eb_backpressure eb_backpressure_of_conn(const struct eb_rpc_conn *conn);
 /* Why a call other than a stream, whose request is complete, may not start now. LIMIT refuses it;
  * it waits for the others. */
 enum eb_backpressure eb_backpressure_of_start(const struct eb_rpc_call *call);
+/* Returns why a stream may not be read now: what holds back its connection, or QUEUE. */
+enum eb_backpressure eb_backpressure_of_stream(const struct eb_rpc_call *call);
 /* Returns whether it is a bidirectional call of requests that are not lookups, whose peer must take
  * answers first: QUEUE. */
 bool eb_backpressure_is_queue_full(const struct eb_rpc_call *call);

@@ -266,8 +266,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
         call->is_draining = true;
         eb_rpc_call_finish_if_over(call);
     }
-    if (eb_backpressure_of_conn(conn) != EB_BACKPRESSURE_NONE ||
-        eb_backpressure_is_queue_full(call)) {
+    if (eb_backpressure_of_stream(call) != EB_BACKPRESSURE_NONE) {
         eb_backpressure_pause_call(call);
     }
 }
