@@ -13,6 +13,8 @@ struct eb_snapshot *manager_host_load(
         .directory = directory,
         .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
         .watch = EB_MANAGER_WATCH_OFF,
+        .on_loading = host->on_loading,
+        .context = host->context,
     };
     assert_int_equal(uv_loop_init(&host->uv), 0);
     assert_int_equal(eb_manager_create(&host->manager, &options, &host->uv), 0);

@@ -6,6 +6,9 @@
 #include "server/publish/manager.h"
 
 struct manager_host {
+    /* As in struct eb_manager_options, for the test to set before it loads. */
+    void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
     uv_loop_t uv;
     struct eb_manager *manager; /* NULL: nothing is loaded */
 };

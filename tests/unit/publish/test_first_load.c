@@ -1,10 +1,13 @@
 /* What a server begins with: the initial versions that a manager loads. */
+#include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/publish/manager_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,6 +34,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    eb_faults_disarm();
     manager_host_free(&fixture.host);
     eb_scratch_deinit(&fixture.scratch);
     return 0;
@@ -176,6 +180,75 @@ static void refuses_models_that_are_none(void **state)
     expect_failure("/a\\x09b: the model name is not UTF-8");
 }
 
+/* ---- while it loads ---- */
+
+/* A load tells how far it is once a second. */
+static int read_hasty_clock(clockid_t clock, struct timespec *out)
+{
+    static atomic_int seconds;
+    const int result = __real_clock_gettime(clock, out);
+    if (clock == CLOCK_MONOTONIC) {
+        out->tv_sec += 2 * atomic_fetch_add(&seconds, 1);
+    }
+    return result;
+}
+
+struct told {
+    uv_thread_t thread;
+    unsigned count;
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    char path[EB_SCRATCH_PATH_BYTES];
+};
+
+/* No assert here: the manager is on the stack. */
+static void note_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct told *told = context;
+    const uv_thread_t self = uv_thread_self();
+    told->count += uv_thread_equal(&self, &told->thread) != 0;
+    told->done_bytes = done_bytes;
+    told->total_bytes = total_bytes;
+    snprintf(told->path, sizeof told->path, "%s", path);
+}
+
+static void tells_on_its_owners_thread_how_far_a_load_is(void **state)
+{
+    (void)state;
+    static struct told told;
+    char path[EB_SCRATCH_PATH_BYTES];
+    write_first_table("m/1/t.npy");
+    eb_scratch_path(&fixture.scratch, "m/1/t.npy", path);
+    told = (struct told){.thread = uv_thread_self()};
+    fixture.host.on_loading = note_loading;
+    fixture.host.context = &told;
+    eb_faults.clock_gettime = read_hasty_clock;
+    assert_int_equal(expect_served("m"), 1);
+    assert_true(told.count > 0);
+    assert_string_equal(told.path, path);
+    assert_int_equal(told.done_bytes, 40);
+    assert_int_equal(told.total_bytes, 40);
+}
+
+static atomic_int short_count;
+
+static uint64_t tell_short_memory(void)
+{
+    return atomic_fetch_sub(&short_count, 1) > 0 ? 0 : UINT64_MAX;
+}
+
+static void serves_the_next_lower_version_where_memory_is_short(void **state)
+{
+    (void)state;
+    write_first_table("m/1/t.npy");
+    write_first_table("m/2/t.npy");
+    atomic_store(&short_count, 1);
+    eb_faults.eb_machine_available_bytes = tell_short_memory;
+    assert_int_equal(expect_served("m"), 1);
+    eb_scratch_expect(find_tried("m", 2)->failure,
+        " bytes of memory, 0 are available; free some or raise the container's limit");
+}
+
 EB_TEST_GROUP(first_load)
 {
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -188,6 +261,8 @@ EB_TEST_GROUP(first_load)
         FIXTURE(names_what_stands_in_the_place_of_all_versions),
         FIXTURE(names_a_version_to_be_served_that_is_not_there),
         FIXTURE(refuses_models_that_are_none),
+        FIXTURE(tells_on_its_owners_thread_how_far_a_load_is),
+        FIXTURE(serves_the_next_lower_version_where_memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
