@@ -96,6 +96,15 @@ static void expect_no_start(const struct eb_config *config, const char *part)
     assert_int_equal(count_entries("/proc/self/task"), threads);
 }
 
+/* What a test has started and not closed yet, for the teardown. */
+static struct eb_process *open_process;
+
+static void close_process(struct eb_process *process)
+{
+    open_process = NULL;
+    eb_process_close(process);
+}
+
 static struct eb_process *expect_start(const struct eb_config *config)
 {
     struct eb_capture capture;
@@ -103,114 +112,114 @@ static struct eb_process *expect_start(const struct eb_config *config)
     struct eb_process *process = eb_process_open(config);
     eb_capture_stop(&capture, lines, sizeof lines);
     assert_non_null(process);
+    open_process = process;
     assert_int_equal(count_in_lines("event=start_failed"), 0);
     return process;
+}
+
+/* The settings lie on the heap: the threads of a process that a failed test leaves read them. */
+static int set_up(void **state)
+{
+    struct eb_config *config = malloc(sizeof *config);
+    if (!config) {
+        return -1;
+    }
+    configure(config);
+    *state = config;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    close_process(open_process);
+    eb_config_deinit(*state);
+    free(*state);
+    return 0;
 }
 
 /* ---- starting ---- */
 
 static void opens_and_closes_without_serving(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    struct eb_process *process = expect_start(&config);
+    struct eb_config *config = *state;
+    struct eb_process *process = expect_start(config);
     assert_int_equal(count_in_lines("event=model_loaded"), 1);
     assert_int_equal(count_in_lines("event=listening"), 1);
-    eb_process_close(process);
-    eb_process_close(NULL);
-    eb_config_deinit(&config);
+    close_process(process);
+    close_process(NULL);
 }
 
 /* The settings of memory reach the tables: no page is huge where none may be. */
 static void keeps_tables_in_the_pages_that_are_asked_for(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    config.huge_pages = EB_PAGE_SMALL;
-    struct eb_process *process = expect_start(&config);
+    struct eb_config *config = *state;
+    config->huge_pages = EB_PAGE_SMALL;
+    struct eb_process *process = expect_start(config);
     eb_scratch_expect(strstr(lines, "event=model_loaded"), " bytes_2m=0 bytes_1g=0 ");
     assert_int_equal(count_in_lines("event=huge_pages_missing"), 0);
-    eb_process_close(process);
-    config.huge_pages = EB_PAGE_1G;
-    config.numa = EB_NUMA_LOCAL;
-    process = expect_start(&config);
+    close_process(process);
+    config->huge_pages = EB_PAGE_1G;
+    config->numa = EB_NUMA_LOCAL;
+    process = expect_start(config);
     bool is_giant = !strstr(lines, " bytes_1g=0 ");
     assert_int_equal(count_in_lines("event=huge_pages_missing"), is_giant ? 0 : 1);
-    eb_process_close(process);
-    eb_config_deinit(&config);
+    close_process(process);
 }
 
 static void does_not_start_without_models(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    set_text(&config.model_repository, "/no/such/directory");
-    expect_no_start(&config, "/no/such/directory");
+    struct eb_config *config = *state;
+    set_text(&config->model_repository, "/no/such/directory");
+    expect_no_start(config, "/no/such/directory");
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, "empty", path);
-    set_text(&config.model_repository, path);
-    expect_no_start(&config, "what=model_repository");
+    set_text(&config->model_repository, path);
+    expect_no_start(config, "what=model_repository");
     eb_scratch_path(&scratch, "broken", path);
-    set_text(&config.model_repository, path);
-    expect_no_start(&config, "table.npy");
-    eb_config_deinit(&config);
+    set_text(&config->model_repository, path);
+    expect_no_start(config, "table.npy");
 }
 
 static void does_not_start_with_an_unknown_instruction_set(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
+    struct eb_config *config = *state;
     /* Told before the models are looked at. */
-    set_text(&config.model_repository, "/nowhere");
-    set_text(&config.isa, "mmx");
-    expect_no_start(&config, "what=isa");
-    expect_no_start(&config, "this build does not have mmx");
-    expect_no_start(&config, "the best of ref");
-    eb_config_deinit(&config);
+    set_text(&config->model_repository, "/nowhere");
+    set_text(&config->isa, "mmx");
+    expect_no_start(config, "what=isa");
+    expect_no_start(config, "this build does not have mmx");
+    expect_no_start(config, "the best of ref");
 }
 
 static void does_not_start_on_an_address_that_is_none(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    set_text(&config.listen[0], "256.0.0.1:0");
-    expect_no_start(&config, "256.0.0.1");
-    set_text(&config.listen[0], "192.0.2.1:8600");
-    expect_no_start(&config, "192.0.2.1:8600");
-    set_text(&config.listen[0], "127.0.0.1:0");
-    set_text(&config.http_listen, "256.0.0.1:0");
-    expect_no_start(&config, "what=http_listen");
-    set_text(&config.http_listen, "192.0.2.1:8601");
-    expect_no_start(&config, "192.0.2.1:8601");
-    eb_config_deinit(&config);
+    struct eb_config *config = *state;
+    set_text(&config->listen[0], "256.0.0.1:0");
+    expect_no_start(config, "256.0.0.1");
+    set_text(&config->listen[0], "192.0.2.1:8600");
+    expect_no_start(config, "192.0.2.1:8600");
+    set_text(&config->listen[0], "127.0.0.1:0");
+    set_text(&config->http_listen, "256.0.0.1:0");
+    expect_no_start(config, "what=http_listen");
+    set_text(&config->http_listen, "192.0.2.1:8601");
+    expect_no_start(config, "192.0.2.1:8601");
 }
 
 static void needs_no_port_for_operators(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    set_text(&config.http_listen, EB_CONFIG_NONE);
-    eb_process_close(expect_start(&config));
+    struct eb_config *config = *state;
+    set_text(&config->http_listen, EB_CONFIG_NONE);
+    close_process(expect_start(config));
     assert_int_equal(count_in_lines("event=http_listening"), 0);
-    eb_config_deinit(&config);
 }
 
 /* A taken address is told before the models are looked at. */
 static void looks_at_addresses_first(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    set_text(&config.model_repository, "/nowhere");
-    set_text(&config.listen[0], "unix:/proc/nowhere");
-    expect_no_start(&config, "what=listen");
-    eb_config_deinit(&config);
+    struct eb_config *config = *state;
+    set_text(&config->model_repository, "/nowhere");
+    set_text(&config->listen[0], "unix:/proc/nowhere");
+    expect_no_start(config, "what=listen");
 }
 
 /* The address in the line of an event. */
@@ -226,38 +235,32 @@ static void find_address(const char *event, char out[EB_ADDRESS_TEXT_BYTES])
 
 static void does_not_start_where_another_listens(void **state)
 {
-    (void)state;
-    struct eb_config config;
+    struct eb_config *config = *state;
     char taken[EB_ADDRESS_TEXT_BYTES];
     char http_taken[EB_ADDRESS_TEXT_BYTES];
-    configure(&config);
-    struct eb_process *other = expect_start(&config);
+    struct eb_process *other = expect_start(config);
     find_address("event=listening", taken);
     find_address("event=http_listening", http_taken);
-    set_text(&config.listen[0], taken);
-    expect_no_start(&config, taken);
-    set_text(&config.listen[0], "127.0.0.1:0");
-    set_text(&config.http_listen, http_taken);
-    expect_no_start(&config, http_taken);
-    expect_no_start(&config, "what=http_listen");
-    eb_process_close(other);
-    eb_process_close(expect_start(&config));
-    eb_config_deinit(&config);
+    set_text(&config->listen[0], taken);
+    expect_no_start(config, taken);
+    set_text(&config->listen[0], "127.0.0.1:0");
+    set_text(&config->http_listen, http_taken);
+    expect_no_start(config, http_taken);
+    expect_no_start(config, "what=http_listen");
+    close_process(other);
+    close_process(expect_start(config));
 }
 
 static void takes_back_earlier_addresses_where_a_later_one_fails(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    listen_at(&config, "first");
-    set_text(&config.listen[1], "192.0.2.1:8600");
-    config.listen_count = 2;
-    expect_no_start(&config, "192.0.2.1:8600");
+    struct eb_config *config = *state;
+    listen_at(config, "first");
+    set_text(&config->listen[1], "192.0.2.1:8600");
+    config->listen_count = 2;
+    expect_no_start(config, "192.0.2.1:8600");
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, "first", path);
     assert_int_not_equal(access(path, F_OK), 0);
-    eb_config_deinit(&config);
 }
 
 /* ---- starting with too little ---- */
@@ -303,7 +306,7 @@ static void start_with_few_descriptors(const struct eb_config *config)
         failed_listen |= !!strstr(lines, "what=listen");
     }
     assert_true(failed_port && failed_loops && failed_listen);
-    eb_process_close(process);
+    close_process(process);
 }
 
 /* From now on this process, a child, can start no thread; where the system lets it all the same,
@@ -345,23 +348,21 @@ static void run_without_threads(const struct eb_config *config)
     eb_capture_stop(&capture, lines, sizeof lines);
     assert_int_equal(count_in_lines("event=start_failed"), 1);
     eb_scratch_expect(lines, "what=loops");
-    eb_process_close(process);
+    close_process(process);
 }
 
 /* Runs `act` in a child, whose limits are nobody else's. */
-static void expect_in_child(void (*act)(const struct eb_config *config))
+static void expect_in_child(
+    const struct eb_config *config, void (*act)(const struct eb_config *config))
 {
-    struct eb_config config;
     int status;
-    configure(&config);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        act(&config);
+        act(config);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    eb_config_deinit(&config);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == EXIT_SKIPPED) {
         print_message("the system lets this user start threads whatever its limit is\n");
@@ -372,20 +373,17 @@ static void expect_in_child(void (*act)(const struct eb_config *config))
 
 static void does_not_start_without_descriptors(void **state)
 {
-    (void)state;
-    expect_in_child(start_with_few_descriptors);
+    expect_in_child(*state, start_with_few_descriptors);
 }
 
 static void does_not_start_without_threads(void **state)
 {
-    (void)state;
-    expect_in_child(start_without_threads);
+    expect_in_child(*state, start_without_threads);
 }
 
 static void ends_at_once_where_its_loops_get_no_threads(void **state)
 {
-    (void)state;
-    expect_in_child(run_without_threads);
+    expect_in_child(*state, run_without_threads);
 }
 
 /* ---- serving ---- */
@@ -446,7 +444,7 @@ static void expect_served(struct eb_config *config, bool tells_twice)
     eb_process_run(process);
     uv_thread_join(&thread);
     eb_capture_stop(&capture, lines, sizeof lines);
-    eb_process_close(process);
+    close_process(process);
     assert_true(teller.saw_greeting && teller.saw_end);
     assert_int_not_equal(access(teller.path, F_OK), 0);
     assert_int_equal(count_entries("/proc/self/fd"), descriptors);
@@ -454,32 +452,26 @@ static void expect_served(struct eb_config *config, bool tells_twice)
 
 static void serves_until_told_to_end_and_drains(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    config.limits.drain_timeout_ms = 100;
-    config.limits.header_timeout_ms = 100; /* What makes ticks short. */
-    expect_served(&config, false);
+    struct eb_config *config = *state;
+    config->limits.drain_timeout_ms = 100;
+    config->limits.header_timeout_ms = 100; /* What makes ticks short. */
+    expect_served(config, false);
     assert_int_equal(count_in_lines("event=ready"), 1);
     assert_int_equal(count_in_lines("event=draining signal=SIGTERM"), 1);
     assert_int_equal(count_in_lines("event=cutting"), 0);
     assert_int_equal(count_in_lines("event=stopped"), 1);
-    eb_config_deinit(&config);
 }
 
 static void cuts_when_told_twice(void **state)
 {
-    (void)state;
-    struct eb_config config;
-    configure(&config);
-    expect_served(&config, true);
+    struct eb_config *config = *state;
+    expect_served(config, true);
     assert_int_equal(count_in_lines("event=draining signal=SIGTERM"), 1);
     assert_int_equal(count_in_lines("event=cutting signal=SIGTERM"), 1);
     assert_int_equal(count_in_lines("event=stopped"), 1);
-    eb_config_deinit(&config);
 }
 
-static int make_models(void **state)
+static int set_up_group(void **state)
 {
     static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2)}";
     (void)state;
@@ -490,7 +482,7 @@ static int make_models(void **state)
     return chmod(scratch.root, 0755);
 }
 
-static int remove_models(void **state)
+static int tear_down_group(void **state)
 {
     (void)state;
     eb_scratch_deinit(&scratch);
@@ -499,21 +491,22 @@ static int remove_models(void **state)
 
 EB_TEST_GROUP(process)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opens_and_closes_without_serving),
-        cmocka_unit_test(keeps_tables_in_the_pages_that_are_asked_for),
-        cmocka_unit_test(does_not_start_without_models),
-        cmocka_unit_test(does_not_start_with_an_unknown_instruction_set),
-        cmocka_unit_test(does_not_start_on_an_address_that_is_none),
-        cmocka_unit_test(needs_no_port_for_operators),
-        cmocka_unit_test(looks_at_addresses_first),
-        cmocka_unit_test(does_not_start_where_another_listens),
-        cmocka_unit_test(takes_back_earlier_addresses_where_a_later_one_fails),
-        cmocka_unit_test(does_not_start_without_descriptors),
-        cmocka_unit_test(does_not_start_without_threads),
-        cmocka_unit_test(ends_at_once_where_its_loops_get_no_threads),
-        cmocka_unit_test(serves_until_told_to_end_and_drains),
-        cmocka_unit_test(cuts_when_told_twice),
+        FIXTURE(opens_and_closes_without_serving),
+        FIXTURE(keeps_tables_in_the_pages_that_are_asked_for),
+        FIXTURE(does_not_start_without_models),
+        FIXTURE(does_not_start_with_an_unknown_instruction_set),
+        FIXTURE(does_not_start_on_an_address_that_is_none),
+        FIXTURE(needs_no_port_for_operators),
+        FIXTURE(looks_at_addresses_first),
+        FIXTURE(does_not_start_where_another_listens),
+        FIXTURE(takes_back_earlier_addresses_where_a_later_one_fails),
+        FIXTURE(does_not_start_without_descriptors),
+        FIXTURE(does_not_start_without_threads),
+        FIXTURE(ends_at_once_where_its_loops_get_no_threads),
+        FIXTURE(serves_until_told_to_end_and_drains),
+        FIXTURE(cuts_when_told_twice),
     };
-    return cmocka_run_group_tests(tests, make_models, remove_models);
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }
