@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,13 +22,15 @@ struct fixture {
     const struct eb_snapshot *snapshot; /* the host's */
 };
 
-static struct fixture fixture;
+/* On the heap: the manager's threads may outlive a test that fails. */
+static struct fixture *fixture;
 
 static int set_up(void **state)
 {
     (void)state;
-    fixture = (struct fixture){0};
-    eb_scratch_init(&fixture.scratch);
+    fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    eb_scratch_init(&fixture->scratch);
     return 0;
 }
 
@@ -35,25 +38,26 @@ static int tear_down(void **state)
 {
     (void)state;
     eb_faults_disarm();
-    manager_host_free(&fixture.host);
-    eb_scratch_deinit(&fixture.scratch);
+    manager_host_free(&fixture->host);
+    eb_scratch_deinit(&fixture->scratch);
+    free(fixture);
     return 0;
 }
 
 static void write_first_table(const char *name)
 {
-    eb_scratch_write_npy(&fixture.scratch, name, NPY_5X2, 40);
+    eb_scratch_write_npy(&fixture->scratch, name, NPY_5X2, 40);
 }
 
 static void write_junk(const char *name)
 {
-    eb_scratch_write(&fixture.scratch, name, "junk", 4);
+    eb_scratch_write(&fixture->scratch, name, "junk", 4);
 }
 
 static bool load(struct eb_failure *failure)
 {
-    fixture.snapshot = manager_host_load(&fixture.host, fixture.scratch.root, failure);
-    return fixture.snapshot;
+    fixture->snapshot = manager_host_load(&fixture->host, fixture->scratch.root, failure);
+    return fixture->snapshot;
 }
 
 static void expect_failure(const char *part)
@@ -69,13 +73,13 @@ static uint64_t expect_served(const char *model)
     if (!load(&failure)) {
         fail_msg("%s", failure.text);
     }
-    return eb_snapshot_find(fixture.snapshot, model)->served->version;
+    return eb_snapshot_find(fixture->snapshot, model)->served->version;
 }
 
 /* NULL: nothing was tried of it. */
 static const struct eb_snapshot_version *find_tried(const char *name, uint64_t number)
 {
-    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);
     for (size_t i = 0; i < model->version_count; i++) {
         if (model->versions[i].number == number) {
             return &model->versions[i];
@@ -114,7 +118,7 @@ static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
     write_first_table("m/1/t.npy");
     write_first_table("m/2/t.npy");
     write_first_table("m/3/t.npy");
-    eb_scratch_write(&fixture.scratch, "m/model.yaml", yaml, strlen(yaml));
+    eb_scratch_write(&fixture->scratch, "m/model.yaml", yaml, strlen(yaml));
     assert_int_equal(expect_served("m"), 2);
     assert_non_null(find_tried("m", 1)->loaded);
 }
@@ -126,17 +130,17 @@ static void serves_the_others_where_one_model_has_nothing_that_loads(void **stat
     write_first_table("good/1/t.npy");
     write_junk("broken/1/t.npy");
     write_first_table("misnamed\t/1/t.npy");
-    eb_scratch_make_directory(&fixture.scratch, "half/.1");
+    eb_scratch_make_directory(&fixture->scratch, "half/.1");
     write_first_table("odd/1/t.npy");
-    eb_scratch_write(&fixture.scratch, "odd/model.yaml", "nonsense\n", 9);
+    eb_scratch_write(&fixture->scratch, "odd/model.yaml", "nonsense\n", 9);
     write_first_table("other/12/t.npy");
-    eb_scratch_write(&fixture.scratch, "other/model.yaml", "versions: {serve: 9}\n", 21);
-    eb_scratch_path(&fixture.scratch, "loop", path);
+    eb_scratch_write(&fixture->scratch, "other/model.yaml", "versions: {serve: 9}\n", 21);
+    eb_scratch_path(&fixture->scratch, "loop", path);
     assert_int_equal(symlink("loop", path), 0);
     assert_int_equal(expect_served("good"), 1);
     static const char *const others[] = {"broken", "misnamed\t", "half", "odd", "other", "loop"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, others[i]);
+        const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, others[i]);
         assert_true(!model || !model->served);
     }
 }
@@ -145,7 +149,7 @@ static void names_a_model_of_which_nothing_loads(void **state)
 {
     (void)state;
     write_junk("m/1/t.npy");
-    eb_scratch_make_directory(&fixture.scratch, "m/2");
+    eb_scratch_make_directory(&fixture->scratch, "m/2");
     expect_failure("model 'm': no version loads: ");
     expect_failure("/m/2: there is no table in it");
 }
@@ -163,7 +167,7 @@ static void names_a_version_to_be_served_that_is_not_there(void **state)
     (void)state;
     static const char yaml[] = "versions: {serve: 1}\n";
     write_first_table("m/2/t.npy");
-    eb_scratch_write(&fixture.scratch, "m/model.yaml", yaml, strlen(yaml));
+    eb_scratch_write(&fixture->scratch, "m/model.yaml", yaml, strlen(yaml));
     expect_failure("model 'm': no version loads: model.yaml serves another one");
 }
 
@@ -171,10 +175,10 @@ static void refuses_models_that_are_none(void **state)
 {
     (void)state;
     expect_failure("there is no model in it");
-    eb_scratch_make_directory(&fixture.scratch, "m/v1");
+    eb_scratch_make_directory(&fixture->scratch, "m/v1");
     expect_failure("/m: there is no version in it");
     write_first_table("m/1/t.npy");
-    eb_scratch_write(&fixture.scratch, "m/model.yaml", "nonsense\n", 9);
+    eb_scratch_write(&fixture->scratch, "m/model.yaml", "nonsense\n", 9);
     expect_failure("/m/model.yaml");
     write_first_table("a\tb/1/t.npy");
     expect_failure("/a\\x09b: the model name is not UTF-8");
@@ -218,10 +222,10 @@ static void tells_on_its_owners_thread_how_far_a_load_is(void **state)
     static struct told told;
     char path[EB_SCRATCH_PATH_BYTES];
     write_first_table("m/1/t.npy");
-    eb_scratch_path(&fixture.scratch, "m/1/t.npy", path);
+    eb_scratch_path(&fixture->scratch, "m/1/t.npy", path);
     told = (struct told){.thread = uv_thread_self()};
-    fixture.host.on_loading = note_loading;
-    fixture.host.context = &told;
+    fixture->host.on_loading = note_loading;
+    fixture->host.context = &told;
     eb_faults.clock_gettime = read_hasty_clock;
     assert_int_equal(expect_served("m"), 1);
     assert_true(told.count > 0);

@@ -79,33 +79,34 @@ struct fixture {
     char text[EB_FAILURE_BYTES];
 };
 
-static struct fixture fixture;
+/* On the heap: the manager's threads may outlive a test that fails. */
+static struct fixture *fixture;
 
 static struct eb_snapshot *swap_reader(void *context, struct eb_snapshot *snapshot)
 {
-    struct eb_snapshot *former = fixture.snapshot;
+    struct eb_snapshot *former = fixture->snapshot;
     (void)context;
-    fixture.snapshot = snapshot;
+    fixture->snapshot = snapshot;
     return former;
 }
 
 static void write_manager_table(const char *name)
 {
-    eb_scratch_write_npy(&fixture.scratch, name, NPY_5X2, 40);
+    eb_scratch_write_npy(&fixture->scratch, name, NPY_5X2, 40);
 }
 
 static void write_config(const char *model, const char *text)
 {
     char name[64];
     snprintf(name, sizeof name, "%s/model.yaml", model);
-    eb_scratch_write(&fixture.scratch, name, text, strlen(text));
+    eb_scratch_write(&fixture->scratch, name, text, strlen(text));
 }
 
 static void move_path(const char *from, const char *to)
 {
     char paths[2][EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&fixture.scratch, from, paths[0]);
-    eb_scratch_path(&fixture.scratch, to, paths[1]);
+    eb_scratch_path(&fixture->scratch, from, paths[0]);
+    eb_scratch_path(&fixture->scratch, to, paths[1]);
     assert_int_equal(rename(paths[0], paths[1]), 0);
 }
 
@@ -124,11 +125,12 @@ static void add_version(const char *model, int version)
 static int set_up(void **state)
 {
     (void)state;
-    memset(&fixture, 0, sizeof fixture);
-    eb_scratch_init(&fixture.scratch);
+    fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    eb_scratch_init(&fixture->scratch);
     write_manager_table("m/1/t.npy");
-    fixture.options = (struct eb_manager_options){
-        .directory = fixture.scratch.root,
+    fixture->options = (struct eb_manager_options){
+        .directory = fixture->scratch.root,
         .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
         .poll_ms = 3600000,
         .load_bytes_per_s = UNPACED,
@@ -138,24 +140,24 @@ static int set_up(void **state)
     atomic_store(&is_held, false);
     is_snapshot_refused = false;
     is_retired_refused = false;
-    return uv_loop_init(&fixture.uv) + eb_mailbox_open(&fixture.mailbox, &fixture.uv);
+    return uv_loop_init(&fixture->uv) + eb_mailbox_open(&fixture->mailbox, &fixture->uv);
 }
 
 static void start(void)
 {
     struct eb_failure failure = {.text = ""};
-    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
-    if (!eb_manager_load(fixture.manager, &failure)) {
+    assert_int_equal(eb_manager_create(&fixture->manager, &fixture->options, &fixture->uv), 0);
+    if (!eb_manager_load(fixture->manager, &failure)) {
         fail_msg("%s", failure.text);
     }
-    fixture.snapshot = eb_manager_snapshot(fixture.manager);
-    fixture.reader = (struct eb_publisher_reader){&fixture.mailbox, swap_reader, NULL};
-    assert_int_equal(eb_manager_start(fixture.manager, &fixture.reader, 1), 0);
+    fixture->snapshot = eb_manager_snapshot(fixture->manager);
+    fixture->reader = (struct eb_publisher_reader){&fixture->mailbox, swap_reader, NULL};
+    assert_int_equal(eb_manager_start(fixture->manager, &fixture->reader, 1), 0);
 }
 
 static void on_reader_done(uv_timer_t *timer)
 {
-    eb_mailbox_close(&fixture.mailbox);
+    eb_mailbox_close(&fixture->mailbox);
     uv_close((uv_handle_t *)timer, NULL);
 }
 
@@ -165,37 +167,39 @@ static int tear_down(void **state)
 {
     uv_timer_t timer;
     (void)state;
-    if (fixture.manager) {
-        eb_manager_stop(fixture.manager);
-        eb_manager_stop(fixture.manager);
+    if (fixture->manager) {
+        eb_manager_stop(fixture->manager);
+        eb_manager_stop(fixture->manager);
     }
-    uv_timer_init(&fixture.uv, &timer);
+    uv_timer_init(&fixture->uv, &timer);
     uv_timer_start(&timer, on_reader_done, 100, 0);
     const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
-    while (uv_run(&fixture.uv, UV_RUN_NOWAIT) != 0) {
+    while (uv_run(&fixture->uv, UV_RUN_NOWAIT) != 0) {
         if (uv_hrtime() > deadline_ns) {
-            print_error("the manager does not end: %s\n", eb_manager_left(fixture.manager));
-            abort(); /* Its threads use what the next test begins with. */
+            print_error("the manager does not end: %s\n", eb_manager_left(fixture->manager));
+            return -1; /* Its threads keep the fixture. */
         }
         uv_sleep(1);
     }
-    eb_manager_destroy(fixture.manager);
-    eb_scratch_deinit(&fixture.scratch);
-    return uv_loop_close(&fixture.uv);
+    eb_manager_destroy(fixture->manager);
+    eb_scratch_deinit(&fixture->scratch);
+    int rc = uv_loop_close(&fixture->uv);
+    free(fixture);
+    return rc;
 }
 
 /* ---- waiting ---- */
 
 static uint64_t served(const char *name)
 {
-    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);
     return model && model->served ? model->served->version : 0;
 }
 
 /* 0: it is not there. */
 static enum eb_version_state state_of(const char *name, uint64_t number)
 {
-    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);
     for (size_t i = 0; model && i < model->version_count; i++) {
         if (model->versions[i].number == number) {
             return model->versions[i].state;
@@ -206,7 +210,7 @@ static enum eb_version_state state_of(const char *name, uint64_t number)
 
 static void turn(void)
 {
-    uv_run(&fixture.uv, UV_RUN_NOWAIT);
+    uv_run(&fixture->uv, UV_RUN_NOWAIT);
     uv_sleep(1);
 }
 
@@ -239,7 +243,7 @@ static struct eb_model_version *retire_first(void)
     write_config("m", "versions: {keep: 1, keep_s: 0}\n");
     start();
     struct eb_model_version *read =
-        eb_model_version_take(eb_snapshot_find(fixture.snapshot, "m")->served);
+        eb_model_version_take(eb_snapshot_find(fixture->snapshot, "m")->served);
     add_version("m", 2);
     WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
     return read;
@@ -248,26 +252,26 @@ static struct eb_model_version *retire_first(void)
 static void on_manager_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
-    fixture.done_count++;
-    fixture.outcome = outcome;
-    fixture.served_then = served(command->model);
-    snprintf(fixture.text, sizeof fixture.text, "%s", text);
+    fixture->done_count++;
+    fixture->outcome = outcome;
+    fixture->served_then = served(command->model);
+    snprintf(fixture->text, sizeof fixture->text, "%s", text);
 }
 
 static void send_command(enum eb_model_verb verb, const char *model, uint64_t version)
 {
-    fixture.done_count = 0;
-    fixture.command = (struct eb_model_command){
+    fixture->done_count = 0;
+    fixture->command = (struct eb_model_command){
         .verb = verb, .model = model, .version = version, .on_done = on_manager_done};
-    eb_manager_ask(fixture.manager, &fixture.command);
+    eb_manager_ask(fixture->manager, &fixture->command);
 }
 
 static void ask_manager(enum eb_model_verb verb, uint64_t version, enum eb_model_outcome outcome)
 {
     send_command(verb, "m", version);
-    WAIT_FOR(fixture.done_count == 1);
-    if (fixture.outcome != outcome) {
-        fail_msg("outcome %d: %s", fixture.outcome, fixture.text);
+    WAIT_FOR(fixture->done_count == 1);
+    if (fixture->outcome != outcome) {
+        fail_msg("outcome %d: %s", fixture->outcome, fixture->text);
     }
 }
 
@@ -300,7 +304,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
 {
     (void)state;
     start();
-    eb_scratch_write(&fixture.scratch, "m/.2/t.npy", "junk", 4);
+    eb_scratch_write(&fixture->scratch, "m/.2/t.npy", "junk", 4);
     move_path("m/.2", "m/2");
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
@@ -315,7 +319,7 @@ static void follows_models_that_come_and_go(void **state)
     add_version("n", 1);
     WAIT_FOR(served("n") == 1);
     move_path("n", ".gone");
-    WAIT_FOR(!eb_snapshot_find(fixture.snapshot, "n"));
+    WAIT_FOR(!eb_snapshot_find(fixture->snapshot, "n"));
     assert_int_equal(served("m"), 1);
     /* An empty repository is one that is not mounted: what is there stays. */
     move_path("m", ".m");
@@ -326,8 +330,8 @@ static void follows_models_that_come_and_go(void **state)
 static void looks_now_and_then_where_it_is_to_poll(void **state)
 {
     (void)state;
-    fixture.options.watch = EB_MANAGER_WATCH_POLL;
-    fixture.options.poll_ms = 5;
+    fixture->options.watch = EB_MANAGER_WATCH_POLL;
+    fixture->options.poll_ms = 5;
     start();
     publish(2);
 }
@@ -335,14 +339,14 @@ static void looks_now_and_then_where_it_is_to_poll(void **state)
 static void looks_only_on_command_where_it_is_not_to_watch(void **state)
 {
     (void)state;
-    fixture.options.watch = EB_MANAGER_WATCH_OFF;
-    fixture.options.poll_ms = 1;
+    fixture->options.watch = EB_MANAGER_WATCH_OFF;
+    fixture->options.poll_ms = 1;
     start();
     add_version("m", 2);
     turn_times(100);
     assert_int_equal(served("m"), 1);
     ask_manager(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
-    assert_int_equal(fixture.served_then, 2);
+    assert_int_equal(fixture->served_then, 2);
 }
 
 static void tells_of_a_command_when_its_readers_know(void **state)
@@ -351,11 +355,11 @@ static void tells_of_a_command_when_its_readers_know(void **state)
     start();
     publish(2);
     ask_manager(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
-    assert_int_equal(fixture.served_then, 1);
+    assert_int_equal(fixture->served_then, 1);
     ask_manager(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
     WAIT_FOR(state_of("m", 2) == 0);
     ask_manager(EB_MODEL_SERVE, 2, EB_MODEL_DONE);
-    assert_int_equal(fixture.served_then, 2);
+    assert_int_equal(fixture->served_then, 2);
     ask_manager(EB_MODEL_LOAD, 7, EB_MODEL_NOT_FOUND);
     ask_manager(EB_MODEL_UNLOAD, 2, EB_MODEL_REFUSED);
 }
@@ -369,7 +373,7 @@ static void goes_back_and_forth_with_model_yaml(void **state)
     WAIT_FOR(served("m") == 1);
     write_config("m", "versions: {serve: highest, labels: [{name: old, version: 1}]}\n");
     WAIT_FOR(served("m") == 2);
-    assert_int_equal(eb_snapshot_find_label(eb_snapshot_find(fixture.snapshot, "m"), "old"), 1);
+    assert_int_equal(eb_snapshot_find_label(eb_snapshot_find(fixture->snapshot, "m"), "old"), 1);
 }
 
 static void drops_what_is_spare_where_memory_is_short(void **state)
@@ -405,16 +409,16 @@ static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
     ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_SHORT);
-    eb_scratch_expect(fixture.text, "bytes of memory more than are available");
+    eb_scratch_expect(fixture->text, "bytes of memory more than are available");
     atomic_store(&short_count, 0);
     ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
-    assert_int_equal(fixture.served_then, 2);
+    assert_int_equal(fixture->served_then, 2);
 }
 
 static void tries_again_when_memory_is_back(void **state)
 {
     (void)state;
-    fixture.options.poll_ms = 10;
+    fixture->options.poll_ms = 10;
     start();
     atomic_store(&short_count, 1000000);
     add_version("m", 2);
@@ -426,12 +430,12 @@ static void tries_again_when_memory_is_back(void **state)
 static void tries_again_what_was_hindered_after_a_pause(void **state)
 {
     (void)state;
-    fixture.options.watch = EB_MANAGER_WATCH_OFF;
+    fixture->options.watch = EB_MANAGER_WATCH_OFF;
     start();
     add_version("m", 2);
     atomic_store(&refused_count, 1);
     ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
-    eb_scratch_expect(fixture.text, "bytes of memory are refused by the system");
+    eb_scratch_expect(fixture->text, "bytes of memory are refused by the system");
     WAIT_FOR(served("m") == 2);
 }
 
@@ -444,11 +448,11 @@ static void waits_for_what_is_about_to_be_freed(void **state)
     send_command(EB_MODEL_LOAD, "m", 3);
     WAIT_FOR(atomic_load(&short_count) < 1000000);
     turn_times(20);
-    assert_int_equal(fixture.done_count, 0);
+    assert_int_equal(fixture->done_count, 0);
     atomic_store(&short_count, 0);
     eb_model_version_give(read);
-    WAIT_FOR(fixture.done_count == 1);
-    assert_int_equal(fixture.outcome, EB_MODEL_DONE);
+    WAIT_FOR(fixture->done_count == 1);
+    assert_int_equal(fixture->outcome, EB_MODEL_DONE);
 }
 
 static void follows_model_yaml_while_a_version_is_loaded(void **state)
@@ -470,7 +474,7 @@ static void follows_model_yaml_while_a_version_is_loaded(void **state)
 static void reads_model_yaml_before_it_serves_what_was_loaded(void **state)
 {
     (void)state;
-    fixture.options.watch = EB_MANAGER_WATCH_POLL;
+    fixture->options.watch = EB_MANAGER_WATCH_POLL;
     start();
     add_version("m", 2);
     atomic_store(&is_held, true);
@@ -478,15 +482,15 @@ static void reads_model_yaml_before_it_serves_what_was_loaded(void **state)
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     write_config("m", "versions: {serve: 1}\n");
     atomic_store(&is_held, false);
-    WAIT_FOR(fixture.done_count == 1);
-    assert_int_equal(fixture.served_then, 1);
+    WAIT_FOR(fixture->done_count == 1);
+    assert_int_equal(fixture->served_then, 1);
     WAIT_FOR(state_of("m", 2) == 0);
 }
 
 static void gives_up_a_load_that_is_wanted_no_longer(void **state)
 {
     (void)state;
-    fixture.options.load_bytes_per_s = 1;
+    fixture->options.load_bytes_per_s = 1;
     start();
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
@@ -508,7 +512,7 @@ static void loads_the_directory_that_has_taken_the_place_of_another(void **state
     move_path("m/.2", "m/2");
     atomic_store(&is_held, false);
     WAIT_FOR(served("m") == 2);
-    const struct eb_table_set *tables = &eb_snapshot_find(fixture.snapshot, "m")->served->tables;
+    const struct eb_table_set *tables = &eb_snapshot_find(fixture->snapshot, "m")->served->tables;
     assert_null(eb_table_set_find(tables, "t"));
     assert_non_null(eb_table_set_find(tables, "u"));
 }
@@ -524,10 +528,10 @@ static void ends_while_a_version_lacks_memory(void **state)
     atomic_store(&is_held, true);
     add_version("m", 3);
     WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
-    eb_manager_stop(fixture.manager);
-    eb_scratch_expect(eb_manager_left(fixture.manager), "m/3");
+    eb_manager_stop(fixture->manager);
+    eb_scratch_expect(eb_manager_left(fixture->manager), "m/3");
     atomic_store(&is_held, false);
-    WAIT_FOR(!eb_manager_left(fixture.manager));
+    WAIT_FOR(!eb_manager_left(fixture->manager));
     assert_true(atomic_load(&short_count) <= 0);
     assert_int_equal(served("m"), 2);
 }
@@ -546,15 +550,15 @@ static void ends_though_its_readers_were_not_told(void **state)
 static void gives_up_a_load_at_the_end(void **state)
 {
     (void)state;
-    fixture.options.load_bytes_per_s = 1;
+    fixture->options.load_bytes_per_s = 1;
     start();
     add_version("m", 2);
     send_command(EB_MODEL_LOAD, "m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     const uint64_t begun_ns = uv_hrtime();
-    eb_manager_stop(fixture.manager);
-    assert_int_equal(fixture.done_count, 1);
-    assert_int_equal(fixture.outcome, EB_MODEL_CANCELLED);
+    eb_manager_stop(fixture->manager);
+    assert_int_equal(fixture->done_count, 1);
+    assert_int_equal(fixture->outcome, EB_MODEL_CANCELLED);
     ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
     assert_int_equal(tear_down(state), 0);
     /* The pace would have it take 40 s. */
@@ -566,9 +570,9 @@ static void ends_without_having_been_started(void **state)
 {
     struct eb_failure failure;
     (void)state;
-    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
-    assert_true(eb_manager_load(fixture.manager, &failure));
-    fixture.snapshot = eb_manager_snapshot(fixture.manager);
+    assert_int_equal(eb_manager_create(&fixture->manager, &fixture->options, &fixture->uv), 0);
+    assert_true(eb_manager_load(fixture->manager, &failure));
+    fixture->snapshot = eb_manager_snapshot(fixture->manager);
     ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
 }
 
@@ -576,10 +580,10 @@ static void does_not_open_where_no_model_has_anything(void **state)
 {
     struct eb_failure failure;
     (void)state;
-    eb_scratch_write(&fixture.scratch, "n/1/t.npy", "junk", 4);
+    eb_scratch_write(&fixture->scratch, "n/1/t.npy", "junk", 4);
     move_path("m", ".gone");
-    assert_int_equal(eb_manager_create(&fixture.manager, &fixture.options, &fixture.uv), 0);
-    assert_false(eb_manager_load(fixture.manager, &failure));
+    assert_int_equal(eb_manager_create(&fixture->manager, &fixture->options, &fixture->uv), 0);
+    assert_false(eb_manager_load(fixture->manager, &failure));
     eb_scratch_expect(failure.text, "model 'n': no version loads: ");
 }
 

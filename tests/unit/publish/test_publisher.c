@@ -51,7 +51,7 @@ static struct eb_snapshot *make_snapshot(struct eb_model_version *version)
     return snapshot;
 }
 
-static void set_up(struct fixture *fixture, struct eb_model_version *first)
+static void open_publisher(struct fixture *fixture, struct eb_model_version *first)
 {
     *fixture = (struct fixture){0};
     assert_int_equal(uv_loop_init(&fixture->owner), 0);
@@ -72,7 +72,7 @@ static void set_up(struct fixture *fixture, struct eb_model_version *first)
     eb_publisher_start(&fixture->publisher, snapshot);
 }
 
-static void tear_down(struct fixture *fixture)
+static void close_publisher(struct fixture *fixture)
 {
     eb_publisher_deinit(&fixture->publisher);
     eb_mailbox_close(&fixture->owner_mailbox);
@@ -94,7 +94,7 @@ static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
     struct fixture fixture;
     struct eb_model_version versions[SNAPSHOTS] = {
         {.references = 1}, {.references = 1}, {.references = 1}};
-    set_up(&fixture, &versions[0]);
+    open_publisher(&fixture, &versions[0]);
     struct eb_snapshot *second = make_snapshot(&versions[1]);
     assert_true(eb_publisher_publish(&fixture.publisher, second));
     assert_true(eb_publisher_publish(&fixture.publisher, make_snapshot(&versions[2])));
@@ -111,7 +111,7 @@ static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
     assert_int_equal(references(&versions[2]), 2);
     assert_int_equal(fixture.settled_count, 1);
     assert_int_equal(fixture.publisher.delivery_count, 0);
-    tear_down(&fixture);
+    close_publisher(&fixture);
     assert_int_equal(references(&versions[2]), 1);
 }
 

@@ -311,7 +311,7 @@ int service_fixture_tear_down(void **state)
 {
     struct service_fixture *fixture = *state;
     wire_peer_abandon(&fixture->peer);
-    const bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
     service_host_stop(&fixture->host);
     free(fixture);
     assert_true(is_closed);

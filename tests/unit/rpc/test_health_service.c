@@ -47,7 +47,7 @@ static int tear_down(void **state)
 {
     (void)state;
     wire_peer_abandon(&fixture->peer);
-    const bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    bool is_closed = loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS);
     service_host_stop(&fixture->host);
     free(fixture);
     fixture = NULL;
