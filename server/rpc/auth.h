@@ -1,54 +1,56 @@
-/* Who may call, and what: principals, each known by a bearer token, by the name in a client's
+/* Defines who may call, and what. A principal is known by a bearer token, by the name in a client's
  * certificate, or by both.
- * Thread: any; what is open does not change. Memory: on the heap until the last hold is dropped. */
+ * Thread: any; an open eb_auth does not change. Memory: on the heap until its last hold is gone. */
 #pragma once
 
 #include "server/net/secret.h"
 
 #include <stdatomic.h>
 
-#define EB_AUTH_TOKEN_BYTES_MIN 16 /* shorter ones could be guessed */
+#define EB_AUTH_TOKEN_BYTES_MIN 16 /* shorter tokens could be guessed */
 
 struct eb_principal {
-    char *name;        /* for people */
-    char *client_name; /* see eb_tls_stream_has_name; NULL: it is known by its token only */
+    char *name;        /* its name in the auth_file; for logs and error texts */
+    char *client_name; /* see eb_tls_stream_has_name; NULL: known only by its token */
     struct eb_secret_digest token;
     bool has_token;
     bool has_all_models;
     bool is_admin;
-    char **models; /* [model_count] that it may look up, unless it has all */
+    char **models; /* [model_count] models that it may look up, unless has_all_models */
     size_t model_count;
 };
 
-/* Made by auth_file.h. */
+/* The principals of an auth_file. auth_file.h makes it. */
 struct eb_auth {
-    uint64_t generation; /* above 0; no two of a process have the same */
+    uint64_t generation; /* above 0; unique in the process */
     atomic_uint holds;
-    bool has_end; /* its file ends with `end: true`, so it is complete */
+    bool has_end; /* whether the file ends with `end: true`, which shows that it is complete */
     size_t count;
     struct eb_principal *principals; /* [count] */
 };
 
-/* Everybody, where nobody is asked who he is: may do all. */
+/* The principal of every caller that is not authenticated: may do everything. */
 extern const struct eb_principal eb_auth_anybody;
-/* Who is not known: may do nothing. */
+/* The principal of an unknown caller: may do nothing. */
 extern const struct eb_principal eb_auth_nobody;
 
-/* Accept NULL. hold returns its argument. */
+/* Adds a hold and returns `auth`, which may be NULL. */
 struct eb_auth *eb_auth_hold(struct eb_auth *auth);
+/* Drops a hold. The last one frees `auth`. Accepts NULL. */
 void eb_auth_drop(struct eb_auth *auth);
 
-/* NULL: nobody has that token. Takes the same time for all tokens. */
+/* Returns the principal with that token; NULL if there is none. Takes the same time for every
+ * token. */
 const struct eb_principal *eb_auth_find_token(
     const struct eb_auth *auth, const struct eb_secret_digest *token);
 
-/* Whether a peer has shown that it has the name. */
+/* Returns whether a peer has shown that it has the name. */
 typedef bool (*eb_auth_has_name_fn)(const void *peer, const char *name);
 
-/* The first principal whose client_name the peer has; NULL: none. */
+/* Returns the first principal whose client_name the peer has; NULL if there is none. */
 const struct eb_principal *eb_auth_find_named(
     const struct eb_auth *auth, eb_auth_has_name_fn has_name, const void *peer);
 
 bool eb_principal_may_look_up(const struct eb_principal *principal, const char *model);
-/* Whether it may know of the model: it may look it up, or administers all of them. */
+/* Returns whether the principal may know of the model: it may look it up, or is an admin. */
 bool eb_principal_may_see(const struct eb_principal *principal, const char *model);

@@ -1,21 +1,23 @@
-/* Who makes a call, and whether it may: asked once where the call begins, and again for each of its
- * requests where the rules have changed since.
- * Thread: the loop's. Memory: none beyond the structs. */
+/* Finds out who makes a call and whether it is allowed. This is checked when the call begins, and
+ * again for each of its requests if the rules have changed since.
+ * Thread: the loop's. Memory: only the structs. */
 #pragma once
 
 #include "server/rpc/conn_state.h"
 
-/* Whether a call of a method of this access may begin. Its connection and its gRPC call must be
- * set. false: *error, UNAUTHENTICATED or PERMISSION_DENIED. */
+/* Returns whether a call of a method with this access may begin. Its connection and its gRPC call
+ * must be set. Returns false with *error set: UNAUTHENTICATED or PERMISSION_DENIED. */
 bool eb_auth_call_begin(
     struct eb_rpc_call *call, enum eb_method_access access, struct eb_error *error);
-/* Who makes the call by the rules of now, borrowed until others are set. NULL: by these it is not
- * known, or may not make it; *error is as of begin. */
+/* Returns who makes the call by the current rules, borrowed until other rules are set. Returns NULL
+ * if these rules do not know the caller or do not allow the call; *error is as for
+ * eb_auth_call_begin. */
 const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error);
 
-/* By what name the rules of now know who makes the call; NULL: by none, or they do not ask. */
+/* Returns the name by which the current rules know the caller. Returns NULL if they do not know it,
+ * or if the caller is not authenticated. */
 const char *eb_auth_call_name(struct eb_rpc_call *call);
 
-/* The rules of a loop from now on, in place of what they were: takes a hold. Not from none to some
- * or back. */
+/* Replaces the rules of a loop: holds `auth` and drops the former rules. Cannot change from no
+ * rules to some or back. */
 void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth);

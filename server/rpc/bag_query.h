@@ -1,4 +1,4 @@
-/* From a query as the wire says it to a query as the kernels take it.
+/* Translates a query of the wire format into a query of the kernels.
  * Thread: pure. Memory: everything is borrowed from the request and the version. */
 #pragma once
 
@@ -6,17 +6,17 @@
 #include "proto/status.h"
 #include "server/models/model_version.h"
 
-/* One query's place: what its errors name, what is said of all queries of its request, and where
- * the one before it has led. */
+/* The position of one query in its request: the names for its errors, the settings of all queries
+ * of the request, and the feature of the query before it. */
 struct eb_bag_query_place {
     const struct eb_model_version *version;
-    const char *table;        /* its name, a feature's, or a group's where no feature is meant */
-    bool is_group;            /* a group of the request, or a feature of one */
-    size_t number;            /* of the query among queries, or of the group among groups;
-                                 EB_NO_QUERY: its name tells it */
-    size_t feature;           /* of the group; EB_NO_FEATURE: all of it */
-    enum eb_type output_type; /* unspecified: each table's own */
-    const struct eb_feature *last; /* found before it: a guess at which is next; NULL: none */
+    const char *table; /* name of the table or feature; of the group if no feature is meant */
+    bool is_group;     /* whether this is a group of the request, or a feature of one */
+    size_t number;  /* index of the query or of the group in the request; EB_NO_QUERY: errors give
+                       only the name */
+    size_t feature; /* index of the feature in the group; EB_NO_FEATURE: the whole group */
+    enum eb_type output_type;      /* of all queries; unspecified: each table's own */
+    const struct eb_feature *last; /* of the query before; a hint; NULL: none */
 };
 
 #define EB_NO_QUERY SIZE_MAX
@@ -24,20 +24,20 @@ struct eb_bag_query_place {
 
 struct eb_bag_query_weights {
     const void *data;
-    uint64_t bytes; /* 0: there are none */
-    int32_t type;   /* DataType; 0: not said */
+    uint64_t bytes; /* 0: no weights */
+    int32_t type;   /* DataType; 0: not given */
 };
 
-/* An array as the kernels take it. */
+/* Returns the array in the form that the kernels take. */
 static inline struct eb_int_array eb_bag_query_array(const struct eb_wire_array *array)
 {
     return (struct eb_int_array){array->data, array->bytes, array->width};
 }
 
-/* Sets the error of a place whose table or feature there is none of. Always NULL. */
+/* Sets the error for a name that no table or feature of the version has. Always returns NULL. */
 const struct eb_feature *eb_bag_query_refuse_name(
     const struct eb_bag_query_place *place, struct eb_error *error) __attribute__((cold));
-/* The place's table or feature. NULL: *error says that there is none of its name. */
+/* Returns the place's table or feature. Returns NULL, with *error set, if none has that name. */
 static inline const struct eb_feature *eb_bag_query_find(
     const struct eb_bag_query_place *place, struct eb_error *error)
 {
@@ -46,9 +46,8 @@ static inline const struct eb_feature *eb_bag_query_find(
     return feature ? feature : eb_bag_query_refuse_name(place, error);
 }
 
-/* What a feature's query is where the request says nothing of it: all but layout, its fields,
- * indices and bounds; without weights. Member by member, so that not all are read before the first
- * is stored. */
+/* Sets *query to the feature's defaults, without weights. Leaves layout and its fields, indices and
+ * bounds unset. Copies member by member, so that not all are read before the first is stored. */
 static inline void eb_bag_query_begin(const struct eb_feature *feature, struct eb_bag_query *query)
 {
     query->table = &feature->table->table;
@@ -65,24 +64,24 @@ static inline void eb_bag_query_begin(const struct eb_feature *feature, struct e
     query->has_default = feature->has_default;
 }
 
-/* Fills *query for the place's feature; what the request does not say is as that has it. false:
- * *error, its text naming the query. */
+/* Fills in *query for the place's feature. Members that the request does not set have the feature's
+ * defaults. Returns false with *error set; its text names the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_feature *feature,
     const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error);
 
-/* Replaces, in a query that is begun, what the request says of these; 0: nothing. What is said as
- * it is anyway keeps the query's kind. */
+/* Replaces these members of a query that eb_bag_query_begin has set; 0 leaves one as it is. The
+ * query keeps its kind if no member changes. */
 void eb_bag_query_choose(
     struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type);
-/* Adds weights, as they are said, to a query that is filled. false: *error, there are none to be of
- * the type that is said, though there are indices. */
+/* Adds weights to a query that is filled in. Returns false with *error set if a weights type is
+ * given but no weights, though there are indices. */
 bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
     const struct eb_bag_query_weights *weights, struct eb_bag_query *query, struct eb_error *error);
 
-/* Sets the query's error: its place, then the text. Always false, so that a caller can refuse and
- * return in one line. */
+/* Sets *error: the query's place, then the text. Always returns false, so that a caller can refuse
+ * and return in one line. */
 bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
     enum eb_status status, const char *format, ...) __attribute__((cold, format(printf, 4, 5)));
-/* Refuses it for an error of the kernels. */
+/* Refuses the query because of an error of the kernels. Always returns false. */
 bool eb_bag_query_error(const struct eb_bag_query_place *place,
     const struct eb_bag_error *bag_error, struct eb_error *error);

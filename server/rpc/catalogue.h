@@ -1,5 +1,5 @@
-/* What ListModels, GetModel, GetServer and ListVersions say.
- * Thread, memory: as unary.h says. */
+/* Answers ListModels, GetModel, GetServer and ListVersions.
+ * Thread, memory: as in unary.h. */
 #pragma once
 
 #include "server/rpc/unary.h"

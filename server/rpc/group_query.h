@@ -1,34 +1,37 @@
-/* From a FeatureGroup as the wire says it to queries as the kernels take them, feature by feature:
- * each is a slice of the group's arrays, which are not copied.
- * Thread: pure. Memory: what is made comes from the arena given; the rest is borrowed from the
+/* Translates a FeatureGroup of the wire format into queries of the kernels, one for each feature.
+ * Each query is a slice of the group's arrays, which are not copied.
+ * Thread: pure. Memory: new arrays come from the given arena; everything else is borrowed from the
  * request and the version. */
 #pragma once
 
 #include "proto/arena.h"
 #include "server/rpc/bag_query.h"
 
-/* A group whose arrays fit each other. */
+/* A group whose arrays are consistent with each other. */
 struct eb_group_query {
     const struct eb_wire_group *wire;
-    struct eb_wire_array lengths; /* [features * bags], as sent or made of the offsets */
-    const uint64_t *starts;       /* [features + 1] where each feature's values begin */
-    uint64_t weight_bytes;        /* of one weight; 0: none */
+    struct eb_wire_array lengths; /* [features * bags], as sent or computed from the offsets */
+    const uint64_t *starts;       /* [features + 1] start of each feature's values */
+    uint64_t weight_bytes;        /* size of one weight; 0: no weights */
 };
 
-/* Lists the features of the request's groups that are named: from then on they are as if the
- * request had listed them. A group that the version has not stays without. false: *error, the
- * request has more than count_max queries and features. */
+/* Fills in the features of the groups that the request names without listing them. From then on
+ * these groups are as if the request had listed their features. A group that the version does not
+ * have stays without features. Returns false with *error set if the request has more than count_max
+ * queries and features. */
 bool eb_group_query_list(const struct eb_wire_request *request,
     const struct eb_model_version *version, uint64_t count_max, struct eb_error *error);
 
-/* That there are features. `place` names the group. false: *error. */
+/* Begins *group and checks that it has features. `place` names the group. Returns false with *error
+ * set. */
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
     struct eb_group_query *group, struct eb_error *error);
-/* Once the features are known: checks sizes, and where each one's values begin. false: *error. */
+/* Checks sizes and finds the start of each feature's values. Called once the features are known.
+ * Returns false with *error set. */
 bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
     struct eb_group_query *group, struct eb_error *error);
 
-/* Of a group that is laid out: fills the query of the place's feature. false: *error, its text
- * naming the feature. */
+/* Fills in the query of the place's feature, in a group that is laid out. Returns false with *error
+ * set; its text names the feature. */
 bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
     const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error);

@@ -1,14 +1,14 @@
-/* The service inference.GRPCInferenceService: the Open Inference Protocol, whose ModelInfer is a
- * lookup in other words.
- * Thread, memory: constants; its functions as unary.h and lookup_state.h say. */
+/* The service inference.GRPCInferenceService: the Open Inference Protocol. Its ModelInfer is a
+ * lookup in another format.
+ * Thread, memory: constants; its functions as in unary.h and lookup_state.h. */
 #pragma once
 
 #include "server/rpc/method.h"
 
 extern const struct eb_method_table eb_infer_service_methods;
 
-/* What the protocol says of the server and its models, whose tables and features are tensors
- * there. */
+/* Answer the protocol's requests about the server and its models. Tables and features are tensors
+ * in this protocol. */
 struct eb_outgoing *eb_infer_service_server_live(
     const struct eb_unary_request *unary, struct eb_error *error);
 struct eb_outgoing *eb_infer_service_server_ready(

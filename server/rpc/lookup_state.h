@@ -1,8 +1,9 @@
-/* One lookup on its way: what it holds from its message to its answer, and the pool of idle ones.
+/* One lookup in progress: what it holds from its message to its answer. Also the pool of idle
+ * lookups.
  *
- * Thread: its loop's; between QUEUED and the mail that ends it the executor owns jobs and answer.
- * Memory: lookups are pooled per loop; arena, scratch and answer come from the loop's pools, the
- * message from its connection's share of them. */
+ * Thread: its loop's; between QUEUED and the mail that ends a lookup the executor owns its jobs and
+ * answer. Memory: lookups are pooled per loop; arena, scratch and answer come from the loop's
+ * pools, the message from its connection's quota of them. */
 #pragma once
 
 #include "proto/codec.h"
@@ -21,10 +22,10 @@ struct eb_lookup;
 struct eb_rpc_call;
 struct eb_rpc_conn;
 
-/* How one service's messages become lookups and their answers: embag.v1, or another service. Memory
- * comes from the lookup's arena. */
+/* How one service's messages become lookups and their answers. embag.v1 and the other services each
+ * have one. Memory comes from the lookup's arena. */
 struct eb_lookup_codec {
-    /* Decodes lookup->message. Returns NULL with *failure set if it is malformed. */
+    /* Decodes lookup->message. Returns NULL with *failure set if the message is malformed. */
     struct eb_wire_request *(*read)(struct eb_lookup *lookup, const struct eb_codec_limits *limits,
         struct eb_decode_failure *failure);
     /* Completes the request from lookup->version, once that is known. Returns false with
@@ -35,7 +36,7 @@ struct eb_lookup_codec {
     void (*set_times)(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
 };
 
-/* What all lookups of a process share; read-only while serving. */
+/* Shared by all lookups of a process; read-only while serving. */
 struct eb_lookup_context {
     const struct eb_bag_ops *ops;
     const struct eb_bag_schedules *schedules;
@@ -47,9 +48,9 @@ struct eb_lookup_context {
 struct eb_lookup_pool {
     const struct eb_lookup_context *context;
     struct eb_loop *loop;
-    struct eb_snapshot *snapshot;   /* what new requests are answered from */
-    struct eb_feature_memo memo;    /* of the snapshot's versions */
-    struct eb_memory answer_memory; /* of the loop's answer pool */
+    struct eb_snapshot *snapshot;   /* the snapshot that new requests are answered from */
+    struct eb_feature_memo memo;    /* for the snapshot's versions */
+    struct eb_memory answer_memory; /* takes from the loop's answer pool */
     struct eb_list idle;            /* kept for the next requests, by eb_lookup.link */
     size_t idle_count;
     /* Partial answers with the executor. Small lookups run ahead of batch priority, but not ahead
@@ -66,7 +67,7 @@ enum eb_lookup_state {
     EB_LOOKUP_REPLYING
 };
 
-/* What is computed and answered together: a whole lookup, or some of its results. */
+/* The results that are computed and answered together: those of a whole lookup, or some of them. */
 struct eb_partial_answer {
     struct eb_mail mail; /* the way back from the executor */
     struct eb_work work;
@@ -84,38 +85,38 @@ struct eb_lookup {
     struct eb_partial_answer *partials; /* &whole, or from the arena */
     struct eb_partial_answer whole;
     atomic_bool is_cancelled;
-    bool is_undecodable;     /* the message could not be decoded: it ends a stream */
+    bool is_undecodable;     /* the message could not be decoded; on a stream this ends the call */
     bool is_withdrawal;      /* the message is a `cancel`, valid or not */
     bool is_repeated;        /* another lookup of its call has its id */
-    bool is_batch;           /* of batch priority */
-    bool may_be_partial;     /* its call takes several answers */
+    bool is_batch;           /* has batch priority */
+    bool may_be_partial;     /* its call accepts several answers */
     bool is_inline;          /* computed on the loop's thread */
     enum eb_refusal refusal; /* why a valid request was not computed; COUNT: it was not refused */
     uint64_t request_id;
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
-    uint64_t begun_ns;   /* when its first value was computed; 0: none was yet */
+    uint64_t begun_ns;   /* when computing its values began; 0: not yet */
     uint64_t deadline_ns;
-    uint64_t looked_ns; /* when it was over, or shortly before */
-    /* Who asks; valid until the lookup has been run. NULL: error says that the caller is unknown.
-     */
+    uint64_t looked_ns; /* when it ended, or shortly before */
+    /* The caller; valid until the lookup has been run. NULL: `error` says that the caller is
+     * unknown. */
     const struct eb_principal *caller;
-    struct eb_outgoing *answer; /* the last one; NULL: error says why */
-    uint64_t shortages;         /* of the answer memory, when reading began */
-    uint64_t taken_bytes_max;   /* what it may leave taken of the answer memory */
-    uint64_t partial_bytes;     /* of answers before the last */
-    uint32_t pushback_ms;       /* if queue or memory refused it: when to come again */
+    struct eb_outgoing *answer; /* the last answer; NULL: `error` says why there is none */
+    uint64_t shortages;         /* count of refusals of the answer memory when reading began */
+    uint64_t taken_bytes_max;   /* most taken bytes of the answer memory, with its answer */
+    uint64_t partial_bytes;     /* bytes of answers before the last */
+    uint32_t pushback_ms;       /* when to try again, if queue or memory refused it */
     const struct eb_memory *message_memory;
     struct eb_grpc_message message;
     struct eb_wire_request *request;
     struct eb_model_version *version;
     struct eb_plan plan;
-    /* What conn_state.c keeps. */
-    uint64_t held_bytes;      /* counted against the connection; 0: not queued */
-    struct eb_list link;      /* of the connection's lookups, or of the idle ones */
+    /* Kept by conn_state.c. */
+    uint64_t held_bytes;      /* bytes counted against the connection; 0: not queued */
+    struct eb_list link;      /* in the connection's lookups or in the idle ones */
     struct eb_rpc_conn *conn; /* NULL: gone */
-    struct eb_rpc_call *call; /* NULL: over, or it has withdrawn this lookup */
+    struct eb_rpc_call *call; /* NULL: the call is over or has withdrawn this lookup */
     struct eb_lookup *bucket_next;
-    struct eb_lookup **bucket_link; /* what points at it */
+    struct eb_lookup **bucket_link; /* the pointer that points to this lookup */
     /* Taking an idle lookup does not clear these: their text and blocks are reused. */
     struct eb_error error;
     struct eb_arena arena;

@@ -1,6 +1,6 @@
-/* Which model, and which version of it, a request means, and whether its caller may know: one
- * answer for all methods.
- * Thread: any. Memory: none; what is found is the snapshot's. */
+/* Finds the model, and the version of it, that a request means, and checks whether the caller may
+ * know of it. All methods use this.
+ * Thread: any. Memory: none; what is found belongs to the snapshot. */
 #pragma once
 
 #include "proto/status.h"
@@ -9,20 +9,20 @@
 
 enum eb_model_right { EB_MODEL_RIGHT_SEE, EB_MODEL_RIGHT_LOOK_UP };
 
-/* What a request says. */
+/* What a request asks for. */
 struct eb_model_choice {
     const struct eb_snapshot *snapshot;
     const struct eb_principal *caller;
-    enum eb_model_right right; /* that the caller must have */
-    const char *model;         /* empty: the only one, see eb_snapshot_find */
-    const char *label;         /* of the version; NULL or empty: none */
-    uint64_t version;          /* without a label; 0: the one that is served */
+    enum eb_model_right right; /* right that the caller must have */
+    const char *model;         /* name; empty: the only model, see eb_snapshot_find */
+    const char *label;         /* label of the version; NULL or empty: none */
+    uint64_t version;          /* number, if there is no label; 0: the version that is served */
 };
 
-/* NULL: *error, NOT_FOUND, or, before it is told whether there is such a model, PERMISSION_DENIED.
- */
+/* Returns the model. Returns NULL with *error set: PERMISSION_DENIED if the caller lacks the right
+ * to the model, even if there is no model of that name; else NOT_FOUND. */
 const struct eb_snapshot_model *eb_model_choice_find(
     const struct eb_model_choice *choice, struct eb_error *error);
-/* The version of that model that answers. NULL: *error, NOT_FOUND. */
+/* Returns the version of that model that answers. Returns NULL with *error set: NOT_FOUND. */
 struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
     const struct eb_snapshot_model *model, struct eb_error *error);

@@ -1,7 +1,7 @@
-/* What a request asks for, checked: its queries and features as jobs of the kernels, and the
- * results that they make.
- * Thread: the loop's. Memory: the structs from the request's arena, scratch from the loop's answer
- * pool. */
+/* The plan of a request: its queries and features, checked, as jobs of the kernels, and the results
+ * that they make.
+ * Thread: the loop's. Memory: the structs come from the request's arena, scratch from the loop's
+ * answer pool. */
 #pragma once
 
 #include "proto/arena.h"
@@ -11,36 +11,36 @@
 #include "server/rpc/bag_query.h"
 #include "server/rpc/feature_memo.h"
 
-/* Of a query whose missing indices are to be listed. */
+/* A query whose missing indices are to be listed. */
 struct eb_plan_missing {
     struct eb_bag_query query;
-    uint64_t first_index; /* of a feature in its group's values; else 0 */
+    uint64_t first_index; /* first index of a feature in its group's values; else 0 */
 };
 
-/* What is kept of a query, or of one feature of a group, beside its job. */
+/* The data kept of a query, or of one feature of a group, in addition to its job. */
 struct eb_plan_query {
     const struct eb_named_table *table;
     uint64_t result_row_bytes;
-    const struct eb_plan_missing *missing; /* NULL: there is nothing to list */
+    const struct eb_plan_missing *missing; /* NULL: nothing to list */
     uint64_t index_count;
     struct eb_int_array indices; /* the request's */
     const struct eb_id_map *id_map;
 };
 
-/* One BagResult: a query's, a group's, or that of all queries side by side. */
+/* One BagResult: of a query, of a group, or of all queries side by side. */
 struct eb_plan_result {
-    uint32_t query_first; /* of plan->queries, and of plan->jobs */
+    uint32_t query_first; /* index in plan->queries and in plan->jobs */
     uint32_t query_count; /* 0: it failed */
-    uint32_t number;      /* queries first, then groups */
+    uint32_t number;      /* index among the request's queries, then its groups */
     bool is_joined;       /* its queries' results lie side by side */
     enum eb_status status;
     const char *text; /* why it failed */
 };
 
-/* What counts against the request's caps. */
+/* Sums that count against the request's caps. */
 struct eb_plan_asked {
     uint64_t index_count;
-    uint64_t result_rows; /* includes those of queries whose values were wrong */
+    uint64_t result_rows; /* includes rows of queries whose values were wrong */
     uint64_t values_bytes;
 };
 
@@ -59,38 +59,40 @@ struct eb_plan {
     const struct eb_limits *limits;
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
-    struct eb_buffer_pool *pool; /* of scratch and answers */
+    struct eb_buffer_pool *pool; /* for scratch and answers */
     struct eb_feature_memo *memo;
     struct eb_plan_asked asked;
     struct eb_plan_counts counts;
     struct eb_plan_query *queries; /* [query_count] */
-    struct eb_bag_job *jobs;       /* beside them; outputs set by eb_plan_answer */
+    struct eb_bag_job *jobs;       /* [query_count] same order; eb_plan_answer sets the outputs */
     size_t result_count;
     struct eb_plan_result *results;
-    struct eb_plan_scratch *scratch; /* what jobs point into, in pieces; the newest first */
-    uint8_t *scratch_room;           /* of the newest, what is not taken yet */
+    struct eb_plan_scratch *scratch; /* memory that jobs point into, in pieces; the newest first */
+    uint8_t *scratch_room;           /* the unused rest of the newest piece */
     size_t scratch_room_bytes;
     const struct eb_wire_group
         *unknown_group; /* the first group whose features the memo did not know */
-    const struct eb_feature *const *unknown_features; /* what these are, from the arena */
+    const struct eb_feature *const *unknown_features; /* features of that group, from the arena */
 };
 
-/* Most that planning one query, or feature, takes from the arena: with the text of its error, most
- * of what such texts have. */
+/* Most bytes that planning one query or feature takes from the arena, with an error text of up to
+ * 512 bytes. */
 #define EB_PLAN_QUERY_BYTES 1408
 
-/* Checks everything. The first seven members are set, the rest zeroed. false: *error holds the
- * first error, query by query, sizes before values; with errors_per_query a result holds its own,
- * and false is for what concerns the whole request. eb_plan_deinit is due either way. */
+/* Checks a request. The caller sets the plan's first seven members and zeroes the rest. Returns
+ * false with the first error in *error, query by query, sizes before values. With errors_per_query
+ * a result holds its own error, and false is only for errors of the whole request. eb_plan_deinit
+ * must be called either way. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
-/* Gives the scratch back. */
+/* Gives the scratch back to the pool. */
 void eb_plan_deinit(struct eb_plan *plan);
 
-/* "No memory left for WHAT": always false. */
+/* Sets *error: no memory left for `what`. Always returns false. */
 bool eb_plan_refuse_memory(struct eb_error *error, const char *what);
 
-/* Lays out the answer, a LookupResponse or a ModelInferResponse, of a checked plan with results
- * [first, first + count), whose jobs it points into it; a LookupResponse's times are still to be
- * set, and where these are not all results, which one is the last. NULL: *error. */
+/* Lays out an answer with results [first, first + count) of a checked plan, a LookupResponse or a
+ * ModelInferResponse, and points the jobs of these results into it. The caller must still set the
+ * times of a LookupResponse and, if these are not all results, mark the last answer as the last.
+ * Returns NULL with *error set. */
 struct eb_outgoing *eb_plan_answer(
     struct eb_plan *plan, size_t first, size_t count, struct eb_error *error);

@@ -1,6 +1,6 @@
-/* The services grpc.reflection.v1.ServerReflection and v1alpha: what services there are here, and
- * how their messages look.
- * Thread: pure. Memory: as unary.h says. */
+/* The services grpc.reflection.v1.ServerReflection and v1alpha: list the services of this server
+ * and describe their messages.
+ * Thread: pure. Memory: as in unary.h. */
 #pragma once
 
 #include "server/rpc/method.h"

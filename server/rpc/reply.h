@@ -1,5 +1,5 @@
-/* Outgoing messages in buffers of a loop's pool, the gRPC prefix in front.
- * Thread: the pool's. Memory: one buffer of the pool, given back with the last hold. */
+/* Outgoing messages in buffers of a loop's pool, each behind its gRPC prefix.
+ * Thread: the pool's. Memory: one buffer of the pool, given back when the last hold is dropped. */
 #pragma once
 
 #include "proto/send_queue.h"
@@ -8,32 +8,33 @@
 
 struct eb_rpc_conn;
 
-/* A message of `size` bytes behind its prefix, one hold. NULL: the pool is at its cap. */
+/* Returns a message of `size` bytes behind its prefix, with one hold. Returns NULL if the pool has
+ * no memory left. */
 struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size);
-/* Adds what it holds of the pool to *sum, which outlives it and from which that is taken with the
- * last hold. Once. */
+/* Adds the bytes that the reply holds of the pool to *sum, and subtracts them when the last hold is
+ * dropped. *sum must outlive the reply. Called at most once for a reply. */
 void eb_reply_charge(struct eb_outgoing *reply, uint64_t *sum);
-/* What is to be known of an answer when its turn to leave comes, and when it is gone. All times are
+/* The data of an answer that is needed when it is about to leave and when it is gone. All times are
  * uv_hrtime. */
 struct eb_reply_terms {
-    uint64_t deadline_ns; /* later it is of no use */
+    uint64_t deadline_ns; /* the answer is of no use after this */
     uint64_t request_id;
-    /* Called once: all of it has left, or it was dropped. NULL: nobody asks. */
+    /* Called once, when all of it has left or it was dropped. NULL: not called. */
     void (*on_gone)(const struct eb_reply_terms *terms, bool has_left);
-    struct eb_rpc_conn *conn; /* on_gone's, as are all below; outlives it */
+    struct eb_rpc_conn *conn; /* for on_gone, as are the members below; outlives the answer */
     struct eb_answer_times times;
     unsigned method_index;
     bool is_of_stream;
     bool has_more; /* another message answers the same request */
 };
 
-/* Marks it as timed. */
+/* Sets the terms of a reply and marks it as timed. */
 void eb_reply_set_terms(struct eb_outgoing *reply, const struct eb_reply_terms *terms);
-/* Of one that is timed. */
+/* Returns the terms of a timed reply. */
 const struct eb_reply_terms *eb_reply_find_terms(const struct eb_outgoing *reply);
-/* Drops one that is timed without a call of on_gone. */
+/* Drops a hold on a timed reply. on_gone is not called. */
 void eb_reply_drop(struct eb_outgoing *reply);
-/* What it holds of the pool: more than its size. */
+/* Returns the bytes that a reply holds of the pool: more than its size. */
 uint64_t eb_reply_held_bytes(const struct eb_outgoing *reply);
-/* Where its `size` bytes are to be written. */
+/* Returns the address for the `size` bytes of the message, behind the prefix. */
 uint8_t *eb_reply_body(struct eb_outgoing *reply);

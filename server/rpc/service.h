@@ -1,23 +1,23 @@
-/* The services behind all connections: which method a call is, what its messages start, in what
- * order what waits goes on. Thread: events on the loops' threads; the service
- * itself is read-only while serving. Memory: the states of loops, connections and calls are on the
- * heap, bounded by their limits. */
+/* The services behind all connections: finds the method of a call, starts what its messages ask
+ * for, and decides the order in which waiting work continues.
+ * Thread: events on the loops' threads; the service itself is read-only while serving. Memory: the
+ * states of loops, connections and calls are on the heap, bounded by their limits. */
 #pragma once
 
 #include "server/rpc/conn_state.h"
 #include "server/stats/stats_collector.h"
 
-/* Fills in what loops need to serve: options->events and the loop hooks. The service is found
+/* Fills in options->events and the loop hooks, which loops need to serve. They find the service
  * through options->service, which the caller sets. */
 void eb_service_attach(struct eb_loop_options *options);
 
-/* On the loop's thread: requests that come from now on are answered from `snapshot`, which the loop
- * borrows until it gets another. Returns the one it had. */
+/* Replaces the snapshot that requests are answered from, starting with the next request. The loop
+ * borrows `snapshot` until it gets another. Returns the former one. On the loop's thread. */
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);
-/* On the loop's thread: makes health report NOT_SERVING from now on, also to those who watch it.
- * Calls are served as before. */
+/* Makes health report NOT_SERVING from now on, also to open watches. Calls are served as before. On
+ * the loop's thread. */
 void eb_service_leave(struct eb_loop *loop);
-/* On the loop's thread: fills *out, which is zeroed, with what the loop has counted. */
+/* Fills *out, which is zeroed, with what the loop has counted. On the loop's thread. */
 void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out);
-/* What the stats collector asks of the service. */
+/* The functions through which the stats collector asks the service. */
 extern const struct eb_stats_provider eb_service_stats;
