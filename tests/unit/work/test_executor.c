@@ -114,18 +114,25 @@ static struct eb_executor *create(uint64_t queue_bytes_max)
     return executor;
 }
 
+/* Works that executors have taken one by one. */
+static int taken_count;
+
 static enum eb_admit admit_one(
     struct eb_executor *executor, struct counted_work *counted, struct eb_admission *told)
 {
     struct eb_work *work = &counted->work;
-    return eb_executor_admit(executor, &work, 1, told);
+    enum eb_admit verdict = eb_executor_admit(executor, &work, 1, told);
+    taken_count += verdict == EB_ADMIT_TAKEN;
+    return verdict;
 }
 
 /* Returns whether the executor has taken the work. */
 static bool submit(struct eb_executor *executor, struct eb_work *work)
 {
     struct eb_admission told;
-    return eb_executor_admit(executor, &work, 1, &told) == EB_ADMIT_TAKEN;
+    bool is_taken = eb_executor_admit(executor, &work, 1, &told) == EB_ADMIT_TAKEN;
+    taken_count += is_taken;
+    return is_taken;
 }
 
 /* Holds the only thread of an executor until the gate is opened. */
@@ -372,9 +379,11 @@ static void takes_a_work_that_is_too_large_alone(void **state)
 
 /* ---- one thread that is held until all works wait ---- */
 
+/* On the heap: the thread may outlive a test that fails. */
 struct held_team {
     struct counted_work *held;
-    struct eb_executor *executor;
+    struct eb_executor *executor; /* NULL: released */
+    atomic_bool is_cancelled;     /* for a work that a test cancels */
 };
 
 static uv_sem_t arrived; /* the thread has come to the gate */
@@ -385,11 +394,16 @@ static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
     pass_gate(work, outcome);
 }
 
-static void hold_team(struct held_team *team)
+static int set_up(void **state)
 {
+    struct held_team *team = calloc(1, sizeof *team);
+    assert_non_null(team);
+    *state = team;
+    atomic_store(&team->is_cancelled, true);
     assert_int_equal(uv_sem_init(&gate, 0), 0);
     assert_int_equal(uv_sem_init(&arrived, 0), 0);
     atomic_store(&places, -1);
+    taken_count = 0;
     team->held = make_work();
     team->held->work.on_done = come_to_gate;
     team->held->work.job_count = 0;
@@ -399,16 +413,39 @@ static void hold_team(struct held_team *team)
     assert_non_null(team->executor);
     assert_true(submit(team->executor, &team->held->work));
     uv_sem_wait(&arrived);
+    return 0;
+}
+
+static void end_team(struct held_team *team)
+{
+    eb_executor_destroy(team->executor);
+    team->executor = NULL;
+    uv_sem_destroy(&arrived);
+    uv_sem_destroy(&gate);
+    free_work(team->held);
 }
 
 static void release_team(struct held_team *team, struct counted_work **works, int count)
 {
     uv_sem_post(&gate);
     assert_true(wait_for_all(works, count));
-    eb_executor_destroy(team->executor);
-    uv_sem_destroy(&arrived);
-    uv_sem_destroy(&gate);
-    free_work(team->held);
+    end_team(team);
+}
+
+static int tear_down(void **state)
+{
+    struct held_team *team = *state;
+    if (team->executor) {
+        /* The test has failed: nobody else waits for its works, which must be done. */
+        uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
+        uv_sem_post(&gate);
+        while (atomic_load(&places) + 1 < taken_count && uv_hrtime() < deadline_ns) {
+            uv_sleep(1);
+        }
+        end_team(team);
+    }
+    free(team);
+    return 0;
 }
 
 static struct counted_work *submit_work(
@@ -423,14 +460,12 @@ static struct counted_work *submit_work(
 
 static void runs_batch_works_after_interactive_ones(void **state)
 {
-    (void)state;
-    struct held_team team;
+    struct held_team *team = *state;
     struct counted_work *works[6];
-    hold_team(&team);
     for (unsigned i = 0; i < 6; i++) {
-        works[i] = submit_work(&team, NULL, i % 2 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE);
+        works[i] = submit_work(team, NULL, i % 2 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE);
     }
-    release_team(&team, works, 6);
+    release_team(team, works, 6);
     const int places_due[] = {3, 0, 4, 1, 5, 2};
     for (int i = 0; i < 6; i++) {
         assert_int_equal(works[i]->place, places_due[i]);
@@ -441,17 +476,15 @@ static void runs_batch_works_after_interactive_ones(void **state)
 
 static void serves_others_beside_a_source_that_floods(void **state)
 {
-    (void)state;
+    struct held_team *team = *state;
     static const char sources[2];
-    struct held_team team;
     struct counted_work *works[12];
-    hold_team(&team);
     for (int i = 0; i < 12; i++) {
-        works[i] = submit_work(&team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
+        works[i] = submit_work(team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
     }
     /* A quantum is less than a work: one of either has begun when the other ends. */
     assert_true(works[0]->work.weight_bytes > EB_QUEUE_QUANTUM_BYTES);
-    release_team(&team, works, 12);
+    release_team(team, works, 12);
     assert_int_equal(works[0]->place, 0);
     assert_int_equal(works[10]->place, 1);
     assert_in_range(works[11]->place, 2, 4);
@@ -463,17 +496,14 @@ static void serves_others_beside_a_source_that_floods(void **state)
 
 static void ends_what_is_cancelled_before_it_would_be_next(void **state)
 {
-    (void)state;
-    const atomic_bool is_cancelled = true;
-    struct held_team team;
+    struct held_team *team = *state;
     struct counted_work *works[WORKS];
-    hold_team(&team);
     for (int i = 0; i < WORKS; i++) {
         works[i] = make_work();
-        works[i]->work.cancelled = i == WORKS - 1 ? &is_cancelled : NULL;
-        assert_true(submit(team.executor, &works[i]->work));
+        works[i]->work.cancelled = i == WORKS - 1 ? &team->is_cancelled : NULL;
+        assert_true(submit(team->executor, &works[i]->work));
     }
-    release_team(&team, works, WORKS);
+    release_team(team, works, WORKS);
     /* Every work is of several tiles, and each is preceded by a look at some works. */
     assert_int_equal(works[WORKS - 1]->outcome, EB_WORK_EXPIRED);
     assert_true(works[WORKS - 1]->place < WORKS / EB_QUEUE_SWEEP_WORKS);
@@ -484,29 +514,27 @@ static void ends_what_is_cancelled_before_it_would_be_next(void **state)
 
 static void refuses_what_cannot_meet_its_deadline(void **state)
 {
-    (void)state;
-    struct held_team team;
+    struct held_team *team = *state;
     struct eb_admission told = {0};
-    hold_team(&team);
     struct counted_work *works[] = {make_work(), make_work(), make_work()};
     struct counted_work *late = make_work();
     /* Nothing waits yet, so it is taken; its deadline passes while it waits. */
     works[2]->work.deadline_ns = uv_hrtime() + 1;
     /* Minutes at any speed that is assumed. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
-    assert_int_equal(eb_executor_retry_after_ms(team.executor), 1);
-    bool is_taken = submit(team.executor, &works[2]->work);
-    assert_int_equal(admit_one(team.executor, works[0], &told), EB_ADMIT_TAKEN);
+    assert_int_equal(eb_executor_retry_after_ms(team->executor), 1);
+    bool is_taken = submit(team->executor, &works[2]->work);
+    assert_int_equal(admit_one(team->executor, works[0], &told), EB_ADMIT_TAKEN);
     assert_int_equal(told.retry_after_ms, 0);
-    assert_true(eb_executor_retry_after_ms(team.executor) > 60000);
+    assert_true(eb_executor_retry_after_ms(team->executor) > 60000);
     late->work.deadline_ns = uv_hrtime() + 1000000000;
-    enum eb_admit verdict = admit_one(team.executor, late, &told);
+    enum eb_admit verdict = admit_one(team->executor, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;
     /* A batch work would be later still, one without a deadline never is. */
     late->work.priority = EB_WORK_BATCH;
-    enum eb_admit batch_verdict = admit_one(team.executor, late, &told);
-    enum eb_admit endless_verdict = admit_one(team.executor, works[1], &told);
-    release_team(&team, works, 3);
+    enum eb_admit batch_verdict = admit_one(team->executor, late, &told);
+    enum eb_admit endless_verdict = admit_one(team->executor, works[1], &told);
+    release_team(team, works, 3);
     assert_int_equal(verdict, EB_ADMIT_LATE);
     assert_true(retry_after_ms > 1000);
     assert_int_equal(batch_verdict, EB_ADMIT_LATE);
@@ -522,20 +550,17 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
 
 static void says_when_a_work_was_queued_begun_and_ended(void **state)
 {
-    (void)state;
-    struct held_team team;
+    struct held_team *team = *state;
     uint64_t start_ns = uv_hrtime();
-    hold_team(&team);
     struct counted_work *works[] = {make_work(), make_work()};
-    const atomic_bool is_cancelled = true;
-    works[1]->work.cancelled = &is_cancelled;
+    works[1]->work.cancelled = &team->is_cancelled;
     for (int i = 0; i < 2; i++) {
         /* As left by an earlier run. */
         works[i]->work.begun_ns = 1;
-        assert_true(submit(team.executor, &works[i]->work));
+        assert_true(submit(team->executor, &works[i]->work));
     }
     uint64_t released_ns = uv_hrtime();
-    release_team(&team, works, 2);
+    release_team(team, works, 2);
     const struct eb_work *done = &works[0]->work;
     const struct eb_work *expired = &works[1]->work;
     assert_true(start_ns <= done->queued_ns && done->queued_ns <= released_ns);
@@ -574,6 +599,7 @@ EB_TEST_GROUP(executor)
             rows[r][d] = (float)r;
         }
     }
+#define WITH_TEAM(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decides_as_one_on_works_that_come_together),
         cmocka_unit_test(computes_every_bag_of_every_work_once),
@@ -585,11 +611,11 @@ EB_TEST_GROUP(executor)
         cmocka_unit_test(ends_a_work_of_no_bags),
         cmocka_unit_test(refuses_what_does_not_fit_the_queue),
         cmocka_unit_test(takes_a_work_that_is_too_large_alone),
-        cmocka_unit_test(runs_batch_works_after_interactive_ones),
-        cmocka_unit_test(serves_others_beside_a_source_that_floods),
-        cmocka_unit_test(ends_what_is_cancelled_before_it_would_be_next),
-        cmocka_unit_test(refuses_what_cannot_meet_its_deadline),
-        cmocka_unit_test(says_when_a_work_was_queued_begun_and_ended),
+        WITH_TEAM(runs_batch_works_after_interactive_ones),
+        WITH_TEAM(serves_others_beside_a_source_that_floods),
+        WITH_TEAM(ends_what_is_cancelled_before_it_would_be_next),
+        WITH_TEAM(refuses_what_cannot_meet_its_deadline),
+        WITH_TEAM(says_when_a_work_was_queued_begun_and_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
