@@ -1,5 +1,5 @@
-/* The access log: a line event=request of each request that is over, or of those that failed, or
- * of some; see the setting access_log.
+/* The access log: a line event=request for each request that is over, for those that failed, or for
+ * some; see the setting access_log.
  * Thread: its loop's. Memory: part of its owner. */
 #pragma once
 
@@ -7,61 +7,63 @@
 #include "server/base/counters.h"
 #include "server/base/log_rate_limit.h"
 
-/* Numbers of the setting's choices. */
+/* The values of the setting access_log. */
 enum eb_access_log_mode {
-    EB_ACCESS_LOG_ERRORS,  /* what failed */
+    EB_ACCESS_LOG_ERRORS,  /* requests that failed */
     EB_ACCESS_LOG_OFF,     /* nothing */
-    EB_ACCESS_LOG_SAMPLED, /* what failed, one of some of the others, and those whose caller has
-                              sampled their trace */
+    EB_ACCESS_LOG_SAMPLED, /* requests that failed, a fraction of the others, and those whose caller
+                              has sampled their trace */
     EB_ACCESS_LOG_ALL
 };
 
 extern const char *const eb_access_log_mode_names[]; /* ended by NULL */
 
-/* A request that is over. Texts are borrowed, and may be whatever a peer can send. */
+/* A request that is over. Texts are borrowed and may be anything that a peer can send. */
 struct eb_access_record {
-    const char *method; /* "embag.v1.EmbeddingBag/Lookup"; of what is none, as it was named */
-    const char *error;  /* why it failed; NULL: it did not, or nothing is known */
+    const char *method; /* "embag.v1.EmbeddingBag/Lookup"; if unknown, as the caller named it */
+    const char *error;  /* why it failed; NULL: it did not fail, or no reason is known */
     const char *peer;
-    const char *principal;               /* by its name in the auth_file; NULL: none is known */
-    const struct eb_trace_parent *trace; /* of the call */
+    const char *principal;               /* name in the auth_file; NULL: no principal is known */
+    const struct eb_trace_parent *trace; /* the call's */
     enum eb_status status;
-    bool is_good;  /* it did not fail, or ended as such a thing does */
+    bool is_good;  /* it did not fail, or it ended as calls of its method usually do */
     bool is_timed; /* total_ns is known */
     bool is_stream;
-    bool is_unsent; /* its answer was ready and has not left: event=answer_unsent, beside the line
-                       that it may have had when it was over */
-    bool is_lookup; /* what follows total_ns is known, as far as it was read */
+    bool is_unsent; /* its answer was ready and has not left: event=answer_unsent, in addition to
+                       the line that it may have had when it was over */
+    bool is_lookup; /* the members after total_ns are known, as far as the request was read */
     uint64_t total_ns;
     uint64_t queue_ns;
     uint64_t compute_ns;
-    const char *model; /* "": not known */
-    uint64_t version;  /* that answered; 0: none */
+    const char *model; /* "": unknown */
+    uint64_t version;  /* the version that answered; 0: none */
     uint64_t request_id;
     uint64_t queries;
     uint64_t bags;
     uint64_t rows;
     uint64_t missing;
-    uint64_t in_bytes; /* of the message as it came, and of the answer */
+    uint64_t in_bytes; /* size of the message as it came; out_bytes: size of the answer */
     uint64_t out_bytes;
-    uint64_t value_bytes; /* of the answer's, pooled values */
+    uint64_t value_bytes; /* bytes of pooled values in the answer */
     bool is_batch;
 };
 
-/* Of one loop. Zeroed it logs what failed, EB_LOG_RATE_LIMIT_LINES a second. */
+/* The log of one loop. Zeroed, it logs requests that failed, EB_LOG_RATE_LIMIT_LINES a second. */
 struct eb_access_log {
     enum eb_access_log_mode mode;
-    uint32_t sample; /* of so many that are good one is logged, the first of them */
-    uint32_t passed; /* good ones since the last that was */
-    struct eb_log_rate_limit failures;  /* lines of them ... */
-    struct eb_log_rate_limit successes; /* ... and of others, which so cannot keep each other out */
+    uint32_t sample; /* one in this many good requests is logged, the first of them */
+    uint32_t passed; /* good requests since the last one logged */
+    struct eb_log_rate_limit failures;  /* for lines of failed requests */
+    struct eb_log_rate_limit successes; /* for lines of good ones, so neither keeps out the other */
 };
 
-/* Of so many lines of either kind a second. */
+/* Sets the mode. Logs one in `sample` good requests, and at most `per_s_max` lines of either kind a
+ * second. */
 void eb_access_log_init(
     struct eb_access_log *log, enum eb_access_log_mode mode, uint32_t sample, uint32_t per_s_max);
 
-/* Whether a request is to be logged; it counts as one that is over. `is_sampled`: its trace is. */
+/* Returns whether a request must be logged, and counts it as one that is over. `is_sampled`: its
+ * trace is sampled. */
 static inline bool eb_access_log_wants(struct eb_access_log *log, bool is_good, bool is_sampled)
 {
     if (log->mode == EB_ACCESS_LOG_ERRORS) {
@@ -75,10 +77,10 @@ static inline bool eb_access_log_wants(struct eb_access_log *log, bool is_good, 
     return is_next || is_sampled;
 }
 
-/* Whether there may be one more line now; otherwise it counts among those left out. */
+/* Returns whether one more line may be written now. If not, counts it as left out. */
 bool eb_access_log_admits(struct eb_access_log *log, bool is_good, uint64_t now_ms);
 /* Writes the line. */
 void eb_access_log_write(const struct eb_access_record *record);
-/* Says how many lines of past seconds were left out, if any were: event=requests_not_logged. true:
- * some are left out of a second that goes on. */
+/* Logs how many lines of past seconds were left out, if any were: event=requests_not_logged.
+ * Returns true if lines of the current second have been left out. */
 bool eb_access_log_report(struct eb_access_log *log, uint64_t now_ms);

@@ -1,10 +1,10 @@
-/* What the system says of this process: CPU, memory, descriptors, threads.
- * Thread: any; reads /proc, so never a loop that serves. Memory: none kept. */
+/* Reads how much CPU, memory, descriptors and threads this process uses.
+ * Thread: any, but not a loop that serves, because it reads /proc. Memory: none kept. */
 #pragma once
 
 #include <stdint.h>
 
-/* What cannot be read is 0. */
+/* A value that cannot be read is 0. */
 struct eb_process_usage {
     double cpu_seconds; /* of all threads, in user and system mode */
     uint64_t resident_bytes;

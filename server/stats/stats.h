@@ -1,5 +1,5 @@
-/* The stats of a process at one time: what /metrics, the status page and /status.json are written
- * from. The collector (stats_collector.h) makes them.
+/* The stats of a process at one time. /metrics, the status page and /status.json are written from
+ * them. The collector (stats_collector.h) makes them.
  * Threads: whoever has them. Memory: on the heap, with all texts and lists; one owner. */
 #pragma once
 
@@ -15,42 +15,42 @@ struct eb_table_sums;
 
 /* X(NAME, "name"): the phases of a process. */
 #define EB_STATS_PHASE_LIST(X)                                                                     \
-    X(LOADING, "loading") /* it has no models yet */                                               \
+    X(LOADING, "loading") /* there are no models yet */                                            \
     X(SERVING, "serving")                                                                          \
-    X(DRAINING, "draining") /* it accepts nothing new */
+    X(DRAINING, "draining") /* nothing new is accepted */
 
 #define X(name, text) EB_STATS_##name,
 enum eb_stats_phase { EB_STATS_PHASE_LIST(X) };
 #undef X
 
 struct eb_stats_method {
-    const char *service; /* "embag.v1.EmbeddingBag"; "": calls of unknown methods */
+    const char *service; /* "embag.v1.EmbeddingBag"; "": unknown methods */
     const char *method;
 };
 
 struct eb_stats_loop {
-    uint64_t connections;   /* open ones */
-    uint64_t receive_bytes; /* of its pool, in use */
+    uint64_t connections;   /* open connections */
+    uint64_t receive_bytes; /* bytes taken from its receive pool */
     uint64_t answer_bytes;
     struct eb_histogram lag;
 };
 
-/* What was looked up in a table since the start, in all its versions. */
+/* The lookups in a table since the start, in all its versions. */
 struct eb_stats_table {
     char *model;
     char *table;
     uint64_t bags;
     uint64_t indices;
-    uint64_t missing; /* of these, named no row */
-    /* The rows, or keys, that were looked up most of late, as sampled; most first. */
+    uint64_t missing; /* indices that named no row */
+    /* The rows or keys that were looked up most in recent times, by a sample; most first. */
     size_t hot_count;
     struct eb_stats_hot_row {
         int64_t id;
-        double share; /* about, of the indices of that time that named a row */
+        double share; /* approximate share of the recent indices that named a row */
     } hot[EB_STATS_HOT_ROWS];
 };
 
-/* Of rows, keys and their indexes, without what rounding up to whole pages adds. */
+/* Bytes of rows, keys and their indexes, by page size, without the rounding up to whole pages. */
 struct eb_stats_page_bytes {
     uint64_t small;
     uint64_t huge_2m;
@@ -60,35 +60,35 @@ struct eb_stats_page_bytes {
 struct eb_stats_version {
     uint64_t number;
     enum eb_version_state state;
-    uint64_t loaded_unix_ms; /* 0: not in memory; then all numbers below are 0 too */
+    uint64_t loaded_unix_ms; /* 0: not in memory; then all numbers below are also 0 */
     uint64_t load_ms;
     uint64_t tables;
     uint64_t rows;
     uint64_t bytes; /* whole pages */
     struct eb_stats_page_bytes pages;
-    char *failure; /* why it does not load; NULL: it does */
+    char *failure; /* why it does not load; NULL: it loads */
 };
 
 struct eb_stats_model {
     char *name;
     uint64_t served; /* 0: no version */
-    char *failure;   /* NULL: nothing is wrong with its directory */
+    char *failure;   /* what is wrong with its directory; NULL: nothing */
     size_t version_count;
     struct eb_stats_version *versions; /* highest first */
 };
 
-/* What main knows, as it told last. */
+/* Facts that main has reported last. */
 struct eb_process_facts {
     int64_t certificate_expiry_unix_s; /* 0: there is no certificate */
-    uint64_t reloads_done;             /* of certificates and auth_file */
+    uint64_t reloads_done;             /* of certificates and the auth_file */
     uint64_t reloads_failed;
-    bool is_repository_watched; /* scanned now and then */
+    bool is_repository_watched; /* scanned from time to time */
     bool is_repository_unreadable;
-    uint64_t load_done_bytes; /* of the version that is being loaded; both 0: none is */
+    uint64_t load_done_bytes; /* of the version that is being loaded; both 0: no version is */
     uint64_t load_total_bytes;
 };
 
-/* One of the lookups of the last minutes whose answers took longest to be ready. */
+/* One of the slowest lookups of the last minutes. */
 struct eb_stats_slow {
     uint64_t unix_ms;            /* when it was over */
     uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0: the answer had not been sent */
@@ -98,7 +98,7 @@ struct eb_stats_slow {
     char method[EB_STATS_TEXT_BYTES];
     char model[EB_STATS_TEXT_BYTES];
     char peer[EB_STATS_TEXT_BYTES];
-    char trace[64]; /* the trace id of its traceparent; "": it had none */
+    char trace[64]; /* trace id of its traceparent; "": it had no traceparent */
 };
 
 struct eb_stats {
@@ -121,7 +121,7 @@ struct eb_stats {
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* longest first */
 };
 
-/* What one loop has counted: gathered on its thread, added on another. */
+/* The counts of one loop: gathered on its thread, added on another. */
 struct eb_loop_stats {
     struct eb_counters counters;
     uint64_t connections; /* as in eb_stats_loop */

@@ -1,9 +1,8 @@
-/* Collects stats: asks every loop, by its mailbox, for what it has counted, and adds the counters
- * of the executor and the models of its snapshot. A loop that is busy answers when it next reads
- * its mail.
+/* Collects stats: asks every loop, through its mailbox, for its counts, and adds the counters of
+ * the executor and the models of its snapshot. A busy loop answers when it next reads its mail.
  *
- * The collector is a reader of snapshots, as a loop is. Its owner's thread must therefore take its
- * mail until the manager is closed (eb_manager_stop) and must have ended before the manager is
+ * The collector is a reader of snapshots, as a loop is. Therefore its owner's thread must take its
+ * mail until the manager is closed (eb_manager_stop), and must have ended before the manager is
  * destroyed. The process ends in this order: all loops have drained; eb_stats_collector_detach; the
  * loops end; main's loop runs out, and with it the manager's handles; the owner's thread ends;
  * eb_stats_collector_destroy; eb_manager_destroy.
@@ -17,10 +16,11 @@
 struct eb_loop;
 struct eb_stats_collector; /* opaque */
 
-/* How the service, a layer above, is asked: eb_service_stats of rpc/service.h. */
+/* The functions through which the service, a layer above, is asked: eb_service_stats of
+ * rpc/service.h. */
 struct eb_stats_provider {
     struct eb_mailbox *(*mailbox)(struct eb_loop *loop);
-    /* Fills *out, which is zeroed, with what the loop has counted. Called on the loop's thread. */
+    /* Fills *out, which is zeroed, with the loop's counts. Called on the loop's thread. */
     void (*gather)(struct eb_loop *loop, struct eb_loop_stats *out);
     /* Fills in the methods of the stats. */
     void (*list_methods)(struct eb_stats *stats);
@@ -29,9 +29,9 @@ struct eb_stats_provider {
 /* A request for stats; it belongs to the collector until on_taken. */
 struct eb_stats_request {
     struct eb_list link;
-    /* The loops only show that they answer: everything but the phase and the times stays empty. */
+    /* The loops only show that they answer: all except the phase and the times stays empty. */
     bool is_bare;
-    /* Gives the stats to the callee; NULL: out of memory, or the process ends. */
+    /* Passes the stats, which the callee then owns. NULL: out of memory, or the process ends. */
     void (*on_taken)(struct eb_stats_request *request, struct eb_stats *stats);
 };
 
@@ -53,16 +53,16 @@ enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *co
 struct eb_snapshot *eb_stats_collector_swap(
     struct eb_stats_collector *collector, struct eb_snapshot *snapshot);
 
-/* Main: tells the collector what to count from now on. Called once. The loops and their array must
- * stay until detach. `snapshot` is what the first swap returns; swaps may follow from now on. */
+/* Sets what the collector counts from now on. Called once. The loops and their array must stay
+ * until detach. `snapshot` is what the first swap returns; swaps may follow from now on. Main. */
 void eb_stats_collector_attach(struct eb_stats_collector *collector, struct eb_loop *const *loops,
     size_t loop_count, struct eb_executor *executor, struct eb_snapshot *snapshot);
-/* Main: sets the phase, each at most once. */
+/* Sets the phase, each at most once. Main. */
 void eb_stats_collector_set_phase(struct eb_stats_collector *collector, enum eb_stats_phase phase);
-/* Main: sets a copy of the facts. If out of memory, they stay as they are until the next call. Not
- * after detach. */
+/* Sets a copy of the facts. If out of memory, they stay as they are until the next call. Must not
+ * be called after detach. Main. */
 void eb_stats_collector_set_facts(
     struct eb_stats_collector *collector, const struct eb_process_facts *facts);
-/* Main: waits until no loop is being asked. From then on every request ends with NULL. Called once,
- * while the owner's thread and the loops still run, whether or not loops are attached. */
+/* Waits until no loop is being asked. From then on every request ends with NULL. Called once, while
+ * the owner's thread and the loops still run, whether or not loops are attached. Main. */
 void eb_stats_collector_detach(struct eb_stats_collector *collector);
