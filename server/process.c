@@ -61,7 +61,7 @@ struct eb_process {
     struct eb_watchdog *watchdog;
     uint32_t loops_running;
     uint32_t loops_drained;
-    uv_loop_t uv; /* main's own: signals, and the mails of the loops */
+    uv_loop_t uv; /* main's own: loads, signals, and the mails of the loops */
     bool has_uv;
     bool has_handles; /* on it */
     bool stopping;    /* told to end */
@@ -96,7 +96,7 @@ static void on_loading(void *context, const char *path, uint64_t done_bytes, uin
     }
 }
 
-static void on_looked(void *context, const char *failure)
+static void on_scanned(void *context, const char *failure)
 {
     struct eb_process *process = context;
     if (process->facts.is_repository_unreadable != !!failure) {
@@ -127,7 +127,7 @@ static bool open_models(struct eb_process *process)
         .kept_bytes_max = limits->kept_bytes_max,
         .on_loading = on_loading,
         .on_serving = on_serving,
-        .on_looked = on_looked,
+        .on_scanned = on_scanned,
         .context = process,
     };
     const int rc = eb_manager_create(&process->manager, &options, &process->uv);

@@ -130,7 +130,7 @@ static void on_scan_begun(void *context)
     eb_registry_watch(&manager->registry, &manager->scanner.seen);
 }
 
-static void on_manager_looked(void *context, bool is_good)
+static void on_manager_scanned(void *context, bool is_good)
 {
     struct eb_manager *manager = context;
     if (manager->state == STOPPING) {
@@ -143,8 +143,8 @@ static void on_manager_looked(void *context, bool is_good)
     }
     manager->commands.scans_done = manager->commands.scans_begun;
     manager->commands.disk_failure = manager->scanner.told_failure;
-    if (manager->options.on_looked) {
-        manager->options.on_looked(manager->options.context, manager->scanner.told_failure);
+    if (manager->options.on_scanned) {
+        manager->options.on_scanned(manager->options.context, manager->scanner.told_failure);
     }
     eb_command_queue_begin(&manager->commands);
     if (manager->load_state == LOADED && manager->commands.scans_done >= manager->load_scan) {
@@ -173,10 +173,9 @@ static void take_load(struct eb_manager *manager)
     }
 }
 
-/* A version has been loaded, and is taken up when the disk has been looked at: model.yaml may say
- * by now that another one is to be served, or another directory be in its place. Before the start
- * the disk is not followed. */
-static void await_look(struct eb_manager *manager)
+/* A version has been loaded, and is taken after another scan: by now model.yaml may serve another
+ * one, or another directory may be in its place. Before the start the disk is not followed. */
+static void await_scan(struct eb_manager *manager)
 {
     if (manager->state != RUNNING || manager->options.watch == EB_MANAGER_WATCH_OFF) {
         take_load(manager);
@@ -226,7 +225,7 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
     case EB_LOAD_DONE:
         eb_model_log_loaded(&manager->options.tables.memory, load->version,
             (uv_hrtime() - load->start_ns) / 1000000);
-        await_look(manager);
+        await_scan(manager);
         break;
     case EB_LOAD_SHORT:
         if (manager->state == CREATED) {
@@ -586,7 +585,7 @@ static void init_parts(struct eb_manager *manager)
         .is_watching = options->watch == EB_MANAGER_WATCH_AUTO,
         .poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms,
         .on_begun = on_scan_begun,
-        .on_looked = on_manager_looked,
+        .on_scanned = on_manager_scanned,
         .context = manager,
     };
 }

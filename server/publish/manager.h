@@ -1,7 +1,7 @@
-/* Keeps the models of a repository in memory while they change on disk: looks for what is new, has
+/* Keeps the models of a repository in memory while they change on disk: scans for changes, has
  * versions loaded and freed in the background, decides which are served (models/version_policy.h),
- * and hands what requests see to the loops. A version is never served half: it is published when it
- * is in memory whole, and what fails leaves the ones before as they were.
+ * and hands snapshots of them to the loops. A version is published once all of it is in memory; one
+ * that fails to load leaves those before as they were.
  *
  * Thread: all on the thread of the loop it was created on, which runs nothing else during
  * eb_manager_load. Memory: on the heap from create to destroy. */
@@ -12,7 +12,7 @@
 
 struct eb_manager;
 
-/* X(NAME, text): how what is new on disk is noticed. */
+/* X(NAME, text): how changes on disk are noticed. */
 #define EB_MANAGER_WATCH_LIST(X)                                                                   \
     X(AUTO, "auto") /* at once where the system tells, and by looking every poll_ms */             \
     X(POLL, "poll") /* by looking every poll_ms */                                                 \
@@ -34,12 +34,12 @@ struct eb_manager_options {
     uint64_t kept_bytes_max;
     /* Load progress. During eb_manager_load it names the file that is being read, later the
      * version's directory. When a load ends after the start it is called once with path NULL and
-     * zeroes. NULL: nobody asks. */
+     * zeroes. May be NULL. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* The readers are given another snapshot. NULL: nobody asks. */
+    /* The readers are being given this snapshot. May be NULL. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);
-    /* The repository has been looked at; why that was in vain, or NULL. NULL: nobody asks. */
-    void (*on_looked)(void *context, const char *failure);
+    /* A scan of the repository is over; `failure` is NULL, or why it failed. May be NULL. */
+    void (*on_scanned)(void *context, const char *failure);
     void *context;
 };
 
@@ -53,21 +53,24 @@ int eb_manager_create(
  * *failure says why the directory cannot be read, that there is no model, or, if no model has a
  * version that loads, why the first one has none; the manager can only be stopped then. */
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure);
-/* What requests see at first. NULL: nothing has been loaded. */
+/* Returns the snapshot that requests see first, or NULL before eb_manager_load and after
+ * eb_manager_start. */
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager);
-/* From now on the models follow the disk. The readers have eb_manager_snapshot already. 0, or a
- * negative libuv code and nothing is started. */
+/* Begins to follow the disk. The readers have eb_manager_snapshot already. Returns 0, or a negative
+ * libuv code and nothing is started. */
 int eb_manager_start(
     struct eb_manager *manager, const struct eb_publisher_reader *readers, size_t reader_count);
-/* Gives up loads and ends commands; the manager's handles close when the readers, which must still
- * run, have given back what is on its way to them or retired. May be called twice, or without
- * start. Accepts NULL. */
+/* Cancels the load and answers all commands. The manager's handles close when the readers, which
+ * must still run, have given back the snapshots and versions that they no longer need. May be
+ * called twice, or without start. Accepts NULL. */
 void eb_manager_stop(struct eb_manager *manager);
-/* After eb_manager_stop: the path of what is still being loaded, looked at or freed, which may take
- * as long as a disk does not answer. NULL: nothing is. */
+/* After eb_manager_stop: returns the path of what is still being loaded, scanned or freed, which
+ * may take as long as a disk does not answer, or NULL if nothing is. */
 const char *eb_manager_left(const struct eb_manager *manager);
-/* When it has been stopped, the loop has run out and no reader reads any longer. Accepts NULL. */
+/* Frees the manager. It has been stopped, its loop has run out, and no reader uses a snapshot any
+ * longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 
-/* on_done follows: at once, with EB_MODEL_CANCELLED, before the start and after the stop. */
+/* Queues the command; on_done follows. Before the start and after the stop it is called at once,
+ * with EB_MODEL_CANCELLED. */
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);

@@ -1,13 +1,13 @@
-/* Hands snapshots to those that read them, each on its own thread, and gets the former ones back:
- * what nobody reads any longer is freed.
- * Thread: its owner's loop; a reader's swap on the reader's. Memory: owns the snapshots that were
- * published, until all readers have returned them. */
+/* Hands each snapshot to its readers, on their threads, and takes the one before back. Frees a
+ * snapshot that nobody reads any longer.
+ * Thread: the owner's loop; swap on the reader's. Memory: owns published snapshots until all
+ * readers have returned them. */
 #pragma once
 
 #include "proto/net/mailbox.h"
 #include "server/models/snapshot.h"
 
-/* Somebody who reads snapshots on a loop of his own. */
+/* Reads snapshots on a loop of its own. */
 struct eb_publisher_reader {
     struct eb_mailbox *mailbox; /* of that loop */
     /* Takes the snapshot and returns the one it had. */
@@ -20,15 +20,15 @@ struct eb_publisher {
     size_t reader_count;
     const struct eb_publisher_reader *readers;
     struct eb_snapshot *current;
-    size_t delivery_count; /* on their way to a reader or back */
-    /* All that was published has been taken by every reader. */
+    size_t delivery_count; /* snapshots on their way to a reader or back */
+    /* Every reader has the current snapshot. */
     void (*on_settled)(void *context);
     void *context;
 };
 
-/* All members are set but `current`, which is the snapshot that all readers have already. */
+/* The owner has set all members but `current`. `first` is the snapshot that all readers have. */
 void eb_publisher_start(struct eb_publisher *publisher, struct eb_snapshot *first);
-/* Takes the snapshot. false: out of memory. */
+/* Takes the snapshot. Returns false if out of memory: the snapshot is still the caller's. */
 bool eb_publisher_publish(struct eb_publisher *publisher, struct eb_snapshot *snapshot);
-/* Frees the last snapshot: no reader reads any longer, and nothing is on its way. */
+/* Frees the last snapshot. No reader may use it any longer, and no delivery may be on its way. */
 void eb_publisher_deinit(struct eb_publisher *publisher);

@@ -189,19 +189,19 @@ static void take_over(struct eb_scanner *scanner)
     }
 }
 
-static void on_scanned(struct eb_job *job)
+static void on_scan_done(struct eb_job *job)
 {
     struct eb_scanner *scanner = EB_CONTAINER_OF(job, struct eb_scanner, job);
     scanner->is_busy = false;
     if (scanner->is_stopping) {
         eb_repository_deinit(&scanner->found);
-        scanner->on_looked(scanner->context, false);
+        scanner->on_scanned(scanner->context, false);
         return;
     }
     take_over(scanner);
     const bool is_asked = scanner->is_asked;
     scanner->is_asked = false;
-    scanner->on_looked(scanner->context, scanner->is_good);
+    scanner->on_scanned(scanner->context, scanner->is_good);
     if (is_asked) {
         eb_scanner_scan(scanner);
     }
@@ -226,7 +226,7 @@ void eb_scanner_scan(struct eb_scanner *scanner)
     }
     scanner->is_busy = true;
     scanner->on_begun(scanner->context);
-    scanner->job = (struct eb_job){.run = run_scan, .done = on_scanned};
+    scanner->job = (struct eb_job){.run = run_scan, .done = on_scan_done};
     eb_worker_post(&scanner->worker, &scanner->job);
 }
 
