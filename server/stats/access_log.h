@@ -42,8 +42,8 @@ struct eb_access_record {
     uint64_t bags;
     uint64_t rows;
     uint64_t missing;
-    uint64_t in_bytes; /* size of the message as it came; out_bytes: size of the answer */
-    uint64_t out_bytes;
+    uint64_t in_bytes;    /* of the message as it came */
+    uint64_t out_bytes;   /* of the answer */
     uint64_t value_bytes; /* bytes of pooled values in the answer */
     bool is_batch;
 };
