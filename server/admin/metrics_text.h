@@ -7,15 +7,15 @@
 
 #define EB_METRICS_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* What labels may name, so that no repository makes a scrape that nobody can keep: tables and
- * models are told of in the stats' order, versions with the highest of each model first. How many
- * are left out is a metric, embag_left_out; what they have counted is in one row without names,
- * with what loops have counted without them. */
+/* Limits on what labels name, so that no repository makes a scrape too large to keep. Tables and
+ * models are listed in the order of the stats, versions with the highest of each model first. The
+ * metric embag_left_out gives the numbers of those left out. The counts of the tables left out are
+ * in one row without names, together with those that loops count without names. */
 #define EB_METRICS_TABLES_MAX 1000
 #define EB_METRICS_MODELS_MAX 200
 #define EB_METRICS_VERSIONS_MAX 500 /* of all models */
 
-/* X(setting): limits that metrics come near to. */
+/* X(setting): limits that other metrics approach. */
 #define EB_METRICS_LIMIT_LIST(X)                                                                   \
     X(queue_bytes_max)                                                                             \
     X(receive_memory_bytes)                                                                        \
@@ -36,5 +36,5 @@ struct eb_metrics_source {
     const struct eb_metrics_limits *limits;
 };
 
-/* The text, *size bytes and a NUL, for free(). NULL: no memory. */
+/* Returns the text, *size bytes and a NUL, to be freed by free(). Returns NULL if out of memory. */
 char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size);

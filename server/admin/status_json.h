@@ -1,9 +1,9 @@
 /* The data of the status page: stats as JSON, which scripts may read too. All counts are since
- * the start; readers take differences of two looks. Members may be added.
+ * the start; readers subtract one reading from the next. Members may be added.
  *
  *   {"phase": "loading" | "serving" | "draining", "taken_unix_ms": N, "started_unix_ms": N,
  *    "requests": [{"service": "embag.v1.EmbeddingBag", "method": "Lookup", "code": "OK",
- *                  "count": N}],             those that are not 0; "" and "": of no method
+ *                  "count": N}],             only if not 0; "" and "": unknown method
  *    "refusals": {"queue_full": N, ...},     by the names of EB_REFUSAL_LIST
  *    "counts": {"received_bytes": N, ...},   by the names of EB_COUNTERS_COUNT_LIST
  *    "stages": {"queue": HISTOGRAM, ...},    by the names of EB_STAGE_LIST
@@ -16,23 +16,24 @@
  *    "models": [{"name": TEXT, "served": ID | null, "fault": TEXT | null,
  *                "versions": [{"number": ID, "state": "loading" | "ready" | "serving" | "retired" |
  *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0: it is not in
- *                              memory, like all below), "load_ms": N, "tables": N, "rows": N,
- *                              "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
+ *                              memory, and all below are 0), "load_ms": N, "tables": N,
+ *                              "rows": N, "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
  *                              "huge_1g": bytes}}]}],                        highest first
  *    "loads": {"done": N, "failed": N, "freed": N},
- *    "load": {"done_bytes": N, "total_bytes": N},       of the version on its way; both 0: none is
+ *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0: none
  *    "repository": "readable" | "unreadable" | "unwatched",
  *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
  *              "code": "OK", "indices": N, "value_bytes": N,
  *              "ns": {"queue": N, ..., "send": 0, ...}}]}                    longest first
  *
- * A slow request's "total" ends when its answer is ready; that of "stages" when it has been sent.
- * ID is a number of 64 bits as a text. HISTOGRAM is {"sum_ns": N, "ranges": [[where the range ends,
- * in ns, or 0: nowhere; count], ...]} of those ranges whose count is not 0.
+ * The "total" of a slow request ends when its answer is ready. The "total" of "stages" ends when
+ * the answer has been sent. ID is a number of 64 bits as a text. HISTOGRAM is
+ * {"sum_ns": N, "ranges": [[END, COUNT], ...]}, with the ranges whose COUNT is not 0. END is the
+ * end of a range in ns; 0: the range has no end.
  * Thread: pure. Memory: the caller's. */
 #pragma once
 
 #include "server/stats/stats.h"
 
-/* The text, `*size` bytes, on the heap; the caller frees it. NULL: out of memory. */
+/* Returns the text, `*size` bytes on the heap; the caller frees it. NULL: out of memory. */
 char *eb_status_json_write(const struct eb_stats *stats, size_t *size);

@@ -1,5 +1,5 @@
-/* What the operators' port answers: paths and what is to be read at each.
- * Thread: any. Memory: an answer's text is its owner's, see eb_web_answer_deinit. */
+/* The answers of the operators' port: its paths, and the content of each.
+ * Thread: any. Memory: an answer's text belongs to its owner, see eb_web_answer_deinit. */
 #pragma once
 
 #include "server/admin/metrics_text.h"
@@ -7,11 +7,11 @@
 
 enum eb_web_need {
     EB_WEB_NEEDS_NOTHING,
-    EB_WEB_NEEDS_LOOPS, /* that they answer: a bare stats */
-    EB_WEB_NEEDS_COUNTS /* a whole one */
+    EB_WEB_NEEDS_LOOPS, /* only that they answer: bare stats */
+    EB_WEB_NEEDS_COUNTS /* full stats */
 };
 
-/* X(NAME, "path", what it needs): paths that there are. */
+/* X(NAME, "path", what it needs): the paths. */
 #define EB_WEB_PATH_LIST(X)                                                                        \
     X(PAGE, "/", NOTHING)                                                                          \
     X(HEALTHZ, "/healthz", LOOPS) /* 200 as long as the loops answer */                            \
@@ -24,7 +24,7 @@ enum eb_web_need {
 enum eb_web_path { EB_WEB_PATH_LIST(X) EB_WEB_PATH_COUNT };
 #undef X
 
-/* Of embagd: plain ASCII without quotes or backslashes. */
+/* Facts of embagd: plain ASCII without quotes or backslashes. */
 struct eb_web_facts {
     const char *version;
     const char *build;
@@ -33,34 +33,35 @@ struct eb_web_facts {
 };
 
 struct eb_web_answer {
-    unsigned code;    /* of HTTP */
-    const char *type; /* Content-Type; NULL: there is no answer, for want of memory */
-    char *owned;      /* the text, where it is on the heap; else NULL */
+    unsigned code;    /* HTTP status code */
+    const char *type; /* Content-Type; NULL: out of memory, no answer */
+    char *owned;      /* the text if it is on the heap; else NULL */
     const char *text;
     size_t size;
 };
 
-/* The status page, status_page.html, as the build has embedded it. */
+/* The status page, status_page.html, embedded by the build. */
 extern const uint8_t eb_status_page[];
 extern const size_t eb_status_page_bytes;
 
-/* EB_WEB_PATH_COUNT: there is no such path. */
+/* Returns the path of a request; EB_WEB_PATH_COUNT if there is no such path. */
 enum eb_web_path eb_web_path_find(const char *path);
 enum eb_web_need eb_web_path_need(enum eb_web_path path);
 
-/* Whether a browser that was led here by a stranger's site could have sent this Host header (NULL:
- * there is none): one with a name that a stranger may own. Such a site, whose name turns into
- * 127.0.0.1 once it is loaded, could read what is meant for who sits at this machine. IP addresses,
- * names without a dot and localhost are nobody else's. */
+/* Returns whether a stranger's web site could have led a browser here with this Host header (NULL:
+ * there is none). It could if the header holds a name that a stranger may own: the site can make
+ * its name resolve to 127.0.0.1 once its page is loaded, and then read what is meant for the user
+ * of this machine. IP addresses, names without a dot, and localhost and names below it do not
+ * belong to strangers. */
 bool eb_web_answer_suspects_host(const char *host);
 
-/* What is at the path. `stats` is NULL where none is needed, and may be a bare one
- * where that will do. */
+/* Returns the answer for a path. `stats` may be NULL if the path needs none, and bare if it needs
+ * only that. */
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
     enum eb_stats_phase phase, const struct eb_stats *stats);
-/* 404 with the list of paths. */
+/* Returns 404 with the list of paths. */
 struct eb_web_answer eb_web_answer_no_path(void);
-/* The text is a constant. */
+/* Returns an answer with a constant text. */
 struct eb_web_answer eb_web_answer_say(unsigned code, const char *text);
 /* Accepts zeroes. */
 void eb_web_answer_deinit(struct eb_web_answer *answer);
