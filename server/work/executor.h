@@ -1,8 +1,8 @@
-/* The executor: one team of threads that computes what is too large for a loop, as one stream of
+/* The executor: one team of threads. It computes what is too large for a loop, as one stream of
  * tiles across all requests, in the order of the queue (work/queue.h).
- * Threads: all functions on any thread but create and destroy; on_done is called on a thread of the
- * team. Memory: a work belongs to its submitter, who keeps it in place from eb_executor_admit until
- * on_done. */
+ * Threads: all functions on any thread, except create and destroy; on_done is called on a thread of
+ * the team. Memory: a work belongs to its submitter, who keeps it in place from eb_executor_admit
+ * until on_done. */
 #pragma once
 
 #include "kernels/bag_stream.h"
@@ -17,7 +17,7 @@ struct eb_executor_stats {
     uint64_t queued_bytes[EB_WORK_PRIORITIES];
     uint64_t tiles;        /* computed since the start */
     uint64_t busy_ns;      /* of all threads since the start */
-    uint64_t bytes_per_us; /* that a thread gathers, as measured */
+    uint64_t bytes_per_us; /* measured rate at which a thread gathers */
 };
 
 /* Starts `thread_count` threads and keeps ops and schedules. Returns NULL if out of memory, if the
@@ -28,16 +28,17 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
 /* Joins the team. Every work that was admitted must be done. Accepts NULL. */
 void eb_executor_destroy(struct eb_executor *executor);
 
-/* Queues one or more works of one source, priority and deadline, decided upon as one work of their
- * weights (eb_admission_decide). If they are refused, they stay the caller's and on_done is not
- * called. A work that expires or is cancelled while it waits ends without being computed further:
- * at the latest when it would be next, earlier if a sweep finds it (eb_queue_sweep, before each
- * tile). Until then it counts in the queue. */
+/* Queues one or more works of one source, priority and deadline. They are admitted or refused
+ * together, as one work with the sum of their weights (eb_admission_decide). If they are refused,
+ * they stay the caller's and on_done is not called. If a work expires or is cancelled while it
+ * waits, it ends without being computed further. That happens at the latest when it would be next,
+ * and earlier if a sweep finds it (eb_queue_sweep, before each tile). Until then it counts in the
+ * queue. */
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out);
-/* Returns when a batch work that was refused elsewhere should be sent again: about when everything
- * that waits now will be computed; at least 1. */
+/* Returns after how many ms a batch work that was refused elsewhere should be sent again: about the
+ * time until everything that waits now is computed; at least 1. */
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);
-/* Takes and releases the lock: if a thread hangs while it holds it, never returns. */
+/* Takes and releases the lock. Never returns if a thread hangs while it holds the lock. */
 void eb_executor_check(struct eb_executor *executor);
 void eb_executor_count(struct eb_executor *executor, struct eb_executor_stats *out);

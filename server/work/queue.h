@@ -1,11 +1,11 @@
-/* The executor's queue: the works that wait, which of them is next, and whether another one is
- * admitted.
+/* The executor's queue: holds the waiting works, chooses the next one, and decides whether another
+ * one is admitted.
  *
  * Batch works wait for all interactive ones. Within a priority the sources are served in rounds of
- * deficit round robin: in each a source is given EB_QUEUE_QUANTUM_BYTES, and its works are begun in
- * order. So a new source waits for one round of the others, however much they have queued.
+ * deficit round robin: in each round a source is given EB_QUEUE_QUANTUM_BYTES, and its works are
+ * begun in order. So a new source waits for one round of the others, however much they have queued.
  * Thread: whoever holds the executor's lock, unless a function says otherwise. Memory: works belong
- * to their submitters; the lists that they wait in run through them. */
+ * to their submitters; the lists of waiting works run through the works. */
 #pragma once
 
 #include "kernels/bag_tile.h"
@@ -15,10 +15,10 @@
 
 /* ---- works ---- */
 
-/* Bytes of rows, or of results, per tile: some 15 us of gathering, so that the lock around the
- * queue and the end of a request cost little beside it. A bag whose rows are no longer than two
- * cache lines is one tile, however many rows it has: neither a cancel nor a deadline ends it once
- * it is begun. */
+/* Bytes of rows, or of results, per tile: some 15 us of gathering. So the lock around the queue and
+ * the end of a request cost little in comparison. A bag whose rows are no longer than two cache
+ * lines is one tile, however many rows it has: once it is begun, neither a cancel nor a deadline
+ * ends it. */
 #define EB_WORK_TILE_BYTES 131072
 
 enum eb_work_outcome {
@@ -26,7 +26,7 @@ enum eb_work_outcome {
     EB_WORK_EXPIRED, /* its deadline passed, or it was cancelled, before its last tile was begun */
 };
 
-/* X(NAME, "name"): priorities, the one that is served first in front. */
+/* X(NAME, "name"): priorities, in the order in which they are served. */
 #define EB_WORK_PRIORITY_LIST(X)                                                                   \
     X(INTERACTIVE, "interactive")                                                                  \
     X(BATCH, "batch") /* served only while nothing interactive waits, and refused first */
@@ -40,11 +40,11 @@ struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
     uint32_t job_count;
     unsigned priority;            /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
-    uint64_t weight_bytes;        /* what its jobs read and write: its share of the queue */
+    uint64_t weight_bytes;        /* bytes that its jobs read and write: its share of the queue */
     uint64_t deadline_ns;         /* uv_hrtime; 0: none */
     const atomic_bool *cancelled; /* true: the work is treated as expired; NULL: never */
-    /* Who sent it. It is compared, never followed. NULL: one source too, which may fill the whole
-     * queue. */
+    /* The sender. It is compared, never dereferenced. NULL is one source too, which may fill the
+     * whole queue. */
     const void *source;
     void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
     /* Set by the executor (uv_hrtime), valid from on_done on. */
@@ -53,45 +53,46 @@ struct eb_work {
     uint64_t ended_ns;  /* when its last tile was computed, or it was dropped */
     /* The executor's own. */
     struct eb_bag_cut cut; /* where the next tile begins */
-    size_t open_tiles;     /* given out and not computed yet */
+    size_t open_tiles;     /* tiles given out and not computed yet */
     enum eb_work_outcome outcome;
     bool is_given; /* every tile has been given out, or no more will be */
     /* The queue's own. */
-    uint64_t left_bytes; /* of its weight: what has not been given out */
+    uint64_t left_bytes; /* the part of its weight that has not been given out */
     struct eb_list in_all;
     struct eb_list in_source; /* the works of one source and priority, in order */
-    /* Of the first work of a source, which stands for the source: */
+    /* Only in the first work of a source, which stands for the source: */
     struct eb_list in_round;  /* the sources of a priority */
     struct eb_list in_bucket; /* the sources of a bucket */
-    uint64_t source_bytes;    /* left of all works of the source */
-    int64_t deficit_bytes;    /* what the source may still be given in this round */
+    uint64_t source_bytes;    /* bytes left of all works of the source */
+    int64_t deficit_bytes;    /* bytes that the source may still be given in this round */
 };
 
-/* Returns whether nobody waits for the work any more. Any thread. */
+/* Returns whether nobody waits for the work any more: it is cancelled, or its deadline has passed.
+ * Any thread. */
 bool eb_work_is_expired(const struct eb_work *work, uint64_t now_ns);
 /* Returns whether no tile is left to cut. */
 bool eb_work_is_all_given(struct eb_work *work);
 /* Returns whether the next tile is the last one; false if no tile is left. */
 bool eb_work_is_last_tile(const struct eb_work *work);
-/* Cuts the next tile, of which there must be one. */
+/* Cuts the next tile; there must be one. */
 void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
-/* Returns what a tile reads and writes: its share of the work's weight. Takes time in proportion to
- * the tile's jobs. Any thread. */
+/* Returns the bytes that a tile reads and writes: its share of the work's weight. Takes time in
+ * proportion to the tile's jobs. Any thread. */
 uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);
 /* Returns "interactive" or "batch". Any thread. */
 const char *eb_work_priority_name(enum eb_work_priority priority);
 
 /* ---- the queue ---- */
 
-/* What a source is given in a round: large enough that small works end in the round that begins
- * them, small enough that it costs the others some 60 us of one thread. */
+/* Bytes that a source is given in a round. They are enough that small works end in the round that
+ * begins them, and so few that a source costs the others some 60 us of one thread. */
 #define EB_QUEUE_QUANTUM_BYTES (4 * EB_WORK_TILE_BYTES)
-/* How many works eb_queue_sweep looks at. */
+/* Number of works that eb_queue_sweep looks at. */
 #define EB_QUEUE_SWEEP_WORKS 4
-/* Hash buckets of sources; a power of two. At the default of connections_max two or three
- * connections share one. */
+/* Hash buckets of sources; a power of two. At the default of connections_max, two or three
+ * connections share a bucket. */
 #define EB_QUEUE_BUCKETS 4096
-/* How many sources eb_queue_bytes_before asks: some 3 us, under the executor's lock. */
+/* Number of sources that eb_queue_bytes_before looks at: some 3 us, under the executor's lock. */
 #define EB_QUEUE_SOURCES_ASKED 256
 
 struct eb_queue_level {
@@ -115,40 +116,41 @@ static inline uint64_t eb_queue_count(const struct eb_queue *queue)
     return queue->levels[EB_WORK_INTERACTIVE].works + queue->levels[EB_WORK_BATCH].works;
 }
 
-/* Counts `bytes` of a tile of the work, which must be eb_queue_next. */
+/* Counts `bytes` of a tile of the work as given out. The work must be eb_queue_next. */
 void eb_queue_charge(struct eb_queue *queue, struct eb_work *work, uint64_t bytes);
-/* Appends the work to those of its source. A source that did not wait is served after all others.
- */
+/* Appends the work to those of its source. A source that has no waiting work comes after all
+ * others. */
 void eb_queue_push(struct eb_queue *queue, struct eb_work *work);
 /* Removes the work, wherever it waits. */
 void eb_queue_remove(struct eb_queue *queue, struct eb_work *work);
 
-/* Looks at the next EB_QUEUE_SWEEP_WORKS works and returns an expired one, the same one until it is
- * removed. Returns NULL if none of them has expired, and then the next call looks at others: each
- * of n works is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
+/* Looks at the next EB_QUEUE_SWEEP_WORKS works and returns an expired one. Returns the same one
+ * until it is removed. Returns NULL if none of them has expired; the next call then looks at
+ * others. Each of n works is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
 struct eb_work *eb_queue_sweep(struct eb_queue *queue, uint64_t now_ns);
 
 /* Returns the bytes that wait with this priority or a higher one. */
 uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
-/* Returns the bytes that wait of the work's source, in its priority. The work itself need not be
+/* Returns the waiting bytes of the work's source, in its priority. The work itself need not be
  * queued. */
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
 /* Returns how many bytes would be given out, if nothing is dropped, before a work that is pushed
- * now: everything of higher priority and of its own source, and what its rounds until then give
- * every other source of its priority at least. Counts only to `enough_bytes` and asks at most
- * EB_QUEUE_SOURCES_ASKED sources, so there may be more. A tile is assumed to be no larger than a
- * quantum: before one of a huge bag of narrow rows (EB_WORK_TILE_BYTES) the result is too small. */
+ * now. These are all bytes of higher priority and of its own source, and the least that its rounds
+ * until then give every other source of its priority. Counts only up to `enough_bytes` and looks at
+ * no more than EB_QUEUE_SOURCES_ASKED sources, so there may be more. Assumes that no tile is larger
+ * than a quantum. If such a tile waits, of a huge bag of narrow rows (EB_WORK_TILE_BYTES), the
+ * result is too small. */
 uint64_t eb_queue_bytes_before(
     const struct eb_queue *queue, const struct eb_work *work, uint64_t enough_bytes);
 
 /* ---- the rate of a thread ---- */
 
-/* What is assumed until tiles have been measured: gathering from memory. */
+/* The rate that is assumed until tiles have been measured: gathering from memory. */
 #define EB_RATE_DEFAULT_BYTES_PER_US 8192
-/* How many tiles the average remembers: each new one weighs 1 / EB_RATE_TILES. */
+/* Number of tiles that the average remembers: each new one weighs 1 / EB_RATE_TILES. */
 #define EB_RATE_TILES 64
-/* A tile counts as at most so many times slower than the average: a thread that was not run for a
- * while says nothing about the next tiles. */
+/* A tile counts as at most this many times slower than the average. A thread that was not scheduled
+ * for a while says nothing about the next tiles. */
 #define EB_RATE_SLOWER_MAX 8
 
 /* How fast a thread computes tiles: exponentially weighted sums. */
@@ -167,17 +169,17 @@ uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
 
 /* Batch works may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
 #define EB_ADMISSION_BATCH_FRACTION 2
-/* A source may hold this many times what is free, so that one that floods leaves room for others:
- * alone it fills 4/5 of the queue, two fill 4/9 each, and so on. */
+/* A source may hold this many times what is free, so that one that floods leaves room for others.
+ * Alone it fills 4/5 of the queue; two fill 4/9 each, and so on. */
 #define EB_ADMISSION_SOURCE_SHARE 4
 
 enum eb_admit {
     EB_ADMIT_TAKEN,
-    EB_ADMIT_FULL, /* the queue, or the share of it that is open to such a work, would overflow */
-    EB_ADMIT_LATE, /* what must be computed first takes longer than its deadline allows */
+    EB_ADMIT_FULL, /* the queue, or the share of it for such works, would overflow */
+    EB_ADMIT_LATE, /* computing what comes first takes longer than its deadline allows */
 };
 
-/* What a refused submitter is told. */
+/* The answer to a refused submitter. */
 struct eb_admission {
     uint32_t retry_after_ms; /* about when the queue will be empty, at least 1; 0: taken */
 };
@@ -189,14 +191,15 @@ struct eb_admission_terms {
 };
 
 /* Decides whether the queue takes the work; does not push it.
- * - TAKEN, however large it is, if nothing of its priority or a higher one waits.
- * - FULL if with it more than queue_bytes_max would wait; for a batch work, more than the batch
- *   share of it; for a work with a source, more of that source than its share of what is free.
- * - LATE if eb_queue_bytes_before, at bytes_per_us, takes until its deadline or longer. Its own
- *   bytes and the tiles that are being computed are not counted, and only as many sources are asked
- *   as eb_queue_bytes_before asks: in doubt the work is taken. */
+ * - TAKEN, however large the work is, if nothing of its priority or a higher one waits.
+ * - FULL if with the work more than queue_bytes_max would wait; for a batch work, more than the
+ *   batch share of that; for a work with a source, more of that source than its share of what is
+ *   free.
+ * - LATE if computing eb_queue_bytes_before at bytes_per_us takes until its deadline or longer. Its
+ *   own bytes and the tiles that are being computed are not counted, and no more sources are looked
+ *   at than eb_queue_bytes_before does: in doubt the work is taken. */
 enum eb_admit eb_admission_decide(const struct eb_queue *queue,
     const struct eb_admission_terms *terms, const struct eb_work *work, struct eb_admission *out);
-/* Returns about when everything that waits will be computed; at least 1 ms. */
+/* Returns after how many ms, approximately, everything that waits will be computed; at least 1. */
 uint32_t eb_admission_retry_after_ms(
     const struct eb_queue *queue, const struct eb_admission_terms *terms, unsigned priority);
