@@ -24,7 +24,7 @@ static void on_group(void *context, const char *directory, bool is_unified)
 /* Visits the groups of "cpu" in a /proc/self/cgroup of this text. */
 static void expect_visits(const struct eb_scratch *scratch, const char *text, const char *wanted)
 {
-    eb_scratch_write(scratch, "proc/self/cgroup", text, strlen(text));
+    eb_scratch_write_text(scratch, "proc/self/cgroup", text);
     visited[0] = '\0';
     eb_cgroup_visit(scratch->root, "cpu", on_group, (void *)scratch);
     assert_string_equal(visited, wanted);

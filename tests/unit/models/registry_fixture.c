@@ -99,7 +99,7 @@ void registry_fixture_write_config(struct registry_fixture *fixture, const char 
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture->scratch, "m/model.yaml", path);
     (void)unlink(path);
-    eb_scratch_write(&fixture->scratch, "m/model.yaml", text, strlen(text));
+    eb_scratch_write_text(&fixture->scratch, "m/model.yaml", text);
 }
 
 void registry_fixture_look(struct registry_fixture *fixture)

@@ -56,7 +56,7 @@ static void make(const struct eb_scratch *scratch, const char *name)
 
 static void write_config(const struct eb_scratch *scratch, const char *text)
 {
-    eb_scratch_write(scratch, "m/model.yaml", text, strlen(text));
+    eb_scratch_write_text(scratch, "m/model.yaml", text);
 }
 
 static void lists_models_and_versions_highest_first(void **state)

@@ -80,7 +80,7 @@ static int set_up(void **state)
     eb_scratch_make_directory(&scratch, "m/1");
     eb_scratch_make_directory(&scratch, "m/2");
     eb_scratch_make_directory(&scratch, "m/3");
-    eb_scratch_write(&scratch, "m/model.yaml", yaml, strlen(yaml));
+    eb_scratch_write_text(&scratch, "m/model.yaml", yaml);
     assert_true(eb_repository_scan(scratch.root, 255, NULL, &fixture.seen, &failure));
     assert_true(eb_registry_update(&fixture.registry, &fixture.seen));
     eb_scratch_deinit(&scratch);

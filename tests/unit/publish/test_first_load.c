@@ -118,7 +118,7 @@ static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
     write_first_table("m/1/t.npy");
     write_first_table("m/2/t.npy");
     write_first_table("m/3/t.npy");
-    eb_scratch_write(&fixture->scratch, "m/model.yaml", yaml, strlen(yaml));
+    eb_scratch_write_text(&fixture->scratch, "m/model.yaml", yaml);
     assert_int_equal(expect_served("m"), 2);
     assert_non_null(find_tried("m", 1)->loaded);
 }
@@ -167,7 +167,7 @@ static void names_a_version_to_be_served_that_is_not_there(void **state)
     (void)state;
     static const char yaml[] = "versions: {serve: 1}\n";
     write_first_table("m/2/t.npy");
-    eb_scratch_write(&fixture->scratch, "m/model.yaml", yaml, strlen(yaml));
+    eb_scratch_write_text(&fixture->scratch, "m/model.yaml", yaml);
     expect_failure("model 'm': no version loads: model.yaml serves another one");
 }
 

@@ -99,7 +99,7 @@ static void write_config(const char *model, const char *text)
 {
     char name[64];
     snprintf(name, sizeof name, "%s/model.yaml", model);
-    eb_scratch_write(&fixture->scratch, name, text, strlen(text));
+    eb_scratch_write_text(&fixture->scratch, name, text);
 }
 
 static void move_path(const char *from, const char *to)

@@ -19,46 +19,32 @@
 #define DIGITS "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" /* of "abc" */
 #define TOKEN "0123456789abcdef"
 
-static struct eb_scratch scratch;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    eb_scratch_init(&scratch);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    eb_scratch_deinit(&scratch);
-    return 0;
-}
-
 /* Of the file, which is written before. NULL: *error. */
-static struct eb_auth *read_bytes(const char *yaml, size_t size, struct eb_failure *failure)
+static struct eb_auth *read_bytes(
+    const struct eb_scratch *scratch, const char *yaml, size_t size, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_write(&scratch, "auth.yaml", yaml, size);
-    eb_scratch_path(&scratch, "auth.yaml", path);
+    eb_scratch_write(scratch, "auth.yaml", yaml, size);
+    eb_scratch_path(scratch, "auth.yaml", path);
     return eb_auth_file_read(path, failure);
 }
 
-static void expect_failure(const char *yaml, const char *part)
+static void expect_failure(const struct eb_scratch *scratch, const char *yaml, const char *part)
 {
     struct eb_failure failure = {.text = ""};
-    assert_null(read_bytes(yaml, strlen(yaml), &failure));
+    assert_null(read_bytes(scratch, yaml, strlen(yaml), &failure));
     eb_scratch_expect(failure.text, "auth.yaml: ");
     eb_scratch_expect(failure.text, part);
 }
 
 /* A file of a token that its owner alone can read; "PATH" of the yaml becomes its path. */
-static const char *with_token(const char *yaml, const char *token, size_t size)
+static const char *with_token(
+    const struct eb_scratch *scratch, const char *yaml, const char *token, size_t size)
 {
     static char text[2048];
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_write(&scratch, "token", token, size);
-    eb_scratch_path(&scratch, "token", path);
+    eb_scratch_write(scratch, "token", token, size);
+    eb_scratch_path(scratch, "token", path);
     assert_int_equal(chmod(path, 0600), 0);
     snprintf(text, sizeof text, yaml, path);
     return text;
@@ -66,18 +52,19 @@ static const char *with_token(const char *yaml, const char *token, size_t size)
 
 static void reads_who_may_what(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
-    const char *yaml = with_token("principals:\n"
-                                  "  - {name: a, token_file: %s, models: [m, n]}\n"
-                                  "  - name: b\n"
-                                  "    token_sha256: " DIGITS "\n"
-                                  "    client_name: b.example\n"
-                                  "    models: ['*']\n"
-                                  "    admin: false\n"
-                                  "  - {name: c, client_name: c.example, admin: true}\n",
+    const char *yaml = with_token(scratch,
+        "principals:\n"
+        "  - {name: a, token_file: %s, models: [m, n]}\n"
+        "  - name: b\n"
+        "    token_sha256: " DIGITS "\n"
+        "    client_name: b.example\n"
+        "    models: ['*']\n"
+        "    admin: false\n"
+        "  - {name: c, client_name: c.example, admin: true}\n",
         TOKEN "\r\n", sizeof TOKEN + 1);
-    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
+    struct eb_auth *auth = read_bytes(scratch, yaml, strlen(yaml), &failure);
     assert_non_null(auth);
     assert_int_equal(auth->count, 3);
     struct eb_secret_digest digest;
@@ -104,7 +91,7 @@ static void reads_who_may_what(void **state)
 
 static void refuses_rules_that_could_be_misread(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const struct {
         const char *yaml, *part;
     } cases[] = {
@@ -130,17 +117,17 @@ static void refuses_rules_that_could_be_misread(void **state)
         {"principals: [{name: x, token_file: /none}]", "/none: it cannot be opened"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_failure(cases[i].yaml, cases[i].part);
+        expect_failure(scratch, cases[i].yaml, cases[i].part);
     }
 }
 
 /* Outcome of a whole file with that end: NULL if it is read as ended, else what is said. */
-static void expect_end(const char *end, bool has_end)
+static void expect_end(const struct eb_scratch *scratch, const char *end, bool has_end)
 {
     char yaml[512];
     struct eb_failure failure = {.text = ""};
     snprintf(yaml, sizeof yaml, "principals:\n  - {name: x, client_name: y}\n%s", end);
-    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
+    struct eb_auth *auth = read_bytes(scratch, yaml, strlen(yaml), &failure);
     if (!auth) {
         fail_msg("%s", failure.text);
         return;
@@ -151,14 +138,14 @@ static void expect_end(const char *end, bool has_end)
 
 static void knows_a_file_that_says_where_it_ends(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char *const ends[] = {"end: true", "end: true\n", "end: true\r\n",
         "end:   true  \n", "end: true\n\n  \n# a comment\n  # another", "end: true # a comment\n"};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        expect_end(ends[i], true);
+        expect_end(scratch, ends[i], true);
     }
-    expect_end("", false);
-    expect_end("# end: true\n", false);
+    expect_end(scratch, "", false);
+    expect_end(scratch, "# end: true\n", false);
     static const struct {
         const char *yaml, *part;
     } cases[] = {
@@ -176,14 +163,14 @@ static void knows_a_file_that_says_where_it_ends(void **state)
         {"end: true", "there is none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_failure(cases[i].yaml, cases[i].part);
+        expect_failure(scratch, cases[i].yaml, cases[i].part);
     }
 }
 
 /* A reload can tell every truncated file from the whole one. */
 static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char yaml[] = "# who may call\n"
                                "principals:\n"
                                "  - {name: a, client_name: a.example, models: ['*']}\n"
@@ -194,7 +181,7 @@ static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
     unsigned unended_count = 0;
     for (size_t bytes = 0; bytes < sizeof yaml; bytes++) {
         struct eb_failure failure;
-        struct eb_auth *auth = read_bytes(yaml, bytes, &failure);
+        struct eb_auth *auth = read_bytes(scratch, yaml, bytes, &failure);
         if (auth) {
             assert_int_equal(auth->has_end, bytes >= sizeof yaml - 2);
             unended_count += !auth->has_end;
@@ -206,7 +193,7 @@ static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
 
 static void keeps_tokens_to_what_a_header_can_hold(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     static const char yaml[] = "principals: [{name: x, token_file: %s}]";
     char token[EB_GRPC_TOKEN_BYTES_MAX + 3];
     memset(token, 'x', sizeof token);
@@ -222,45 +209,47 @@ static void keeps_tokens_to_what_a_header_can_hold(void **state)
         {EB_GRPC_TOKEN_BYTES_MAX + 3, "larger than"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *text = with_token(yaml, token, cases[i].size);
+        const char *text = with_token(scratch, yaml, token, cases[i].size);
         struct eb_failure failure;
         if (cases[i].part) {
-            expect_failure(text, cases[i].part);
+            expect_failure(scratch, text, cases[i].part);
         } else {
-            struct eb_auth *auth = read_bytes(text, strlen(text), &failure);
+            struct eb_auth *auth = read_bytes(scratch, text, strlen(text), &failure);
             assert_non_null(auth);
             eb_auth_drop(auth);
         }
     }
-    expect_failure(with_token(yaml, "0123456789 abcdef", 17), "not a token");
-    expect_failure(with_token(yaml, "0123456789abcdef\nmore", 21), "not a token");
-    expect_failure(with_token(yaml, "0123456789\0abcdef", 17), "not a token");
-    expect_failure(with_token(yaml, "0123456789\xc3\xa4xxxxx", 17), "not a token");
+    expect_failure(scratch, with_token(scratch, yaml, "0123456789 abcdef", 17), "not a token");
+    expect_failure(scratch, with_token(scratch, yaml, "0123456789abcdef\nmore", 21), "not a token");
+    expect_failure(scratch, with_token(scratch, yaml, "0123456789\0abcdef", 17), "not a token");
+    expect_failure(
+        scratch, with_token(scratch, yaml, "0123456789\xc3\xa4xxxxx", 17), "not a token");
 }
 
 static void never_says_a_token(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
     const char *yaml =
-        with_token("principals: [{name: x, token_file: %s}]", "secret secret secret", 20);
-    assert_null(read_bytes(yaml, strlen(yaml), &failure));
+        with_token(scratch, "principals: [{name: x, token_file: %s}]", "secret secret secret", 20);
+    assert_null(read_bytes(scratch, yaml, strlen(yaml), &failure));
     assert_null(strstr(failure.text, "secret"));
 }
 
 static void warns_of_tokens_that_others_can_read(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     char said[4096];
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_failure failure;
-    const char *yaml = with_token("principals: [{name: x, token_file: %s}]", TOKEN, strlen(TOKEN));
-    eb_scratch_path(&scratch, "token", path);
+    const char *yaml =
+        with_token(scratch, "principals: [{name: x, token_file: %s}]", TOKEN, strlen(TOKEN));
+    eb_scratch_path(scratch, "token", path);
     for (int mode = 0600; mode <= 0644; mode += 044) {
         struct eb_capture error;
         assert_int_equal(chmod(path, (mode_t)mode), 0);
         eb_capture_start(&error, STDERR_FILENO);
-        struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
+        struct eb_auth *auth = read_bytes(scratch, yaml, strlen(yaml), &failure);
         eb_capture_stop(&error, said, sizeof said);
         assert_non_null(auth);
         eb_auth_drop(auth);
@@ -270,14 +259,14 @@ static void warns_of_tokens_that_others_can_read(void **state)
 
 static void refuses_files_that_are_too_large(void **state)
 {
-    (void)state;
+    const struct eb_scratch *scratch = *state;
     struct eb_failure failure;
     char *bytes = malloc(EB_AUTH_FILE_BYTES_MAX + 1);
     assert_non_null(bytes);
     memset(bytes, '\n', EB_AUTH_FILE_BYTES_MAX + 1);
-    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX + 1, &failure));
+    assert_null(read_bytes(scratch, bytes, EB_AUTH_FILE_BYTES_MAX + 1, &failure));
     eb_scratch_expect(failure.text, "larger than");
-    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX, &failure));
+    assert_null(read_bytes(scratch, bytes, EB_AUTH_FILE_BYTES_MAX, &failure));
     eb_scratch_expect(failure.text, "there is none");
     free(bytes);
 }
@@ -294,5 +283,5 @@ EB_TEST_GROUP(auth_file)
         cmocka_unit_test(warns_of_tokens_that_others_can_read),
         cmocka_unit_test(refuses_files_that_are_too_large),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, eb_scratch_set_up, eb_scratch_tear_down);
 }

@@ -21,7 +21,7 @@
 static void open_smaps(
     const struct eb_scratch *scratch, struct eb_page_report *report, const char *smaps)
 {
-    eb_scratch_write(scratch, SMAPS, smaps, strlen(smaps));
+    eb_scratch_write_text(scratch, SMAPS, smaps);
     assert_int_equal(eb_page_report_open(report, scratch->root), 0);
 }
 

@@ -282,7 +282,7 @@ static void finds_damage_while_it_loads(void **state)
 
 static void write_list(const char *json)
 {
-    eb_scratch_write(&fixture.scratch, "m.safetensors.index.json", json, strlen(json));
+    eb_scratch_write_text(&fixture.scratch, "m.safetensors.index.json", json);
 }
 
 static void loads_listed_tensors(void **state)
