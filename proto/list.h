@@ -37,6 +37,12 @@ static inline void eb_list_push(struct eb_list *list, struct eb_list *link)
     list->previous = link;
 }
 
+/* Puts a link that is in no list in front of all others. */
+static inline void eb_list_push_front(struct eb_list *list, struct eb_list *link)
+{
+    eb_list_push(list->next, link);
+}
+
 /* Removes a link from its list. Does nothing if it is in none. */
 static inline void eb_list_remove(struct eb_list *link)
 {

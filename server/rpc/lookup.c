@@ -55,6 +55,7 @@ static struct eb_lookup *take_lookup(struct eb_rpc_call *call)
         eb_arena_init(&lookup->arena, &pool->answer_memory);
     }
     memset(lookup, 0, offsetof(struct eb_lookup, error));
+    eb_list_init(&lookup->link);
     lookup->error.status = EB_STATUS_OK;
     lookup->pool = pool;
     lookup->codec = call->method->codec;
@@ -110,7 +111,8 @@ static void give_lookup(struct eb_lookup *lookup)
         return;
     }
     lookup->state = EB_LOOKUP_IDLE;
-    eb_list_push(&pool->idle, &lookup->link);
+    /* The last one used is the next one used: its memory is in the caches. */
+    eb_list_push_front(&pool->idle, &lookup->link);
     pool->idle_count++;
 }
 
@@ -406,12 +408,11 @@ static struct eb_outgoing *answer_late(
 /* Reports an answer that was ready in time and has waited beyond its deadline. */
 static void report_unsent(struct eb_rpc_call *call, uint64_t request_id)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_UNSENT,
         .status = EB_STATUS_DEADLINE_EXCEEDED,
         .text = unsent_text,
         .conn = call->conn,
         .call = call,
-        .is_unsent = true,
         .request_id = request_id};
     eb_outcome_count_refusal(call->conn, EB_REFUSAL_EXPIRED_UNSENT);
     eb_outcome_report(&outcome, EB_OUTCOME_READY);

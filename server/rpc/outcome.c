@@ -2,6 +2,8 @@
 
 #include "server/rpc/auth_call.h"
 
+#include <assert.h>
+
 const char eb_outcome_given_up_text[] = "its client has given it up";
 /* Of a call that has a status before its lookup is over. */
 static const char cut_text[] = "its call ended before its answer was ready";
@@ -45,8 +47,9 @@ static void count_answer_gone(const struct eb_outcome *outcome)
     if (outcome->is_of_stream) {
         count_request(loop->counters, outcome->method_index, outcome->status);
     }
-    if (outcome->times) {
-        eb_sent_times_add(&loop->sent, outcome->times, eb_conn_looked_ns(outcome->conn->conn));
+    if (outcome->times && !eb_sent_times_add(&loop->sent, outcome->times)) {
+        eb_sent_times_settle(&loop->sent, eb_conn_looked_ns(outcome->conn->conn));
+        (void)eb_sent_times_add(&loop->sent, outcome->times);
     }
 }
 
@@ -108,7 +111,7 @@ static struct eb_access_record begin_record(
         .error = outcome->text,
         .is_good = is_good_end(call, outcome->status),
         .is_stream = call && eb_rpc_call_is_stream(call),
-        .is_unsent = outcome->is_unsent,
+        .is_unsent = outcome->subject == EB_OUTCOME_UNSENT,
         .request_id = outcome->request_id,
     };
 }
@@ -221,7 +224,7 @@ static void log_request(const struct eb_outcome *outcome)
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
     struct eb_access_record record = begin_record(outcome, peer);
-    if (call && call->has_message && !outcome->is_unsent) {
+    if (call && call->has_message && outcome->subject != EB_OUTCOME_UNSENT) {
         record.is_timed = true;
         record.total_ns = uv_hrtime() - call->arrival_ns;
     }
@@ -257,12 +260,17 @@ static void log_call(const struct eb_outcome *outcome)
 
 static void report_ready(const struct eb_outcome *outcome)
 {
-    if (outcome->subject == EB_OUTCOME_CALL) {
-        log_call(outcome);
-    } else if (outcome->lookup) {
+    switch (outcome->subject) {
+    case EB_OUTCOME_LOOKUP:
+        assert(outcome->call && outcome->lookup);
         log_lookup(outcome);
-    } else {
+        break;
+    case EB_OUTCOME_UNSENT:
+    case EB_OUTCOME_REQUEST:
+        assert(outcome->call || outcome->grpc_call);
         log_request(outcome);
+        break;
+    case EB_OUTCOME_CALL: log_call(outcome); break;
     }
 }
 
@@ -270,10 +278,11 @@ static void report_gone(const struct eb_outcome *outcome)
 {
     switch (outcome->subject) {
     case EB_OUTCOME_LOOKUP: count_answer_gone(outcome); break;
-    case EB_OUTCOME_CALL: count_call_gone(outcome); break;
+    case EB_OUTCOME_UNSENT: break; /* What leaves in its place is reported. */
     case EB_OUTCOME_REQUEST:
         count_request(outcome->conn->loop->counters, outcome->method_index, outcome->status);
         break;
+    case EB_OUTCOME_CALL: count_call_gone(outcome); break;
     }
 }
 

@@ -8,6 +8,7 @@
  * other than a stream is GONE when it is closed, with the status that its peer was told. On a
  * stream each message is GONE with its answer; its status is CANCELLED if the answer does not
  * leave. A stream that ends with an error of its own counts as one more request.
+ *
  * Thread: the loop's. Memory: none. */
 #pragma once
 
@@ -15,8 +16,22 @@
 
 enum eb_outcome_phase { EB_OUTCOME_READY, EB_OUTCOME_GONE };
 
+/* What is reported, and which members of struct eb_outcome beside subject, status, text and conn
+ * must be set:
+ *
+ * subject  phase  members
+ * -------  -----  ---------------------------------------------------------------
+ * LOOKUP   READY  call, lookup, over_ns
+ * LOOKUP   GONE   method_index, is_of_stream; times if its answer was sent
+ * UNSENT   READY  call, request_id
+ * REQUEST  READY  call; or grpc_call if the session refused it by its headers
+ * REQUEST  GONE   method_index
+ * CALL     READY  grpc_call; call unless it was refused before it had a state
+ * CALL     GONE   the same
+ */
 enum eb_outcome_subject {
     EB_OUTCOME_LOOKUP,  /* a lookup: a unary call's, or a message of a stream */
+    EB_OUTCOME_UNSENT,  /* a lookup's answer that was ready and waited beyond its deadline */
     EB_OUTCOME_REQUEST, /* a message of a bidirectional call that is not a lookup, or a call that
                            the session refused because of its headers */
     EB_OUTCOME_CALL     /* a call as a whole */
@@ -27,17 +42,14 @@ struct eb_outcome {
     enum eb_status status;
     const char *text; /* why it failed; NULL: not given */
     struct eb_rpc_conn *conn;
-    struct eb_rpc_call *call;             /* NULL: the call was refused before it had a state */
-    const struct eb_grpc_call *grpc_call; /* only of a CALL, or if `call` is NULL */
-    const struct eb_lookup *lookup;       /* only of a LOOKUP, READY, without is_unsent */
-    uint64_t over_ns;                     /* time (uv_hrtime); only of a LOOKUP, READY */
-    unsigned method_index;                /* only if GONE, not of a CALL; as in eb_method_place */
-    /* Only of a LOOKUP, GONE. */
+    struct eb_rpc_call *call;
+    const struct eb_grpc_call *grpc_call;
+    const struct eb_lookup *lookup;
+    const struct eb_answer_times *times;
+    uint64_t over_ns; /* uv_hrtime: when the values or the error were there */
+    uint64_t request_id;
+    unsigned method_index; /* as in eb_method_place */
     bool is_of_stream;
-    const struct eb_answer_times *times; /* NULL: the answer was not sent */
-    /* Only of a LOOKUP, READY: its answer was ready in time but waited beyond its deadline. */
-    bool is_unsent;
-    uint64_t request_id; /* only if is_unsent */
 };
 
 /* The text of a request whose client has reset or cancelled it. */

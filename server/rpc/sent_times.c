@@ -27,14 +27,14 @@ static bool share_sample(struct eb_sent_times *sent)
     return true;
 }
 
-void eb_sent_times_add(
-    struct eb_sent_times *sent, const struct eb_answer_times *times, uint64_t now_ns)
+bool eb_sent_times_add(struct eb_sent_times *sent, const struct eb_answer_times *times)
 {
     if (share_sample(sent)) {
-        return;
+        return true;
     }
     if (sent->count == EB_SENT_TIMES_SAMPLES_MAX) {
-        eb_sent_times_settle(sent, now_ns);
+        return false;
     }
     sent->samples[sent->count++] = (struct eb_sent_sample){*times, 1};
+    return true;
 }

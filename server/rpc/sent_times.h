@@ -39,9 +39,7 @@ static inline uint64_t eb_passed_ns(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* Samples an answer that has left. If there is no room, the samples before it are counted with
- * `now_ns` first. */
-void eb_sent_times_add(
-    struct eb_sent_times *sent, const struct eb_answer_times *times, uint64_t now_ns);
-/* Counts the samples, whose bytes were written by `now_ns` (uv_hrtime). */
+/* Samples an answer that has left. Returns false if there is no room: settle, then add again. */
+bool eb_sent_times_add(struct eb_sent_times *sent, const struct eb_answer_times *times);
+/* Counts the samples: their bytes were written by `now_ns` (uv_hrtime). */
 void eb_sent_times_settle(struct eb_sent_times *sent, uint64_t now_ns);

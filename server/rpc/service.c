@@ -37,8 +37,11 @@ static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 /* Reports a request of a stream that was answered. */
 static void report_answered(struct eb_rpc_call *call)
 {
-    const struct eb_outcome outcome = {
-        .subject = EB_OUTCOME_REQUEST, .status = EB_STATUS_OK, .conn = call->conn, .call = call};
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
+        .status = EB_STATUS_OK,
+        .conn = call->conn,
+        .call = call,
+        .method_index = call->method_index};
     eb_outcome_report(&outcome, EB_OUTCOME_READY);
     eb_outcome_report(&outcome, EB_OUTCOME_GONE);
 }
@@ -517,7 +520,8 @@ static void on_conn_close(struct eb_conn *conn)
         return;
     }
     assert(eb_list_is_empty(&state->calls));
-    for (struct eb_list *link = state->lookups.next; link != &state->lookups; link = link->next) {
+    struct eb_list *link;
+    while ((link = eb_list_pop(&state->lookups))) {
         EB_CONTAINER_OF(link, struct eb_lookup, link)->conn = NULL;
     }
     free(state);

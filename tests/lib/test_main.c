@@ -17,7 +17,7 @@ static int run_every_group(void)
 {
     int failed = 0;
     for (const struct eb_test_group *group = eb_test_groups; group->name; group++) {
-        failed += group->run();
+        failed += group->run() != 0;
     }
     return failed;
 }
@@ -44,5 +44,5 @@ int main(int argument_count, char **arguments)
         print_usage(arguments[0]);
         return 2;
     }
-    return group->run() > 0;
+    return group->run() != 0;
 }

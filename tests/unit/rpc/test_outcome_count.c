@@ -252,6 +252,25 @@ static void counts_methods_that_are_no_lookups(void **state)
     stop(&fixture);
 }
 
+static void counts_each_message_of_a_stream_that_is_not_of_lookups_by_its_method(void **state)
+{
+    (void)state;
+    static const char method[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    static const char list_services[] = {0x3a, 0x00};
+    struct fixture fixture;
+    struct service_call call;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, method, 0);
+    wire_peer_write_bytes(&call.wire, list_services, sizeof list_services, false);
+    wire_peer_write_bytes(&call.wire, list_services, sizeof list_services, true);
+    assert_true(wire_peer_run(&fixture.peer, &call.wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_int_equal(count(&fixture)->calls, 1);
+    assert_int_equal(requests(&fixture, method, EB_STATUS_OK), 2);
+    assert_int_equal(all_requests(&fixture), 2);
+    stop(&fixture);
+}
+
 /* ---- what is given up ---- */
 
 /* Two requests of a stream and a unary one, which wait for the executor. */
@@ -569,6 +588,7 @@ EB_TEST_GROUP(outcome_count)
         cmocka_unit_test(counts_calls_of_what_is_no_method_in_one_place),
         cmocka_unit_test(counts_what_is_refused_by_its_headers_by_its_method),
         cmocka_unit_test(counts_methods_that_are_no_lookups),
+        cmocka_unit_test(counts_each_message_of_a_stream_that_is_not_of_lookups_by_its_method),
         cmocka_unit_test(counts_requests_of_calls_that_are_reset_as_cancelled),
         cmocka_unit_test(counts_requests_of_a_connection_that_breaks_as_cancelled),
         cmocka_unit_test(counts_what_is_withdrawn_as_cancelled_and_the_word_itself_not),
