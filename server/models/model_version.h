@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-/* What a model.yaml said, shared by all that was made of it. */
+/* The contents of a model.yaml, shared by the versions that were loaded with it. */
 struct eb_model_settings {
     struct eb_model_config config;
     atomic_uint references;
@@ -18,24 +18,24 @@ struct eb_model_version {
     char *model;
     uint64_t version;
     uint64_t loaded_unix_ms; /* milliseconds since 1970, UTC */
-    uint64_t load_ms;        /* that loading took */
+    uint64_t load_ms;        /* time that loading took */
     struct eb_table_set tables;
     struct eb_feature_set features;     /* of the tables, as the settings say */
     struct eb_model_settings *settings; /* in force when it was loaded; NULL: none */
     atomic_uint_fast64_t references;
-    /* Called by whoever gives the last reference back, on its thread; what it is given to frees
-     * the version then. NULL: it is freed at once. */
+    /* Called on the thread that gives the last reference back; whoever set it frees the version
+     * then. NULL: the version is freed at once. */
     void (*on_unused)(struct eb_model_version *version);
     void *owner;
 };
 
-/* With one reference. NULL: no memory. */
+/* Returns settings with one reference, or NULL if out of memory. */
 struct eb_model_settings *eb_model_settings_create(void);
 struct eb_model_settings *eb_model_settings_take(struct eb_model_settings *settings);
 /* Accepts NULL. */
 void eb_model_settings_give(struct eb_model_settings *settings);
 
-/* What is to be loaded. */
+/* A version to load. */
 struct eb_version_source {
     const char *model;
     uint64_t version;
@@ -46,14 +46,15 @@ struct eb_version_source {
     size_t resident_count;
 };
 
-/* With one reference. NULL: *failure names the file and what is wrong. progress may be NULL. */
+/* Returns the version with one reference. NULL: *failure names the file and what is wrong. progress
+ * may be NULL. */
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
     struct eb_failure *failure);
-/* A further reference, by someone who knows of one that stays meanwhile. */
+/* Adds a reference. The caller knows of another one that stays meanwhile. */
 struct eb_model_version *eb_model_version_take(struct eb_model_version *version);
 void eb_model_version_give(struct eb_model_version *version);
-/* Bytes of memory that no other version has a part in: what is free once it alone has gone. */
+/* Returns the bytes of memory that no other version shares: what freeing this one gives back. */
 uint64_t eb_model_version_own_bytes(const struct eb_model_version *version);
-/* For on_unused: nobody has a reference any longer. May take long. */
+/* Frees a version without references, for on_unused. May take long. */
 void eb_model_version_free(struct eb_model_version *version);

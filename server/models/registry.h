@@ -1,39 +1,40 @@
-/* The models that a server has: what is on disk, what is in memory, which version answers, and what
- * commands have asked for. It decides by version_policy.h, and makes the snapshots that requests
- * read; loading, freeing and handing over are its owner's.
- * Thread: its owner's. Memory: on the heap; it has a reference to every version in memory. */
+/* The models of a server: what is on disk, what is in memory, which version answers, and what
+ * commands have asked for. The registry decides by version_policy.h and makes the snapshots that
+ * requests read; its owner loads, frees and hands over.
+ * Thread: the owner's. Memory: on the heap, with a reference to every version in memory. */
 #pragma once
 
 #include "server/models/repository.h"
 #include "server/models/snapshot.h"
 
-/* What is worth telling. Members may be NULL. */
+/* Called when something is worth a line in the log. Members may be NULL. */
 struct eb_registry_events {
-    /* A directory that cannot be loaded, by its model's name or its own; 0: not one version. */
+    /* A directory cannot be loaded. `model` is its model's name, or its own; `version` is 0 if the
+     * directory is not one version. */
     void (*on_failed)(void *context, const char *model, uint64_t version, const char *why);
-    /* A model.yaml that cannot be used: what held before holds still. */
+    /* A model.yaml cannot be used: the settings before stay in force. */
     void (*on_config_failed)(void *context, const char *model, const char *why);
     void (*on_served)(void *context, const char *model, uint64_t version, uint64_t before);
     void (*on_retired)(void *context, const char *model, uint64_t version);
-    /* A model.yaml that names a version that is not there, told once: to serve it, or, where
-     * `label` is not NULL, by that label. */
+    /* A model.yaml names a version that is not there: by `label`, or, if that is NULL, to serve it.
+     * Called once for each model.yaml. */
     void (*on_missing)(void *context, const char *model, uint64_t version, const char *label);
-    /* The directory of a version in memory is no longer what was loaded. */
+    /* The directory of a version in memory has changed since it was loaded. */
     void (*on_changed)(void *context, const char *model, uint64_t version);
-    /* A model.yaml says something else of tables, features or groups than versions in memory, the
-     * highest of which this is, were loaded by. */
+    /* Tables, features or groups of a model.yaml differ from those that versions in memory were
+     * loaded with; this is the highest of these versions. */
     void (*on_described)(void *context, const char *model, uint64_t version);
-    /* A version is dropped before keep_s is over, because of the limit that `setting` names. */
+    /* A version is dropped before keep_s is over, because of the limit `setting`. */
     void (*on_evicted)(void *context, const char *model, uint64_t version, const char *setting);
     void *context;
 };
 
-/* What becomes of a version that was not loaded. */
+/* Why a version was not loaded, and when it is tried again. */
 enum eb_registry_failure {
-    EB_REGISTRY_BROKEN,  /* it stays so until its files or its model's settings change */
-    EB_REGISTRY_SHORT,   /* there was too little memory: until a pause is over, or some is freed */
-    EB_REGISTRY_HINDERED /* by something else that may pass: until a pause is over. Each pause is
-                          twice the one before, up to five minutes */
+    EB_REGISTRY_BROKEN,  /* when its files or its model's settings have changed */
+    EB_REGISTRY_SHORT,   /* memory was short: after a pause, or when some has been freed */
+    EB_REGISTRY_HINDERED /* another cause that may pass: after a pause. Each pause is twice the one
+                          before, up to five minutes */
 };
 
 struct eb_registry_version {
@@ -90,43 +91,47 @@ struct eb_registry {
 /* Accepts a zeroed registry. */
 void eb_registry_deinit(struct eb_registry *registry);
 
-/* Takes over what was seen on disk. false: out of memory, and it is not all there. */
+/* Takes over what was seen on disk. Returns false if out of memory: the registry was updated in
+ * part. */
 bool eb_registry_update(struct eb_registry *registry, const struct eb_repository *seen);
-/* Marks those versions whose files are to be looked at next time: they failed, and are tried again
- * when one of these has changed. */
+/* Marks the versions whose files the next scan has to stamp: they failed, and are tried again when
+ * their files have changed. */
 void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen);
 
-/* What to load next, of the model that needs it most; NULL: nothing. It is taken for LOADING until
- * eb_registry_note_loaded or eb_registry_fail. *version is the model's. */
+/* Chooses the version to load next, of the model that needs one most; NULL: none. The version is
+ * LOADING until eb_registry_note_loaded or eb_registry_fail. *version belongs to the model. */
 struct eb_registry_model *eb_registry_next(
     struct eb_registry *registry, struct eb_registry_version **version);
-/* Takes the version, which was loaded. */
+/* Takes a version that has been loaded. */
 void eb_registry_note_loaded(
     struct eb_registry *registry, struct eb_model_version *version, uint64_t now_ms);
-/* `why`: it is known to fail. NULL, or another directory is in its place: it may be tried again. */
+/* Ends LOADING. `why` is the failure that is shown and logged; if it is NULL, or another directory
+ * is in its place by now, the version may be tried again. */
 void eb_registry_fail(struct eb_registry *registry, const char *model, uint64_t number,
     const char *why, enum eb_registry_failure failure);
-/* What the files of the version, which is about to fail, were like when loading it began. */
+/* Notes the stamp that the version's files had when loading began. Called before eb_registry_fail.
+ */
 void eb_registry_note_files(
     struct eb_registry *registry, const char *model, uint64_t number, uint64_t files);
-/* A version that had been retired is no longer in memory. */
+/* Notes that a retired version has been freed. */
 void eb_registry_note_unloaded(struct eb_registry *registry, const char *model, uint64_t number);
 
-/* Whether the version that is being loaded is the one on disk still, and wanted. */
+/* Returns whether the version that is being loaded is still the one on disk, and still wanted. */
 bool eb_registry_is_due(struct eb_registry *registry, const char *model, uint64_t number);
 
-/* Serves what should be, moves labels to what is in memory, and drops what has no reason to stay.
- * *wake_ms: when to ask again though nothing happens; UINT64_MAX: never. */
+/* Serves the version that should be, moves labels to versions in memory, and drops versions that
+ * have no reason to stay. *wake_ms: when to decide again though nothing happens; UINT64_MAX: never.
+ */
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms);
-/* Whether nothing of the model is being loaded or to be. */
+/* Returns whether no version of the model is being loaded or is to be. */
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model);
-/* Versions whose pause is over may be tried again. */
+/* Lets versions whose pause is over be tried again. */
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms);
-/* Versions that lacked memory may be tried again: some may be there that was not. */
+/* Lets versions that lacked memory be tried again: there may be more now. */
 void eb_registry_forgive_short(struct eb_registry *registry);
-/* Drops spare versions, those first that have not been wanted for the longest time, until they
- * make up so many bytes. false: all of them do not, and none is dropped. */
+/* Drops spare versions, the longest unwanted ones first, until they make up `bytes` bytes. Returns
+ * false if all of them together do not: then none is dropped. */
 bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms);
 
 /* Of the version's directory, to be freed. NULL: out of memory. */

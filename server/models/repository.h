@@ -1,7 +1,7 @@
-/* What is on disk: REPOSITORY/MODEL/VERSION/..., with what each MODEL/model.yaml says. Only
- * directories whose names have digits alone are versions, names that begin with a dot are passed
- * over: a writer that fills .7.tmp and renames it to 7 is never met half-way.
- * Thread: one at a time. Memory: owns its lists. */
+/* Scans a repository on disk: REPOSITORY/MODEL/VERSION/..., and each MODEL/model.yaml. Only
+ * directories whose names have nothing but digits are versions. Names that begin with a dot are
+ * passed over, so that a writer may fill .7.tmp and rename it to 7. Thread: one at a time. Memory:
+ * owns its lists. */
 #pragma once
 
 #include "server/models/model_version.h"
@@ -11,8 +11,8 @@
 
 #define EB_REPOSITORY_CONFIG_FILE "model.yaml"
 
-/* A file or directory as it was looked at; zeroed: there was none,
- * or a link that cannot be followed. */
+/* Identity and change time of a file or directory. Zeroed: there was none, or a link that cannot be
+ * followed. */
 struct eb_file_stamp {
     dev_t device;
     ino_t inode;
@@ -26,8 +26,8 @@ struct eb_repository_version {
     char *name;
     char *failure; /* why it cannot be loaded by its number; NULL: it can */
     struct eb_file_stamp stamp;
-    uint64_t files; /* as eb_repository_stamp_files, where they were looked at; else 0 */
-    /* Set by those who want to know of its files: they are looked at when this is `former`. */
+    uint64_t files; /* eb_repository_stamp_files, if is_watched was set in `former`; else 0 */
+    /* Set between scans by whoever wants to know `files` of the next one. */
     bool is_watched;
 };
 
@@ -49,18 +49,17 @@ struct eb_repository {
     struct eb_repository_model *models; /* sorted by name */
 };
 
-/* Looks at everything. What is the same as in `former`, which may be NULL, is not read again.
- * false: *failure says why the directory cannot be read; *out is empty. */
+/* Scans the whole repository. Files that have not changed since `former`, which may be NULL, are
+ * not read again. false: *failure says why the directory cannot be read; *out is empty. */
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure);
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
 
-/* Tells apart what lies in a directory: names, sizes and times of its files. 0: it cannot be read.
- */
+/* Returns a digest of the names, sizes and times of a directory's files. 0: it cannot be read. */
 uint64_t eb_repository_stamp_files(const char *path);
 
 bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b);
-/* NULL: there is none of that name. */
+/* Returns the model of that name, or NULL if there is none. */
 const struct eb_repository_model *eb_repository_find(
     const struct eb_repository *repository, const char *name);

@@ -1,7 +1,7 @@
-/* All models as requests see them at one moment: which versions answer, which one where none is
- * named, what became of the others. Nothing in it changes; a new state is a new snapshot.
- * Thread: made and freed by its owner, read by any meanwhile. Memory: on the heap; it has a
- * reference to every version that answers. */
+/* All models as requests see them: which versions answer, which one answers requests that name
+ * none, and what became of the others. A snapshot never changes; each new state is a new snapshot.
+ * Thread: made and freed by its owner, read by any. Memory: on the heap, with a reference to every
+ * version that answers. */
 #pragma once
 
 #include "server/models/model_version.h"
@@ -9,8 +9,8 @@
 /* X(NAME, number, "name"); numbers are those of embag.v1.ModelVersion.State. */
 #define EB_VERSION_STATE_LIST(X)                                                                   \
     X(LOADING, 1, "loading")                                                                       \
-    X(READY, 2, "ready")     /* answers where it is named */                                       \
-    X(SERVING, 3, "serving") /* and where no version is */                                         \
+    X(READY, 2, "ready")     /* answers requests that name it */                                   \
+    X(SERVING, 3, "serving") /* and those that name no version */                                  \
     X(RETIRED, 4, "retired") /* answers no longer; its last readers are not done */                \
     X(FAILED, 5, "failed")
 
@@ -43,14 +43,14 @@ struct eb_snapshot_model {
     struct eb_snapshot_label *labels;
 };
 
-/* Counts of versions loaded and dropped since the start, and of those kept now. */
+/* Numbers of versions loaded and dropped since the start, and of those kept now. */
 struct eb_snapshot_loads {
     uint64_t done;
-    uint64_t failed;  /* or could not be tried, for what their directories are; not those that were
-                         given up, or wait for memory that is being freed */
-    uint64_t freed;   /* in the background, after they had been served or kept */
-    uint64_t evicted; /* before keep_s was over, for kept_versions_max or kept_bytes_max */
-    uint64_t kept;    /* in memory, but no longer wanted */
+    uint64_t failed;     /* or could not be tried because of their directories; not those that were
+                            cancelled, or wait for memory that is being freed */
+    uint64_t freed;      /* in the background, after they had been served or kept */
+    uint64_t evicted;    /* before keep_s was over, for kept_versions_max or kept_bytes_max */
+    uint64_t kept;       /* in memory, but no longer wanted */
     uint64_t kept_bytes; /* their memory, without that shared with other versions */
 };
 
@@ -64,17 +64,16 @@ struct eb_snapshot {
 /* "loading" and so on. */
 const char *eb_version_state_name(enum eb_version_state state);
 
-/* Empty models with room for all that is going to be in them are filled in by the maker
- * (registry.c). Gives its references back. Accepts NULL. */
+/* Frees a snapshot (registry_snapshot.c makes them) and gives its references back. Accepts NULL. */
 void eb_snapshot_free(struct eb_snapshot *snapshot);
 
-/* The model called `name`; where that is empty, the only one that serves a version, or that there
- * is. NULL: there is none (or several). */
+/* Returns the model called `name`; if that is empty, the only model that serves a version, or the
+ * only one at all. NULL: there is none, or several. */
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name);
-/* The version so numbered (0: the one served) that answers, borrowed from the snapshot. NULL: it
- * does not. */
+/* Returns the version with that number (0: the one served), borrowed from the snapshot. NULL: it
+ * does not answer. */
 struct eb_model_version *eb_snapshot_find_version(
     const struct eb_snapshot_model *model, uint64_t number);
-/* The number of the version that has the label. 0: there is no such label. */
+/* Returns the number of the version that has the label. 0: there is no such label. */
 uint64_t eb_snapshot_find_label(const struct eb_snapshot_model *model, const char *label);

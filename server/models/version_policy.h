@@ -1,18 +1,21 @@
-/* Which versions of a model are loaded, served and dropped: decided from what is on disk, in memory
+/* Decides which versions of a model are loaded, served and dropped, from what is on disk, in memory
  * and wanted, and from the clock.
  *
- * Served is what was commanded, or what model.yaml says: the highest version that loads, or a
- * certain one. Where that cannot be had the version that is served stays; where there is none yet,
- * the next lower one that loads takes its place. While the highest is being loaded one that is in
- * memory already and higher than the one served is: versions that come faster than they are loaded
- * do not keep each other from being served. Wanted are the version served, the one to be served,
- * those with a label and those that a command holds: they are loaded and stay. A version that is no
- * longer wanted stays for keep_s at least, since its callers may have pinned it; then it is spare,
- * and goes when memory is needed, or when `keep` versions more recently wanted are there, or when
- * its directory is gone. It is evicted earlier if at least kept_max versions (or keep - 1, if that
- * is more) that are not wanted either have been wanted more recently. A version that is served
- * stays until another one is, or until keep_s after the last directory of its model has gone.
- * Thread: pure. Memory: none. */
+ * Served: the version that was commanded, or the one that model.yaml says, which is the highest
+ * that loads or a certain one. If that one cannot be loaded, the version that is served stays; if
+ * none is served yet, the next lower one that loads is. While the highest is being loaded, a
+ * version that is already in memory and higher than the one served takes over: versions that arrive
+ * faster than they load do not keep each other from being served.
+ *
+ * Wanted: the version served, the one to be served, those with a label and those that a command
+ * holds. Wanted versions are loaded and stay.
+ *
+ * Dropped: a version that is no longer wanted stays for at least keep_s, since callers may have
+ * pinned it. Then it is spare: it goes when memory is needed, when `keep` versions have been wanted
+ * more recently, or when its directory is gone. It is evicted earlier if at least kept_max versions
+ * (or keep - 1, if that is more) that are not wanted either have been wanted more recently. The
+ * version that is served stays until another one is served, or until keep_s after the last
+ * directory of its model has gone. Thread: pure. Memory: none. */
 #pragma once
 
 #include "server/contents/model_config.h"
@@ -20,18 +23,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One version, as it is. */
+/* The state of one version. */
 struct eb_policy_version {
     uint64_t number;
-    bool is_on_disk;   /* and its directory's name is one version's alone */
-    bool is_failed;    /* was tried in vain, and is as it was then */
+    bool is_on_disk;   /* and no other directory has the same number (7 and 07) */
+    bool is_failed;    /* did not load, and has not changed since */
     bool is_resident;  /* in memory */
     bool is_held;      /* by a command */
-    bool is_labelled;  /* a label leads to it, or is to when it is in memory */
+    bool is_labelled;  /* has a label, or gets one when it is in memory */
     uint64_t since_ms; /* when it was last wanted, or loaded */
 };
 
-/* A model, as it is. */
+/* The state of a model. */
 struct eb_policy_model {
     const struct eb_model_config *config;
     uint64_t commanded; /* to be served; 0: as the configuration says */
@@ -41,13 +44,13 @@ struct eb_policy_model {
     const struct eb_policy_version *versions; /* highest first */
 };
 
-/* An index into versions; this where there is none. */
+/* Stands for an index into versions if there is none. */
 #define EB_POLICY_NONE SIZE_MAX
 
 struct eb_policy_choice {
-    size_t target; /* to be served; not resident: it is to be loaded first */
-    size_t serve;  /* to be served now: the target, or another one until that is resident */
-    size_t load;   /* to be loaded next: the target before all others */
+    size_t target; /* to be served; if it is not resident it is loaded first */
+    size_t serve;  /* to be served now: the target, or another version until that is resident */
+    size_t load;   /* to be loaded next; the target comes before all others */
 };
 
 enum eb_policy_fate {
@@ -60,14 +63,14 @@ enum eb_policy_fate {
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model);
 
-/* Whether there is a reason to load it, or to go on with it: it is to be served, now or until a
- * higher one is in memory, or it is held or has a label. */
+/* Returns whether there is a reason to load the version, or to go on loading it: it is to be
+ * served, now or until a higher one is in memory, or it is held or has a label. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
-/* Whether a resident version that nothing wants may go before its time: it is not the last of its
+/* Returns whether a resident version that is not wanted may be evicted: it is not the last of its
  * model that is kept, nor one of the `keep` versions that were wanted last, and neither served nor
  * held nor labelled, though its model may have gone from the disk. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
-/* What becomes of a resident version. */
+/* Returns what becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_judge(
     const struct eb_policy_model *model, size_t version, uint64_t now_ms);
