@@ -1,7 +1,8 @@
-/* Buffers of one event loop, capped in all, and the quota of them that each connection has: up to
- * 16 MiB powers of two that are kept for the next taker (a fresh allocation of 160 KiB page-errors:
- * 81 us against 17 us), above that straight from the heap. Thread: one. Memory: the heap; at most
- * cap_bytes handed out, and EB_BUFFER_POOL_KEPT_MAX kept. */
+/* The buffers of one event loop, with a cap on their sum and a quota for each connection. The size
+ * of buffers of up to 16 MiB is a power of two. They are kept for the next taker, because a fresh
+ * allocation of 160 KiB page-faults (81 us against 17 us). Larger buffers come straight from the
+ * heap.
+ * Thread: one. Memory: the heap; at most cap_bytes handed out, EB_BUFFER_POOL_KEPT_MAX kept. */
 #pragma once
 
 #include "proto/buffer_bins.h"
@@ -9,42 +10,45 @@
 
 #include <stdint.h>
 
-#define EB_BUFFER_POOL_KEPT_MAX (UINT64_C(64) << 20) /* beyond it, a buffer given is freed */
+#define EB_BUFFER_POOL_KEPT_MAX (UINT64_C(64) << 20) /* buffers beyond it are freed */
 
 struct eb_buffer_pool {
     struct eb_buffer_bins bins;
     uint64_t cap_bytes;
-    uint64_t taken_bytes; /* handed out, as rounded up */
-    uint64_t refusals;    /* times that there was not what was asked for, or not for who asked */
+    uint64_t taken_bytes; /* bytes handed out, as rounded up */
+    uint64_t refusals; /* times that a taker was refused, by the pool's cap or by its own quota */
 };
 
 void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes);
-/* Everything taken must have been given back. */
+/* Frees the kept buffers. Everything taken must have been given back. */
 void eb_buffer_pool_deinit(struct eb_buffer_pool *pool);
 
-/* What taking `bytes` counts for: they are rounded up. */
+/* Returns the bytes that taking `bytes` counts for: they are rounded up. */
 uint64_t eb_buffer_pool_rounded(size_t bytes);
-/* 64-byte aligned, uninitialised. NULL: over the cap, or the system has no memory. */
+/* Returns an uninitialised buffer, aligned to 64 bytes. Returns NULL if the cap would be exceeded
+ * or the system has no memory. */
 void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes);
-/* `bytes` as it was taken with. Accepts NULL. */
+/* Gives a buffer back. `bytes` is as in take. Accepts NULL. */
 void eb_buffer_pool_give(struct eb_buffer_pool *pool, void *buffer, size_t bytes);
 
-/* The pool as the functions of proto/ borrow memory. */
+/* Returns the pool in the form in which the functions of proto/ borrow memory. */
 struct eb_memory eb_buffer_pool_memory(struct eb_buffer_pool *pool);
 
 /* ---- receive quota ---- */
 
-/* Bounds what one connection takes of its loop's receive memory, so that none can fill it: a
- * connection takes more only while it holds no more than it leaves to all others. One alone comes
- * to half of the memory, and each further one that takes what it can to half of what is left. On
- * the heap from create until it is closed and all that was taken is given back, which may be after
+/* Bounds what one connection takes of its loop's receive memory, so that none can fill it. A
+ * connection takes more only while it holds no more than it leaves to all others. One connection
+ * alone gets up to half of the memory. Each further one that takes what it can gets up to half of
+ * what is left.
+ * On the heap from create until it is closed and everything taken is given back, which may be after
  * its connection's end. */
 struct eb_receive_quota; /* opaque */
 
-/* `pool` is borrowed for the quota's life. Returns NULL if out of memory. */
+/* Creates a quota. `pool` is borrowed for the quota's life. Returns NULL if out of memory. */
 struct eb_receive_quota *eb_receive_quota_create(struct eb_buffer_pool *pool);
-/* Ends taking; what is held may still be given back. Accepts NULL. */
+/* Closes the quota: nothing more can be taken, but what is held may still be given back. Accepts
+ * NULL. */
 void eb_receive_quota_close(struct eb_receive_quota *quota);
-/* Takes from the pool and gives back to it; take returns NULL if the quota or the pool is used up.
- * Valid for as long as the quota is. */
+/* Returns the memory that takes from the pool and gives back to it. Its take returns NULL if the
+ * quota or the pool is used up. Valid as long as the quota is. */
 const struct eb_memory *eb_receive_quota_memory(const struct eb_receive_quota *quota);

@@ -1,49 +1,51 @@
 /* One accepted connection: a libuv stream that feeds a gRPC session, through TLS if its loop has
- * it, and writes what the session sends, at most once in a cycle of the loop. Thread: its loop's.
- * Memory: on the heap from open until its last callback, on_close; messages are taken from its
- * quota of the loop's receive memory, output from that memory. */
+ * it. The connection writes what the session sends, at most once in a cycle of the loop.
+ * Thread: its loop's. Memory: on the heap from open until its last callback, on_close. Messages are
+ * taken from its quota of the loop's receive memory, output from that memory. */
 #pragma once
 
 #include "proto/net/address.h"
 #include "server/net/loop_options.h"
 
-/* Closes at once. Calls end with on_close before the memory is freed. May be called twice. */
+/* Closes the connection at once. Calls end with on_close before the memory is freed. May be called
+ * twice. */
 void eb_conn_close(struct eb_conn *conn, const char *reason);
-/* Lets the open calls end, then closes. May be called twice. */
+/* Lets the open calls end, then closes the connection. May be called twice. */
 void eb_conn_drain(struct eb_conn *conn);
-/* A known principal has called on it: auth_timeout_ms no longer ends it. */
+/* Notes that a known principal has called on the connection: auth_timeout_ms no longer ends it. */
 void eb_conn_set_known(struct eb_conn *conn);
-/* Has the loop write what the session was given, before it sleeps. */
+/* Makes the loop write what the session was given, before the loop sleeps. */
 void eb_conn_mark(struct eb_conn *conn);
-/* Notes that one more message has been dealt with at `now_ns` (uv_hrtime), and returns whether the
- * connection's time slice is over: then it puts off what can wait until on_written. */
+/* Notes that one more message has been dealt with at `now_ns` (uv_hrtime). Returns whether the
+ * connection's time slice is over: if so, the caller puts off what can wait until on_written. */
 bool eb_conn_end_message(struct eb_conn *conn, uint64_t now_ns);
-/* Returns the time (uv_hrtime) of the last look at the clock in this slice, or the present if there
- * was none. It is as exact as the time that one message takes; reading the clock costs as much as
+/* Returns the time (uv_hrtime) at which this slice last read the clock; reads it now if the slice
+ * has not. The time may be old by as long as one message takes. Reading the clock costs as much as
  * reading a small message. */
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* Returns what the last eb_conn_end_message of this slice returned. */
 bool eb_conn_is_slice_over(const struct eb_conn *conn);
-/* In on_tick only. Returns how long, since the last tick, the connection has waited for time slices
- * while what its peer had sent was not read. */
+/* Returns for how many ms since the last tick the connection waited for time slices while its
+ * peer's bytes were not read. Only in on_tick. */
 uint64_t eb_conn_unread_ms(const struct eb_conn *conn);
 
 /* Returns whether it is too late to answer a request that begins now. */
 bool eb_conn_is_ending(const struct eb_conn *conn);
-/* Returns how many bytes the session was given that the peer has not taken yet. */
+/* Returns the number of bytes that the session was given and the peer has not taken yet. */
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
 /* Returns the peer's address. */
 const struct eb_address *eb_conn_peer(const struct eb_conn *conn);
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
-/* Returns where its messages are taken from and given back to. It outlives the connection until the
- * last message has been given back. */
+/* Returns the memory that its messages are taken from and given back to. It outlives the connection
+ * until the last message has been given back. */
 const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn);
 bool eb_conn_is_admin(const struct eb_conn *conn);
-/* Returns whether it came over a unix socket, whose file's permissions say who may connect. */
+/* Returns whether it came over a unix socket. The permissions of the socket's file say who may
+ * connect. */
 bool eb_conn_is_local(const struct eb_conn *conn);
-/* As eb_tls_stream_has_name; false without TLS. */
+/* Returns what eb_tls_stream_has_name returns; false without TLS. */
 bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name);
-/* The service's own state of this connection. */
+/* Returns the service's own state of this connection. */
 void *eb_conn_user(const struct eb_conn *conn);
 void eb_conn_set_user(struct eb_conn *conn, void *user);

@@ -1,7 +1,7 @@
-/* The structs of an event loop and of its connections, which know each other, and what each calls
- * of the other: for loop.c and conn.c only. Thread: the loop's, but for what is said to be atomic
- * or set before it starts. Memory: a loop lives from eb_loop_create to eb_loop_destroy, a
- * connection from eb_conn_open to its last callback. */
+/* The structs of an event loop and of its connections, and the functions of each that the other
+ * calls. Only for loop.c and conn.c.
+ * Thread: the loop's, except members that are atomic or set before it starts. Memory: a loop lives
+ * from eb_loop_create to eb_loop_destroy, a connection from eb_conn_open to its last callback. */
 #pragma once
 
 #include "proto/list.h"
@@ -33,36 +33,36 @@ struct eb_loop {
     uv_thread_t thread;
     uv_timer_t tick;
     uv_prepare_t before_sleep;
-    uv_idle_t stay_awake; /* active while a connection has more to write, or waits for a slice */
+    uv_idle_t stay_awake; /* active while a connection has more to write or waits for a slice */
     struct eb_hangup_watch hangups;
     struct eb_mailbox mailbox;
     struct eb_mail drain_mail;
     struct eb_mail cut_mail;
     struct eb_mail end_mail;
-    struct eb_mailbox *drained_to; /* where `drained` is posted */
+    struct eb_mailbox *drained_to; /* the mailbox to which `drained` is posted */
     struct eb_mail *drained;
     const struct eb_loop_options *options;
-    struct eb_tls *tls; /* of TCP connections to come; NULL: plain bytes */
+    struct eb_tls *tls; /* for new TCP connections; NULL: plain bytes */
     struct eb_log_rate_limit refusals;
-    void *user;                      /* the service's state */
-    struct eb_list conns;            /* all, by eb_conn.open */
-    struct eb_list marked;           /* those with something to write, by eb_conn.marked */
-    struct eb_list late;             /* the same: those that the last flush did not come to */
-    struct eb_run_queue waiting;     /* for a time slice, by eb_conn.run */
-    atomic_uint_fast64_t conn_count; /* connections open, or on their way here */
+    void *user;                  /* the service's state */
+    struct eb_list conns;        /* all, by eb_conn.open */
+    struct eb_list marked;       /* those with something to write, by eb_conn.marked */
+    struct eb_list late;         /* those that the last flush did not reach, by eb_conn.marked */
+    struct eb_run_queue waiting; /* those that wait for a time slice, by eb_conn.run */
+    atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
     enum eb_loop_state state;
     bool is_started;
-    unsigned next_shared; /* the loop that gets the next connection of a shared listener */
+    unsigned next_shared; /* index of the loop that gets the next connection of a shared listener */
     size_t listener_count;
     struct eb_loop_listener listeners[EB_LOOP_LISTENERS_MAX];
     struct eb_buffer_pool receive_pool;
     struct eb_buffer_pool answer_pool;
     struct eb_memory receive_memory; /* of receive_pool */
-    uint64_t busy_since_ns;          /* when it was woken; 0: it sleeps, or has only just begun */
-    uint64_t seen_ns;                /* the last look at the clock in this cycle; 0: none yet */
-    uint64_t reading_since_ns;       /* when this cycle's reading began; 0: it has not */
+    uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or its cycle has just begun */
+    uint64_t seen_ns;          /* when this cycle last read the clock; 0: not yet */
+    uint64_t reading_since_ns; /* when this cycle began to read connections; 0: not yet */
     struct eb_counters counters;
     struct eb_time_slice_reader reader; /* the connection that was read last */
     char *read_buffer;                  /* [EB_TIME_SLICE_READ_MAX] */
@@ -93,30 +93,30 @@ struct eb_conn {
     uint64_t lingering_bytes;  /* read and dropped since then; after an orderly end, since a tick */
     uint64_t headers_since_ms; /* since when a header block is incomplete; 0: none is */
     struct eb_run_usage usage;
-    uint64_t waiting_since_ns; /* while it waits for a slice: since when, or the last tick */
-    uint64_t waited_ns;        /* for slices, since the last tick */
-    uint64_t unread_ms;        /* the same between the last two ticks */
-    unsigned vain_looks; /* of libuv at its socket since it last had nothing to read, in vain */
+    uint64_t waiting_since_ns; /* when it began to wait for a slice, or the last tick */
+    uint64_t waited_ns;        /* time waited for slices since the last tick */
+    uint64_t unread_ms;        /* the same, between the last two ticks */
+    unsigned vain_looks; /* times libuv found it readable in vain since it had nothing to read */
     struct eb_conn_origin origin;
-    uint64_t message_count; /* of the peer's, that have been dealt with */
-    bool is_read_out;       /* the last look at its socket found no more than was read */
-    bool is_inside;         /* what was read last, and not little, lay inside one message */
-    bool is_unpolled;       /* libuv does not poll its socket: its hang-up is watched for instead */
+    uint64_t message_count; /* messages of the peer that have been dealt with */
+    bool is_read_out;       /* the last read found no more than it took */
+    bool is_inside;         /* the last read, not a small one, lay within one message */
+    bool is_unpolled;       /* libuv does not poll its socket; only its hang-up is watched for */
     bool is_lingering;      /* our side has ended, the peer's has not */
-    bool is_orderly;        /* we have ended it, and the peer could not know that */
+    bool is_orderly;        /* we ended it, and the peer could not know that we would */
     bool is_closing;
     bool is_peer_tls; /* the peer speaks TLS on a port that does not */
 };
 
 /* ---- of conn.c ---- */
 
-/* Opens a connection on `socket`, which it takes even if it fails. Returns NULL if out of memory or
- * if the socket is of no use; then it was closed. */
+/* Opens a connection on `socket`, and takes the socket even if that fails. Returns NULL if out of
+ * memory or if the socket cannot be used; the socket is then closed. */
 struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin);
-/* Writes what a marked connection has, before the loop sleeps. */
+/* Writes what a marked connection has to write, before the loop sleeps. */
 void eb_conn_flush(struct eb_conn *conn);
-/* Gives a waiting connection its time slice: deals with what it kept back, then with what its
- * socket has, for the slice's length. */
+/* Gives a waiting connection its time slice. For the slice's length it deals with what was kept
+ * back, then with what its socket has. */
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
 /* Closes a waiting connection whose peer has gone. */
 void eb_conn_hang_up(struct eb_conn *conn);
@@ -129,12 +129,14 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 /* Returns whether a connection that libuv has found readable may be read at once. It may not if
  * reading others has taken as long as is allowed between two writes. While other connections wait,
- * only one that `is_light` may; one that is new or has lately used up time slices waits too. */
+ * it may only if it `is_light`. A connection that is new, or has lately used up time slices, is not
+ * light. */
 bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns);
-/* Returns whether the queue is so long that a connection that joins it now waits long. */
+/* Returns whether the queue is so long that a connection that joins it now waits for long. */
 bool eb_loop_has_long_queue(const struct eb_loop *loop);
-/* Notes that the loop has something to do since `now_ns` (uv_hrtime), unless it had already. */
+/* Notes that the loop has had something to do since `now_ns` (uv_hrtime), unless that was noted
+ * already. */
 void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns);
-/* Returns whether a log line about one more connection that is not served may be written. A line
- * with the count of those left out follows. */
+/* Returns whether one more log line about a connection that is not served may be written. A later
+ * line gives the count of those left out. */
 bool eb_loop_may_log(struct eb_loop *loop);

@@ -1,6 +1,6 @@
-/* What a process tells its event loops: the service behind their connections, limits, memory.
- * Thread: written on main before the first loop starts, read by all loops. Memory: none; what it
- * points to is borrowed for the loops' life. */
+/* The options of a process's event loops: the service behind their connections, limits and memory.
+ * Thread: written on main before the first loop starts, read by all loops. Memory: none; what they
+ * point to is borrowed for the loops' life. */
 #pragma once
 
 #include "proto/grpc_server.h"
@@ -10,7 +10,7 @@ struct eb_conn;
 struct eb_loop;
 struct eb_tls;
 
-/* What a connection's calls mean: the service behind all of them. */
+/* The service behind all connections, as a set of callbacks. */
 struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);
@@ -20,35 +20,36 @@ struct eb_conn_events {
     void (*on_written)(struct eb_conn *conn);
     /* Returns whether something that was read waits for on_written. */
     bool (*has_waiting)(const struct eb_conn *conn);
-    /* Called after the writes of one time slice: eb_conn_looked_ns is when the socket had taken
-     * what it did. */
+    /* Called after the writes of one time slice. eb_conn_looked_ns is the time at which the socket
+     * had taken them. */
     void (*on_sent)(struct eb_conn *conn);
-    /* The server is about to end all its connections. An answer that is given now leaves before the
-     * peer is told of the end, if one write takes it. */
+    /* Called when the server is about to end all its connections. An answer that is given now
+     * leaves before the peer is told of the end, if one write can take it. */
     void (*on_notice)(struct eb_conn *conn);
     /* Ends every call that would not end by itself. The peer has been told that the connection
      * ends. */
     void (*on_drain)(struct eb_conn *conn);
-    /* After the last call's on_close. */
+    /* Called after the last call's on_close. */
     void (*on_close)(struct eb_conn *conn);
 };
 
 /* Time limits of a connection. */
 struct eb_conn_limits {
     struct eb_grpc_server_limits session;
-    uint64_t header_timeout_ms; /* for TLS and the preface, and for a header block once begun */
+    uint64_t header_timeout_ms; /* for TLS and the HTTP/2 preface, and for a header block once it
+                                   has begun */
     uint64_t write_timeout_ms;  /* without progress while bytes wait */
-    uint64_t slice_ns;          /* of serving, before the other connections are served */
+    uint64_t slice_ns; /* length of a time slice, after which other connections are served */
     struct eb_conn_age_limits age;
 };
 
-/* Where a connection came from. */
+/* The socket that a connection came through. */
 struct eb_conn_origin {
     bool is_unix;
-    bool is_admin; /* from a socket for those who administer the server */
+    bool is_admin; /* from a socket for administrators of the server */
 };
 
-/* What all loops of a process share; read-only once the first has started. */
+/* Options shared by all loops of a process; read-only once the first loop has started. */
 struct eb_loop_options {
     struct eb_conn_events events;
     struct eb_conn_limits conn_limits;
@@ -57,13 +58,14 @@ struct eb_loop_options {
     uint64_t connections_max;      /* of all loops together; one more is closed at once */
     uint64_t drain_timeout_ms;
     uint64_t tick_ms;
-    struct eb_tls *tls; /* what loops begin with; NULL: plain bytes everywhere */
+    struct eb_tls *tls; /* the TLS that loops begin with; NULL: plain bytes everywhere */
     void *service;      /* for the hooks below */
     /* Makes the service's state of one loop before the loop runs; NULL if out of memory. */
     void *(*on_loop_open)(struct eb_loop *loop);
-    /* Called with each tick. Returns whether another tick is needed even without connections. */
+    /* Called with each tick. Returns whether another tick is needed even if there are no
+     * connections. */
     bool (*on_loop_tick)(struct eb_loop *loop);
     void (*on_loop_close)(struct eb_loop *loop); /* after the loop has ended */
-    struct eb_loop **loops;                      /* [loop_count] all of them */
+    struct eb_loop **loops;                      /* [loop_count] all loops */
     size_t loop_count;
 };

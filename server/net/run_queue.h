@@ -1,10 +1,11 @@
 /* A loop's queue of connections that wait for their next time slice.
  *
- * A connection's level tells how many slices it has used up of late: it doubles from level to
- * level. Slices go to the lowest level that has someone waiting, so that a request of ordinary size
- * does not wait for those that have sent for seconds; but one slice of EB_RUN_ROUND goes round all
- * levels, so that nobody starves. Within a level the first comes first. Thread: its loop's. Memory:
- * none; its lists run through the connections. */
+ * A connection's level depends on how many slices it has used up lately: that number doubles from
+ * level to level. Slices go to the lowest level with a waiting connection, so that a request of
+ * ordinary size does not wait for connections that have been sending for seconds. But one slice in
+ * EB_RUN_ROUND goes to the levels in turn, so that no connection starves. Within a level the order
+ * is first come, first served.
+ * Thread: its loop's. Memory: none; its lists run through the connections. */
 #pragma once
 
 #include "proto/list.h"
@@ -13,20 +14,20 @@
 
 #define EB_RUN_LEVELS 8 /* 0: no slice used, 1: one, 2: 2 or 3, ... 7: 64 or more */
 
-#define EB_RUN_ROUND 8             /* one slice of so many */
-#define EB_RUN_HALVED_NS 100000000 /* of having nothing to read halve the slices that count */
+#define EB_RUN_ROUND 8             /* one in this many slices goes to the levels in turn */
+#define EB_RUN_HALVED_NS 100000000 /* time with nothing to read that halves the slices */
 
-/* The slices that a connection has used up, as far as they count. All zero: none yet. */
+/* The slices that a connection has used up, as far as they still count. All zero: none yet. */
 struct eb_run_usage {
     uint64_t slices;
     uint64_t idle_since_ns; /* when it last had nothing to read */
 };
 
 void eb_run_usage_add(struct eb_run_usage *usage);
-/* It has nothing to read. */
+/* Notes that the connection has nothing to read. */
 void eb_run_usage_idle(struct eb_run_usage *usage, uint64_t now_ns);
-/* It has something to read again: slices count half for each EB_RUN_HALVED_NS since the last
- * eb_run_usage_idle. Returns how many count now. */
+/* Notes that the connection has something to read again. Halves its slices for each
+ * EB_RUN_HALVED_NS since the last eb_run_usage_idle. Returns how many count now. */
 uint64_t eb_run_usage_resume(struct eb_run_usage *usage, uint64_t now_ns);
 
 /* A connection's entry in the queue. */
@@ -39,7 +40,7 @@ struct eb_run_entry {
 struct eb_run_queue {
     struct eb_list levels[EB_RUN_LEVELS];
     size_t count;
-    unsigned next_level;  /* the first to try for the next slice that goes to the levels in turn */
+    unsigned next_level; /* first level to try for the next slice that goes to the levels in turn */
     unsigned slice_count; /* slices since the last of those */
 };
 

@@ -1,4 +1,4 @@
-/* Secrets are compared by their digests, in a time that says nothing of them.
+/* Compares secrets by their digests, in a time that reveals nothing about them.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -15,5 +15,5 @@ struct eb_secret_digest {
 void eb_secret_digest(const void *secret, size_t secret_bytes, struct eb_secret_digest *out);
 bool eb_secret_is_same(const struct eb_secret_digest *a, const struct eb_secret_digest *b);
 
-/* Logs a warning where every user of the machine can read the file. */
+/* Logs a warning if every user of the machine can read the file. */
 void eb_secret_check_file(const char *path);

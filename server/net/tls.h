@@ -1,6 +1,6 @@
-/* What TLS needs on the server's side, certificate, key and whom to trust, as one thing that is
- * replaced as a whole: connections keep the one that they began with.
- * Thread: any; what is open does not change. Memory: on the heap until the last hold is dropped. */
+/* The TLS settings of the server: its certificate, its key and the authorities that it trusts. They
+ * are replaced as a whole: a connection keeps those that it began with.
+ * Thread: any; an open eb_tls does not change. Memory: on the heap until its last hold is gone. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,25 +14,28 @@ struct eb_tls_stream;
 struct eb_tls_options {
     const char *certificate_file; /* PEM: the server's, then those that lead to a root */
     const char *key_file;         /* PEM, not encrypted */
-    const char *client_ca_file;   /* PEM: who may vouch for clients; NULL: they are not asked */
+    const char *client_ca_file;   /* PEM: authorities for client certificates; NULL: clients are not
+                                     asked for one */
     bool is_client_optional;      /* a client without a certificate is served too */
-    bool is_1_3_only;             /* else TLS 1.2 too */
+    bool is_1_3_only;             /* false: TLS 1.2 too */
 };
 
-/* Reads the files. The hold is the caller's. NULL: `why` names the file and what is wrong; a
- * certificate that has expired, or is not valid yet, is. */
+/* Reads the files. The caller has the only hold. Returns NULL with the file and the problem in
+ * `why`. A certificate that has expired, or is not valid yet, is such a problem. */
 struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes);
-/* Accept NULL. hold returns its argument. */
+/* Adds a hold and returns `tls`, which may be NULL. */
 struct eb_tls *eb_tls_hold(struct eb_tls *tls);
+/* Drops a hold. The last one frees `tls`. Accepts NULL. */
 void eb_tls_drop(struct eb_tls *tls);
 
-/* Whole days until the certificate expires; negative: it has. */
+/* Returns the whole days until the certificate expires; negative if it has expired. */
 int64_t eb_tls_days_left(const struct eb_tls *tls);
 
-/* When it does, in seconds since 1970; 0: it does not say. */
+/* Returns the time at which the certificate expires, in seconds since 1970; 0 if that cannot be
+ * read. */
 int64_t eb_tls_expiry_unix_s(const struct eb_tls *tls);
 
-/* Creates the stream of a client that has connected (proto/net/tls_stream.h). It is refused if it
- * sends too many records without data in a row or in a minute. When it ends the stream the reason
- * is "". `memory` is borrowed for the stream's life. NULL: no memory. */
+/* Creates the stream of a client that has connected (proto/net/tls_stream.h). The client is refused
+ * if it sends too many records without data, in a row or in a minute. The stream's reason is "" if
+ * the client ends it. `memory` is borrowed for the stream's life. Returns NULL if out of memory. */
 struct eb_tls_stream *eb_tls_accept(const struct eb_tls *tls, const struct eb_memory *memory);

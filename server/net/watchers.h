@@ -28,7 +28,8 @@ struct eb_hangup_watch {
     void (*on_hangup)(void *connection); /* its peer has closed or reset it; may call forget */
 };
 
-/* Returns 0, or a negative libuv code with nothing left open. */
+/* Opens the epoll instance and its handle. Returns 0, or a negative libuv code with nothing left
+ * open. */
 int eb_hangup_watch_open(
     struct eb_hangup_watch *watch, uv_loop_t *loop, void (*on_hangup)(void *connection));
 /* Closes the handle; the epoll instance is closed when the loop next runs. */
