@@ -141,7 +141,7 @@ static inline struct eb_loop *eb_rpc_call_loop(const struct eb_rpc_call *call)
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
 
-/* Adds a lookup to its connection and call, where it stays until it is over. */
+/* Adds a lookup to its connection and call. It stays there until it is over. */
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call);
 /* Removes a lookup from its connection and call. Does nothing if the connection is gone. */
 void eb_rpc_conn_unlink(struct eb_lookup *lookup);

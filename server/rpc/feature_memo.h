@@ -39,5 +39,5 @@ void eb_feature_memo_keep(struct eb_feature_memo *memo, const struct eb_wire_gro
     const struct eb_model_version *version, const struct eb_feature *const *features);
 /* Forgets the features of all lists. To be called before a version that was in use may be freed. */
 void eb_feature_memo_forget_versions(struct eb_feature_memo *memo);
-/* Accepts a zeroed memo. */
+/* Frees all lists. Accepts a zeroed memo. */
 void eb_feature_memo_deinit(struct eb_feature_memo *memo);

@@ -9,7 +9,7 @@
 
 enum eb_model_right { EB_MODEL_RIGHT_SEE, EB_MODEL_RIGHT_LOOK_UP };
 
-/* What a request asks for. */
+/* The model and version that a request asks for. */
 struct eb_model_choice {
     const struct eb_snapshot *snapshot;
     const struct eb_principal *caller;

@@ -51,7 +51,7 @@ struct eb_table_counters {
 /* Begins without a snapshot. The struct must not be moved. All times are uv_hrtime and must not run
  * back. */
 void eb_table_counters_init(struct eb_table_counters *counters, uint64_t now_ns);
-/* Accepts a zeroed struct. */
+/* Frees all counters. Accepts a zeroed struct. */
 void eb_table_counters_deinit(struct eb_table_counters *counters);
 
 /* Counts the queries of a plan whose values were computed. */
