@@ -64,7 +64,7 @@ size_t eb_hot_rows_top(
 /* Length of a window. The indices of one window determine how far apart the samples of the next one
  * are. */
 #define EB_INDEX_SAMPLER_WINDOW_NS (UINT64_C(1000000000) / 8)
-/* Most samples in a window: 1024 a second, each of which costs up to a microsecond. */
+/* Most samples in a window: 1024 a second. Each costs up to a microsecond. */
 #define EB_INDEX_SAMPLER_WINDOW_SAMPLES 128
 
 struct eb_index_sampler {

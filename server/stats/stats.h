@@ -139,7 +139,7 @@ struct eb_stats *eb_stats_make(size_t loop_count);
 void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *loop);
 /* Adds slow requests to the stats, which keep the slowest, in that order. */
 void eb_stats_add_slow(struct eb_stats *stats, const struct eb_stats_slow *slow, size_t count);
-/* Accepts NULL. */
+/* Frees the stats. Accepts NULL. */
 void eb_stats_free(struct eb_stats *stats);
 
 /* Returns "loading", "serving" or "draining". */
