@@ -63,5 +63,5 @@ struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_w
 struct eb_web_answer eb_web_answer_no_path(void);
 /* Returns an answer with a constant text. */
 struct eb_web_answer eb_web_answer_say(unsigned code, const char *text);
-/* Accepts zeroes. */
+/* Frees the answer's text. Accepts a zeroed answer. */
 void eb_web_answer_deinit(struct eb_web_answer *answer);
