@@ -10,7 +10,7 @@ struct eb_rpc_conn;
 
 enum eb_method_kind {
     EB_METHOD_UNARY,            /* one request, one answer */
-    EB_METHOD_SERVER_STREAMING, /* one request, answers now and then until the call is over */
+    EB_METHOD_SERVER_STREAMING, /* one request, answers from time to time until the call is over */
     EB_METHOD_BIDIRECTIONAL     /* many requests, many answers */
 };
 

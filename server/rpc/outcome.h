@@ -16,8 +16,8 @@
 
 enum eb_outcome_phase { EB_OUTCOME_READY, EB_OUTCOME_GONE };
 
-/* What is reported, and which members of struct eb_outcome beside subject, status, text and conn
- * must be set:
+/* The subject of a report. Apart from subject, status, text and conn, these members of struct
+ * eb_outcome must be set:
  *
  * subject  phase  members
  * -------  -----  ---------------------------------------------------------------
@@ -31,7 +31,7 @@ enum eb_outcome_phase { EB_OUTCOME_READY, EB_OUTCOME_GONE };
  */
 enum eb_outcome_subject {
     EB_OUTCOME_LOOKUP,  /* a lookup: a unary call's, or a message of a stream */
-    EB_OUTCOME_UNSENT,  /* a lookup's answer that was ready and waited beyond its deadline */
+    EB_OUTCOME_UNSENT,  /* a lookup's answer that was ready in time and expired before it left */
     EB_OUTCOME_REQUEST, /* a message of a bidirectional call that is not a lookup, or a call that
                            the session refused because of its headers */
     EB_OUTCOME_CALL     /* a call as a whole */
@@ -46,7 +46,7 @@ struct eb_outcome {
     const struct eb_grpc_call *grpc_call;
     const struct eb_lookup *lookup;
     const struct eb_answer_times *times;
-    uint64_t over_ns; /* uv_hrtime: when the values or the error were there */
+    uint64_t over_ns; /* when the values or the error were ready (uv_hrtime) */
     uint64_t request_id;
     unsigned method_index; /* as in eb_method_place */
     bool is_of_stream;
