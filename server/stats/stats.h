@@ -1,6 +1,6 @@
 /* The stats of a process at one time. /metrics, the status page and /status.json are written from
  * them. The collector (stats_collector.h) makes them.
- * Threads: whoever has them. Memory: on the heap, with all texts and lists; one owner. */
+ * Threads: the owner's. Memory: on the heap, with all texts and lists; one owner. */
 #pragma once
 
 #include "server/base/counters.h"

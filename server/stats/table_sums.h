@@ -1,5 +1,6 @@
 /* The table counts of each loop, and their sum for the stats.
- * Threads: made on the loop's, then used by whoever has them. Memory: one block of the heap. */
+ * Threads: made on the loop's, then used by their owner on its own. Memory: one block of the heap.
+ */
 #pragma once
 
 #include "server/stats/hot_rows.h"
