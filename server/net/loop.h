@@ -11,8 +11,8 @@
 #include "server/net/listener.h"
 #include "server/net/tls.h"
 
-/* Returns 0, or a negative libuv code with nothing left behind. `options` is borrowed for the
- * loop's life. */
+/* Creates a loop. Returns 0, or a negative libuv code with nothing left behind. `options` is
+ * borrowed for the loop's life. */
 int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options);
 /* Takes an open listener. Only before start. If it is `shared`, its connections are handed to all
  * loops in turn. Returns 0 or a negative libuv code. */

@@ -32,9 +32,9 @@ struct eb_socket_output {
 int eb_socket_output_write(struct eb_socket_output *output);
 /* Tells a peer that speaks TLS that nothing follows, as far as the socket takes it at once. */
 void eb_socket_output_end(struct eb_socket_output *output);
-/* Returns whether bytes have waited for the peer for `longest_ms`: to be taken, or for the rest of
- * a message of TLS itself that the peer has begun, before which nothing of the queue is sent. If
- * only a few bytes go out now and then, this is no progress: a peer could hold the rest that way
- * for as long as it likes. */
+/* Returns whether bytes have waited for the peer for `longest_ms`. They wait to be taken, or for
+ * the rest of a message of TLS itself that the peer has begun, before which nothing of the queue is
+ * sent. A few bytes that go out from time to time are no progress: a peer could hold the rest that
+ * way for as long as it likes. */
 bool eb_socket_output_is_stalled(
     struct eb_socket_output *output, uint64_t now_ms, uint64_t longest_ms);
