@@ -1,6 +1,7 @@
-/* The keys of a planned table: read and made into an index (key_workers.h) or, of a packed file
- * that has one, read as an index. Thread: one at a time; the threads it starts it also joins.
- * Memory: eight bytes of the heap per row until the index is there. */
+/* Loads the keys of a planned table: reads them and builds an index (key_workers.h), or reads the
+ * index of a packed file that has one.
+ * Thread: one at a time; joins the threads that it starts. Memory: eight bytes of the heap for each
+ * row until the index is built. */
 #pragma once
 
 #include "kernels/key_index.h"
@@ -14,12 +15,12 @@ struct eb_key_load {
     void *bytes; /* room for table->index_bytes, aligned to EB_KEY_INDEX_ALIGNMENT, zeroed; the
                   * index lies there */
     struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* is told of keys that an index is made of */
+    struct eb_table_digest *digest; /* gets the keys, unless the index is read ready-made */
 };
 
-/* false: *failure names the file and what is wrong: it cannot be read, two rows have the same key,
- * or it is not the index of such a table. */
+/* Makes the index. false: *failure names the file and what is wrong: it cannot be read, two rows
+ * have the same key, or it is not the index of such a table. */
 bool eb_key_load(
     const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
-/* Only tells the digest of the keys; load->bytes is not used. false: *failure. */
+/* Only adds the keys to the digest; load->bytes is not used. false: *failure. */
 bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);

@@ -17,7 +17,7 @@ struct eb_piece_range {
 
 struct eb_planned_table {
     char *name;
-    const struct eb_model_config_table *config; /* NULL: nothing is said of it */
+    const struct eb_model_config_table *config; /* NULL: model.yaml does not mention it */
     /* The whole table: its shape, and how its files store it. data_bytes is that of all pieces. */
     struct eb_tensor tensor;
     bool is_fused; /* rows in the files are FBGEMM's, of this format */
@@ -36,20 +36,20 @@ struct eb_planned_table {
     bool is_keyed;              /* by files of keys, or by packed ones */
     bool has_index;             /* a packed file has it ready; otherwise it is to be built */
     uint64_t index_bytes;       /* of keys and index together, behind the rows; 0: not keyed */
-    uint64_t origin;            /* set by table_share.h, as are: */
-    /* What it is the same as, and need not be loaded; NULL: it is. */
-    const struct eb_named_table *resident;
+    /* Set by table_share.h. */
+    uint64_t origin;
+    const struct eb_named_table *resident; /* the same table in memory; NULL: it is to be loaded */
     const struct eb_table_set *resident_set;
-    bool is_open; /* whether it is the same as one is not known before its files are read */
+    bool is_open; /* its files have to be read to know whether it is resident */
 };
 
 struct eb_table_plan {
     struct eb_version_scan scan;
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of files, and of data in each */
-    /* Of tables that are to be loaded, as far as that is known: */
+    /* Of the tables that are to be loaded, as far as is known: */
     uint64_t work_bytes;       /* to be read, and of indexes to be built */
     struct eb_table_need need; /* of rows and indexes */
-    struct eb_table_need most; /* the same, should no table that is open prove to be there */
-    uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */
+    struct eb_table_need most; /* the same, if no open table turns out to be resident */
+    uint64_t key_bytes;        /* memory that building the largest index takes in addition */
 };

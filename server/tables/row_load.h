@@ -1,6 +1,6 @@
-/* The rows of a planned table, from its files to their place in memory, converted where the model's
- * description or a fused format wants it.
- * Thread: one at a time. Memory: some MiB of the heap while rows are converted. */
+/* Loads the rows of a planned table from its files to their place in memory, and converts them if
+ * the model's description or a fused format asks for it. Thread: one at a time. Memory: some MiB of
+ * the heap while rows are converted. */
 #pragma once
 
 #include "server/base/load_meter.h"
@@ -12,12 +12,13 @@ struct eb_row_load {
     const struct eb_planned_table *table;
     uint8_t *rows; /* room for table->rows_bytes, zeroed */
     struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* is told of all rows, in order */
+    struct eb_table_digest *digest; /* gets all rows, in order */
 };
 
-/* false: *failure names the file and what is wrong with it, or the row that cannot become codes. */
+/* Loads the rows. false: *failure names the file and what is wrong with it, or the row that cannot
+ * be converted to codes. */
 bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure);
-/* Reads and converts as long as it comes to what is at `resident`; load->rows is not used. false:
- * as above. */
+/* Reads and converts rows until one differs from those at `resident`; *is_same: none does.
+ * load->rows is not used. false: as above. */
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
     struct eb_failure *failure);

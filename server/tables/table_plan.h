@@ -1,7 +1,7 @@
-/* What a version directory will load: the tables that its files make, checked, as the model's
- * description wants them, and what memory they take. No data is read yet.
- * Thread: one at a time. Memory: the lists are on the heap; of a description that the options
- * name, entries are borrowed. */
+/* Plans the load of a version directory: which tables its files make, checked and laid out as the
+ * model's description asks, and how much memory they take. No data is read yet.
+ * Thread: one at a time. Memory: the lists are on the heap; entries of the description that the
+ * options name are borrowed. */
 #pragma once
 
 #include "server/tables/planned_table.h"
@@ -12,7 +12,7 @@
  * description of a table that is not there, no table at all. *plan is empty then. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);
-/* Sets the plan's bytes: again after some of its tables have become residents. */
+/* Sets the plan's bytes. Called again after some of its tables have turned out to be resident. */
 void eb_table_plan_measure(struct eb_table_plan *plan);
 /* Accepts a zeroed plan. */
 void eb_table_plan_deinit(struct eb_table_plan *plan);

@@ -12,14 +12,15 @@
 struct eb_model_config;
 struct eb_table_set;
 
-/* How tables are loaded: what is refused, and where and how the others are kept. */
+/* How tables are loaded: which are refused, and how the others lie in memory. */
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
-    uint32_t group_features_max; /* that a request may ask for; 0: any number */
+    uint32_t group_features_max; /* most that a request may ask for; 0: no limit */
     struct eb_table_memory_options memory;
-    const struct eb_model_config *config; /* of the model; NULL: nothing is said */
-    /* Sets in memory, which stay while another is loaded: it shares tables that are the same. */
+    const struct eb_model_config *config; /* of the model; may be NULL */
+    /* Sets in memory that stay while another is loaded, which shares the tables that are the same.
+     */
     const struct eb_table_set *const *residents;
     size_t resident_count;
 };
@@ -37,7 +38,7 @@ struct eb_named_table {
     uint64_t index_bytes;
     uint64_t digest; /* of its content (table_digest.h) */
     uint64_t origin; /* of where that was read from */
-    /* What holds where a request says nothing. */
+    /* Defaults for requests that do not say. */
     enum eb_missing missing; /* UNSPECIFIED: ERROR */
     bool has_default;
     int64_t default_index; /* a row, -1 or, of a keyed table, a key */
@@ -57,5 +58,5 @@ struct eb_table_set {
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);
 
-/* NULL: no such table. */
+/* Returns the table of that name, or NULL if there is none. */
 const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name);
