@@ -191,8 +191,31 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
     }
 }
 
+void eb_grpc_call_expect_one(struct eb_grpc_call *call, struct eb_grpc_hold *hold)
+{
+    call->hold = hold;
+}
+
+struct eb_grpc_message eb_grpc_call_take_message(struct eb_grpc_call *call)
+{
+    assert(call->has_message);
+    const struct eb_grpc_message message = call->message;
+    call->message = (struct eb_grpc_message){0};
+    call->hold->bytes -= message.size;
+    return message;
+}
+
+static void drop_held_message(struct eb_grpc_call *call)
+{
+    if (call->message.bytes) {
+        struct eb_grpc_message message = eb_grpc_call_take_message(call);
+        eb_grpc_message_give(call->connection->memory, &message);
+    }
+}
+
 static void drop_input(struct eb_grpc_call *call)
 {
+    drop_held_message(call);
     eb_grpc_message_discard(&call->reader);
     clear_backlog(&call->backlog, call->connection->memory);
     if (call->held_bytes > 0) {
@@ -449,6 +472,28 @@ static void refuse_call_message(struct eb_grpc_call *call, enum eb_grpc_read why
     give_call_up(call, error.status, error.text);
 }
 
+/* Holds the message of a call that expects one, which it takes. */
+static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message *message)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    if (message->wire_bytes != message->size && connection->handler->on_inflated) {
+        connection->handler->on_inflated(connection->context);
+    }
+    if (call->has_message) {
+        eb_grpc_message_give(connection->memory, message);
+        give_call_up(call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more");
+        return;
+    }
+    call->has_message = true;
+    call->message = *message;
+    call->message_ms = connection->now_ms;
+    call->hold->bytes += message->size;
+    if (call->hold->bytes > call->hold->bytes_max) {
+        give_call_up(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "too many bytes of calls that have a message and are not ended");
+    }
+}
+
 /* Reads these bytes, which came at that time, until one message is delivered or there are no more.
  * Returns how many bytes were used. */
 static size_t read_one(
@@ -461,7 +506,11 @@ static size_t read_one(
         credit(call, EB_GRPC_PREFIX_BYTES + message.wire_bytes);
         call->begun_ms = connection->now_ms;
         message.arrived_ms = arrived_ms;
-        connection->handler->on_message(connection->context, call, message);
+        if (call->hold) {
+            hold_only_message(call, &message);
+        } else {
+            connection->handler->on_message(connection->context, call, message);
+        }
     } else if (read != EB_GRPC_READ_MORE) {
         refuse_call_message(call, read);
     }
@@ -479,8 +528,8 @@ static size_t parse_data(struct eb_grpc_call *call, const uint8_t *bytes, size_t
     return used;
 }
 
-/* Appends to the backlog. false: no memory. */
-static bool hold_message(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+/* Appends to the backlog. Returns false if out of memory. */
+static bool append_rest(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     const struct eb_grpc_connection *connection = call->connection;
     return append_backlog(&call->backlog, connection->memory, bytes, count, connection->now_ms);
@@ -499,7 +548,7 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
         call->begun_ms = call->progress_ms;
     }
     size_t used = call->backlog.head ? 0 : parse_data(call, bytes, count);
-    if (used < count && !call->finished && !hold_message(call, bytes + used, count - used)) {
+    if (used < count && !call->finished && !append_rest(call, bytes + used, count - used)) {
         refuse_call_message(call, EB_GRPC_READ_NO_MEMORY);
     }
 }
@@ -515,7 +564,14 @@ static void deliver_end(struct eb_grpc_call *call)
         return;
     }
     call->end_delivered = true;
-    call->connection->handler->on_request_end(call->connection->context, call);
+    const struct eb_grpc_connection *connection = call->connection;
+    if (!call->hold) {
+        connection->handler->on_request_end(connection->context, call);
+    } else if (call->has_message) {
+        connection->handler->on_request(connection->context, call);
+    } else {
+        give_call_up(call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none");
+    }
 }
 
 static void refuse_call(struct eb_grpc_call *call)
@@ -573,6 +629,15 @@ static bool is_message_stalled(const struct eb_grpc_call *call)
         MESSAGE_STALLS_MAX * stall_ms_max + call->held_bytes / MESSAGE_BYTES_PER_MS_MIN;
     return is_partial(call) && (connection->now_ms - call->progress_ms >= stall_ms_max ||
                                    connection->now_ms - call->begun_ms >= slow_ms_max);
+}
+
+/* Returns whether a call that expects one message has had it for too long without the request's
+ * end. */
+static bool is_end_overdue(const struct eb_grpc_call *call)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    return call->has_message && !call->peer_ended && !call->finished &&
+           connection->now_ms - call->message_ms >= connection->limits->message_stall_ms_max;
 }
 
 /* Whether answers have waited for the peer's windows for too long. A few bytes now and then are no
@@ -636,6 +701,9 @@ static void tick_call(struct eb_grpc_call *call, bool is_shut)
     }
     if (is_message_stalled(call)) {
         give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress");
+    } else if (is_end_overdue(call)) {
+        give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED,
+            "the request was not ended in time after its message (message_timeout_ms)");
     }
     /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
     if (is_answer_stalled(call)) {
@@ -651,6 +719,10 @@ static void postpone_stall(struct eb_grpc_call *call, uint64_t unread_ms)
         call->progress_ms =
             call->progress_ms + unread_ms < now_ms ? call->progress_ms + unread_ms : now_ms;
         call->begun_ms = call->begun_ms + unread_ms < now_ms ? call->begun_ms + unread_ms : now_ms;
+    }
+    if (!call->peer_ended) {
+        const uint64_t later_ms = call->message_ms + unread_ms;
+        call->message_ms = later_ms < now_ms ? later_ms : now_ms;
     }
 }
 

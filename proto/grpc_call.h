@@ -19,6 +19,13 @@ struct eb_grpc_backlog {
     struct eb_grpc_piece *tail;
 };
 
+/* Bounds the messages that some of a connection's calls hold together until they are taken. It is
+ * the handler's, and outlives the calls. */
+struct eb_grpc_hold {
+    uint64_t bytes; /* held now */
+    uint64_t bytes_max;
+};
+
 /* Valid from on_call until on_close has returned. */
 struct eb_grpc_call {
     const char *path;    /* "/embag.v1.EmbeddingBag/Lookup"; in on_refusal "", or a part of it */
@@ -30,8 +37,10 @@ struct eb_grpc_call {
     /* In on_refusal and on_close only. Where the session itself has ended the call: status is not
      * OK, and this says why, unless there was no memory for it. NULL otherwise. */
     const char *reason;
-    bool lacked_memory; /* in on_close: that was for want of memory for a message */
-    void *user;         /* the handler's */
+    bool lacked_memory;  /* in on_close: that was for want of memory for a message */
+    bool has_message;    /* of a call that expects one message: it has come */
+    uint64_t message_ms; /* when it came; without the time since in which nothing was read */
+    void *user;          /* the handler's */
 
     /* What follows is not for handlers. */
     struct eb_grpc_connection *connection;
@@ -54,6 +63,8 @@ struct eb_grpc_call {
     bool paused;
     bool peer_ended;
     bool end_delivered;
+    struct eb_grpc_hold *hold;      /* of a call that expects one message; NULL: it takes many */
+    struct eb_grpc_message message; /* of a call that expects one, until it is taken */
     struct eb_grpc_reader reader;
     struct eb_grpc_backlog backlog;
     struct eb_grpc_output output;
@@ -67,10 +78,18 @@ struct eb_grpc_server_handler {
     /* A call's headers are complete and not in order: it ends with its status, for its reason, and
      * none of the others is called for it. */
     void (*on_refusal)(void *context, struct eb_grpc_call *call);
-    /* One whole message; the receiver takes it. Not called while the call is paused. */
+    /* One whole message; the receiver takes it. Not called while the call is paused, nor for calls
+     * that expect one message. */
     void (*on_message)(void *context, struct eb_grpc_call *call, struct eb_grpc_message message);
-    /* The peer has ended its side, after the last on_message. */
+    /* The peer has ended its side, after the last on_message. Not called for calls that expect one
+     * message. */
     void (*on_request_end)(void *context, struct eb_grpc_call *call);
+    /* The whole request of a call that expects one message: that has come, and the peer has ended
+     * its side. NULL if no call expects one. */
+    void (*on_request)(void *context, struct eb_grpc_call *call);
+    /* A message of a call that expects one was decompressed, which costs CPU time whether or not
+     * its request is ever ended. NULL: nobody asks. */
+    void (*on_inflated)(void *context);
     /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
      * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
      * for one message; may not answer. NULL where no message is timed. */
@@ -84,6 +103,14 @@ struct eb_grpc_server_handler {
 /* In on_call only: no message of the peer's may be larger than this, where it is less than the
  * connection's limit. */
 void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max);
+/* In on_call only: the call takes exactly one message, which is held until its peer has ended the
+ * request and it is taken. A call without a message or with two ends with UNIMPLEMENTED; one that
+ * makes the calls of `hold` hold too much, with RESOURCE_EXHAUSTED; one that is not ended within
+ * message_stall_ms_max of its message, with DEADLINE_EXCEEDED. */
+void eb_grpc_call_expect_one(struct eb_grpc_call *call, struct eb_grpc_hold *hold);
+/* Returns the message of a call that expects one, which becomes the caller's. From on_request on,
+ * once; the call must not be finished. */
+struct eb_grpc_message eb_grpc_call_take_message(struct eb_grpc_call *call);
 /* Sends one message and takes the creator's hold on it, whether or not the call is still alive. */
 void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message);
 /* Ends the call with trailers, after the messages given so far; trailers only where there were

@@ -206,11 +206,6 @@ static bool is_waiting(const struct eb_conn *conn)
     return conn->run.is_waiting;
 }
 
-uint64_t eb_conn_unread_ms(const struct eb_conn *conn)
-{
-    return conn->unread_ms;
-}
-
 /* Whether its peer has begun, but has not asked for anything yet. */
 static bool is_new(const struct eb_conn *conn)
 {

@@ -25,9 +25,6 @@ bool eb_conn_end_message(struct eb_conn *conn, uint64_t now_ns);
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* Returns what the last eb_conn_end_message of this slice returned. */
 bool eb_conn_is_slice_over(const struct eb_conn *conn);
-/* Returns for how many ms since the last tick the connection waited for time slices while its
- * peer's bytes were not read. Only in on_tick. */
-uint64_t eb_conn_unread_ms(const struct eb_conn *conn);
 
 /* Returns whether it is too late to answer a request that begins now. */
 bool eb_conn_is_ending(const struct eb_conn *conn);

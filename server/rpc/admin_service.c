@@ -176,8 +176,8 @@ static struct eb_admin_command *create_admin_call(
 }
 
 /* NULL: *error. */
-static struct eb_admin_command *read_command(
-    struct eb_rpc_call *call, enum eb_model_verb verb, struct eb_error *error)
+static struct eb_admin_command *read_command(struct eb_rpc_call *call,
+    const struct eb_grpc_message *message, enum eb_model_verb verb, struct eb_error *error)
 {
     struct eb_service_loop *loop = call->conn->loop;
     const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
@@ -185,8 +185,8 @@ static struct eb_admin_command *read_command(
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_admin_command *command = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
-    const struct asked asked = {verb, eb_version_request_decode(&loop->arena, call->message.bytes,
-                                          call->message.size, &codec_limits, error)};
+    const struct asked asked = {verb, eb_version_request_decode(&loop->arena, message->bytes,
+                                          message->size, &codec_limits, error)};
     if (asked.request && check_command(loop, &asked, error)) {
         command = create_admin_call(call, &asked);
         if (!command) {
@@ -194,14 +194,14 @@ static struct eb_admin_command *read_command(
         }
     }
     eb_arena_reset(&loop->arena, 0);
-    eb_rpc_call_drop_message(call);
     return command;
 }
 
-static void start_admin_call(struct eb_rpc_call *call, enum eb_model_verb verb)
+static void start_admin_call(
+    struct eb_rpc_call *call, const struct eb_grpc_message *message, enum eb_model_verb verb)
 {
     struct eb_error error;
-    struct eb_admin_command *command = read_command(call, verb, &error);
+    struct eb_admin_command *command = read_command(call, message, verb, &error);
     if (!command) {
         eb_rpc_call_refuse(call, &error);
         return;
@@ -212,19 +212,19 @@ static void start_admin_call(struct eb_rpc_call *call, enum eb_model_verb verb)
     eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
 }
 
-static void start_admin_load(struct eb_rpc_call *call)
+static void start_admin_load(struct eb_rpc_call *call, const struct eb_grpc_message *message)
 {
-    start_admin_call(call, EB_MODEL_LOAD);
+    start_admin_call(call, message, EB_MODEL_LOAD);
 }
 
-static void start_unload(struct eb_rpc_call *call)
+static void start_unload(struct eb_rpc_call *call, const struct eb_grpc_message *message)
 {
-    start_admin_call(call, EB_MODEL_UNLOAD);
+    start_admin_call(call, message, EB_MODEL_UNLOAD);
 }
 
-static void start_serve(struct eb_rpc_call *call)
+static void start_serve(struct eb_rpc_call *call, const struct eb_grpc_message *message)
 {
-    start_admin_call(call, EB_MODEL_SERVE);
+    start_admin_call(call, message, EB_MODEL_SERVE);
 }
 
 /* The caller goes away; its command goes on. */

@@ -91,10 +91,10 @@ struct eb_rpc_conn {
     unsigned watch_count;
     uint64_t waiting_count; /* calls that wait until the connection may do more */
     bool is_resuming;
-    uint64_t paused_count;     /* streams that are not being read */
-    uint64_t kept_bytes;       /* messages of unary lookups that wait, or have not ended */
-    uint64_t kept_unary_bytes; /* the same for calls that are not lookups */
-    struct eb_list calls;      /* in the order of service, by eb_rpc_call.link */
+    uint64_t paused_count;            /* streams that are not being read */
+    struct eb_grpc_hold held_lookups; /* messages of unary lookups that wait, or have not ended */
+    struct eb_grpc_hold held_unary;   /* the same for calls that are not lookups */
+    struct eb_list calls;             /* in the order of service, by eb_rpc_call.link */
 };
 
 /* The service's state of one call. */
@@ -104,15 +104,13 @@ struct eb_rpc_call {
     const struct eb_method *method;
     unsigned method_index; /* as in eb_method_place */
     struct eb_auth_call auth;
-    struct eb_list link;              /* in the connection's calls */
-    struct eb_grpc_message message;   /* the request until it is started; not for a stream */
-    uint64_t arrival_ns;              /* uv_hrtime when that message was complete */
-    uint64_t in_flight;               /* lookups of this call that are being worked on */
-    uint64_t deadline_ns;             /* uv_hrtime; UINT64_MAX: none */
+    struct eb_list link;  /* in the connection's calls */
+    uint64_t arrival_ns;  /* uv_hrtime when its message was complete; not for a stream */
+    uint64_t in_flight;   /* lookups of this call that are being worked on */
+    uint64_t deadline_ns; /* uv_hrtime; UINT64_MAX: none */
     struct eb_admin_command *command; /* the command in progress; NULL: none */
     struct eb_health_watch *watch;    /* NULL: none */
-    bool has_message;
-    bool is_request_ended;
+    bool is_request_ended;            /* a stream: its peer has sent all */
     bool is_draining;    /* a stream: takes no more requests, but answers those it has */
     bool has_dropped;    /* while draining: a message came that will not be answered */
     bool is_finished;    /* its status has been sent */

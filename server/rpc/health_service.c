@@ -199,15 +199,16 @@ static struct eb_health_watch *create_watch(const char *name, struct eb_error *e
     return watch;
 }
 
-/* The watch that the call's message asks for, which it gives back. NULL: *error. */
-static struct eb_health_watch *read_watch(struct eb_rpc_call *call, struct eb_error *error)
+/* Makes the watch that a message asks for. Returns NULL with *error set if it cannot. */
+static struct eb_health_watch *read_watch(
+    struct eb_rpc_call *call, const struct eb_grpc_message *message, struct eb_error *error)
 {
     struct eb_service_loop *loop = call->conn->loop;
     const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
     struct eb_health_watch *watch = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
     const char *name = eb_health_request_decode(
-        &loop->arena, call->message.bytes, call->message.size, name_bytes_max(limits), error);
+        &loop->arena, message->bytes, message->size, name_bytes_max(limits), error);
     if (name && call->conn->watch_count == EB_HEALTH_WATCHES_MAX) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection watches %d names already; end one of these calls",
@@ -216,7 +217,6 @@ static struct eb_health_watch *read_watch(struct eb_rpc_call *call, struct eb_er
         watch = create_watch(name, error);
     }
     eb_arena_reset(&loop->arena, 0);
-    eb_rpc_call_drop_message(call);
     return watch;
 }
 
@@ -226,10 +226,10 @@ static void end_watch(struct eb_rpc_call *call)
         "the server ends this connection; watch over another, elsewhere if it shuts down", 0);
 }
 
-static void start_watch(struct eb_rpc_call *call)
+static void start_watch(struct eb_rpc_call *call, const struct eb_grpc_message *message)
 {
     struct eb_error error;
-    struct eb_health_watch *watch = read_watch(call, &error);
+    struct eb_health_watch *watch = read_watch(call, message, &error);
     if (!watch) {
         eb_rpc_call_refuse(call, &error);
         return;

@@ -4,6 +4,7 @@
 
 #include "server/rpc/unary.h"
 
+struct eb_grpc_message;
 struct eb_lookup_codec;
 struct eb_rpc_call;
 struct eb_rpc_conn;
@@ -27,8 +28,9 @@ struct eb_method {
     enum eb_method_kind kind;
     bool is_probe;      /* open to all callers, whoever may call the other methods of its service */
     eb_unary_fn answer; /* answers each request at once; not server streaming */
-    const struct eb_lookup_codec *codec;     /* its requests are lookups; not server streaming */
-    void (*start)(struct eb_rpc_call *call); /* server streaming; takes the whole call->message */
+    const struct eb_lookup_codec *codec; /* its requests are lookups; not server streaming */
+    /* Server streaming. Starts the call with its request, which is borrowed. */
+    void (*start)(struct eb_rpc_call *call, const struct eb_grpc_message *message);
     /* Server streaming. The server is about to end its connections. Messages sent now leave before
      * the peers are told. */
     void (*on_notice)(struct eb_rpc_call *call);

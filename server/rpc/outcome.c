@@ -214,6 +214,13 @@ static void log_lookup(const struct eb_outcome *outcome)
     }
 }
 
+/* Returns when the message of a call that expects one was complete, also if the request was never
+ * ended. */
+static uint64_t find_message_ns(const struct eb_rpc_call *call)
+{
+    return call->arrival_ns != 0 ? call->arrival_ns : call->call->message_ms * 1000000;
+}
+
 /* Logs what is not a lookup. */
 static void log_request(const struct eb_outcome *outcome)
 {
@@ -224,9 +231,9 @@ static void log_request(const struct eb_outcome *outcome)
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
     struct eb_access_record record = begin_record(outcome, peer);
-    if (call && call->has_message && outcome->subject != EB_OUTCOME_UNSENT) {
+    if (call && call->call->has_message && outcome->subject != EB_OUTCOME_UNSENT) {
         record.is_timed = true;
-        record.total_ns = uv_hrtime() - call->arrival_ns;
+        record.total_ns = eb_passed_ns(find_message_ns(call), uv_hrtime());
     }
     eb_access_log_write(&record);
 }

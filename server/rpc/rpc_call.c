@@ -3,46 +3,9 @@
 #include "server/rpc/outcome.h"
 #include "server/rpc/reply.h"
 
-/* Times the largest message: what one connection's kept messages may hold. */
-#define KEPT_MESSAGES_MAX 2
-
 void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message)
 {
     eb_grpc_message_give(eb_conn_receive_memory(conn->conn), message);
-}
-
-/* Returns where the connection counts the bytes of messages that calls like this one keep. */
-static uint64_t *find_kept_bytes(const struct eb_rpc_call *call)
-{
-    return call->method->codec ? &call->conn->kept_bytes : &call->conn->kept_unary_bytes;
-}
-
-bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
-{
-    const uint64_t message_bytes_max = call->method->codec
-                                           ? eb_rpc_conn_limits(call->conn)->request_bytes_max
-                                           : EB_UNARY_BYTES_MAX;
-    uint64_t *kept_bytes = find_kept_bytes(call);
-    call->has_message = true;
-    call->message = message;
-    *kept_bytes += message.size;
-    return *kept_bytes <= KEPT_MESSAGES_MAX * message_bytes_max;
-}
-
-struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call)
-{
-    struct eb_grpc_message message = call->message;
-    call->message = (struct eb_grpc_message){0};
-    *find_kept_bytes(call) -= message.size;
-    return message;
-}
-
-void eb_rpc_call_drop_message(struct eb_rpc_call *call)
-{
-    if (call->message.bytes) {
-        struct eb_grpc_message message = eb_rpc_call_take_message(call);
-        eb_rpc_conn_give_message(call->conn, &message);
-    }
 }
 
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
@@ -63,7 +26,6 @@ void eb_rpc_call_finish(
             .text = text};
         eb_outcome_report(&outcome, EB_OUTCOME_READY);
         call->is_finished = true;
-        eb_rpc_call_drop_message(call);
         eb_rpc_call_end_waiting(call);
         eb_grpc_call_finish(call->call, status, text, pushback_ms);
         eb_conn_mark(call->conn->conn);

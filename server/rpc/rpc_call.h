@@ -7,7 +7,7 @@
 /* Takes a message and sends it. */
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
 /* Ends the call, unless it is finished already; see eb_grpc_call_finish. The call no longer waits,
- * and the message that it keeps is given back. */
+ * and the message that it holds is given back. */
 void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
 /* Ends a unary call with `error`. INTERNAL means that its message could not be decoded. */
@@ -18,12 +18,5 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call);
 /* Ends a call's wait for its connection. Does nothing if it does not wait. */
 void eb_rpc_call_end_waiting(struct eb_rpc_call *call);
 
-/* Takes the message of a call other than a stream and keeps it. Returns false if the connection now
- * keeps more than it may: the caller must then end the call. */
-bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message);
-/* Returns the message that a call keeps; the caller then owns it. */
-struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call);
-/* Gives back the message that a call keeps, if it keeps one. */
-void eb_rpc_call_drop_message(struct eb_rpc_call *call);
 /* Gives a message's bytes back to its connection. */
 void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message);

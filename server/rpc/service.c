@@ -13,6 +13,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* Times the largest message: what one connection's unary calls may hold of each kind. */
+#define HELD_MESSAGES_MAX 2
+
 const struct eb_method_table *const eb_method_tables[] = {
     &eb_lookup_service_methods,
     &eb_admin_service_methods,
@@ -85,7 +88,9 @@ static void start_server_streaming(struct eb_rpc_call *call)
     const uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
     struct eb_error error;
     if (eb_auth_call_renew(call, &error)) {
-        call->method->start(call);
+        struct eb_grpc_message message = eb_grpc_call_take_message(call->call);
+        call->method->start(call, &message);
+        eb_rpc_conn_give_message(call->conn, &message);
         account_memory(call, shortages);
     } else {
         eb_rpc_call_finish(call, error.status, error.text, 0);
@@ -101,7 +106,7 @@ static void start_ready(struct eb_rpc_call *call)
         (void)eb_conn_end_message(conn, uv_hrtime());
         return;
     }
-    struct eb_grpc_message message = eb_rpc_call_take_message(call);
+    struct eb_grpc_message message = eb_grpc_call_take_message(call->call);
     if (call->method->codec) {
         eb_lookup_start(call, message, call->arrival_ns);
         return;
@@ -116,11 +121,6 @@ static void start_ready(struct eb_rpc_call *call)
 static void start_call(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
-    if (!call->has_message) {
-        eb_rpc_call_finish(
-            call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none", 0);
-        return;
-    }
     const enum eb_backpressure why = eb_backpressure_of_start(call);
     if (why == EB_BACKPRESSURE_LIMIT) {
         eb_outcome_count_refusal(call->conn, EB_REFUSAL_IN_FLIGHT);
@@ -244,6 +244,10 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     if (!place.method->codec) {
         eb_grpc_call_limit_message(grpc_call, EB_UNARY_BYTES_MAX);
     }
+    if (!eb_rpc_call_is_stream(call)) {
+        eb_grpc_call_expect_one(
+            grpc_call, place.method->codec ? &conn->held_lookups : &conn->held_unary);
+    }
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
     eb_list_push(&conn->calls, &call->link);
@@ -290,27 +294,17 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
     }
 }
 
-/* Until the peer ends its side. A peer that never does holds no more than its window would. */
-static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
-{
-    call->arrival_ns = eb_conn_looked_ns(call->conn->conn);
-    if (!eb_rpc_call_keep_message(call, message)) {
-        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "too many bytes of calls that have a message and are not ended", 0);
-    }
-}
-
-/* When a stream's message was complete: when the one before it had been dealt with, or reading
- * began, but where the stream was not read further. */
-static uint64_t find_arrival_ns(
-    const struct eb_rpc_conn *conn, const struct eb_grpc_message *message)
+/* Returns when a message was complete that the session says came at `arrived_ms`: when the one
+ * before it had been dealt with, or reading began, unless it was kept back. */
+static uint64_t find_arrival_ns(const struct eb_rpc_conn *conn, uint64_t arrived_ms)
 {
     const uint64_t now_ns = eb_conn_looked_ns(conn->conn);
-    const uint64_t end_ns = (message->arrived_ms + 1) * 1000000;
-    const bool is_new = message->arrived_ms >= eb_loop_now_ms(eb_rpc_conn_loop(conn));
+    const uint64_t end_ns = (arrived_ms + 1) * 1000000;
+    const bool is_new = arrived_ms >= eb_loop_now_ms(eb_rpc_conn_loop(conn));
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
+/* One message of a stream. */
 static void on_service_message(
     void *context, struct eb_grpc_call *grpc_call, struct eb_grpc_message message)
 {
@@ -325,22 +319,8 @@ static void on_service_message(
         eb_rpc_conn_give_message(conn, &message);
         return;
     }
-    if (!eb_rpc_call_is_stream(call)) {
-        if (call->has_message) {
-            eb_rpc_conn_give_message(conn, &message);
-            eb_rpc_call_finish(
-                call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more", 0);
-            return;
-        }
-        /* Decompression costs CPU, so it is charged to the connection's time slice. */
-        if (message.wire_bytes != message.size) {
-            (void)eb_conn_end_message(conn->conn, uv_hrtime());
-        }
-        keep_message(call, message);
-        return;
-    }
     if (call->method->codec) {
-        eb_lookup_start(call, message, find_arrival_ns(conn, &message));
+        eb_lookup_start(call, message, find_arrival_ns(conn, message.arrived_ms));
     } else {
         (void)answer_unary(call, message);
         (void)eb_conn_end_message(conn->conn, uv_hrtime());
@@ -359,11 +339,25 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
         return;
     }
     call->is_request_ended = true;
-    if (eb_rpc_call_is_stream(call)) {
-        eb_rpc_call_finish_if_over(call);
-    } else {
-        start_call(call);
+    eb_rpc_call_finish_if_over(call);
+}
+
+/* The whole request of a call that is not a stream. */
+static void on_request(void *context, struct eb_grpc_call *grpc_call)
+{
+    struct eb_rpc_call *call = grpc_call->user;
+    (void)context;
+    if (call->is_finished) {
+        return;
     }
+    call->arrival_ns = find_arrival_ns(call->conn, grpc_call->message_ms);
+    start_call(call);
+}
+
+/* Decompression costs CPU, so it is charged to the connection's time slice. */
+static void on_inflated(void *context)
+{
+    (void)eb_conn_end_message(context, uv_hrtime());
 }
 
 /* Reports the end of a call that goes away without having been finished here: the session or the
@@ -402,7 +396,6 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     if (call->method->on_close) {
         call->method->on_close(call);
     }
-    eb_rpc_call_drop_message(call);
     if (call->is_paused) {
         conn->paused_count--;
     }
@@ -424,15 +417,10 @@ static void on_conn_open(struct eb_conn *conn)
     eb_list_init(&state->calls);
     state->conn = conn;
     state->loop = eb_loop_user(eb_conn_loop(conn));
+    state->held_lookups.bytes_max =
+        HELD_MESSAGES_MAX * eb_rpc_conn_limits(state)->request_bytes_max;
+    state->held_unary.bytes_max = HELD_MESSAGES_MAX * EB_UNARY_BYTES_MAX;
     eb_conn_set_user(conn, state);
-}
-
-/* Whether the peer has sent all that there is to say and does not end it. */
-static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
-{
-    const uint64_t wait_ns = eb_rpc_conn_limits(call->conn)->message_timeout_ms * 1000000;
-    return call->has_message && !call->is_request_ended && !call->is_finished &&
-           now_ns >= call->arrival_ns + wait_ns;
 }
 
 static void expire_calls(struct eb_rpc_call *call)
@@ -450,17 +438,10 @@ static void expire_calls(struct eb_rpc_call *call)
 static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    const uint64_t unread_ns = eb_conn_unread_ms(conn) * 1000000;
     uint64_t now_ns = uv_hrtime();
     for (struct eb_list *link = state->calls.next; link != &state->calls; link = link->next) {
         struct eb_rpc_call *call = EB_CONTAINER_OF(link, struct eb_rpc_call, link);
-        if (call->has_message && !call->is_request_ended) {
-            call->arrival_ns += unread_ns; /* Its end may have come meanwhile. */
-        }
-        if (is_unended(call, now_ns)) {
-            eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
-                "the request was not ended in time after its message (message_timeout_ms)", 0);
-        } else if (now_ns >= call->deadline_ns) {
+        if (now_ns >= call->deadline_ns) {
             expire_calls(call);
         } else if (call->method->on_tick) {
             call->method->on_tick(call);
@@ -631,6 +612,8 @@ void eb_service_attach(struct eb_loop_options *options)
             .on_refusal = on_refusal,
             .on_message = on_service_message,
             .on_request_end = on_request_end,
+            .on_request = on_request,
+            .on_inflated = on_inflated,
             .on_drop_if_expired = eb_lookup_drop_if_expired,
             .on_close = on_call_close},
         .on_open = on_conn_open,

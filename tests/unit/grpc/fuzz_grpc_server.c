@@ -17,7 +17,8 @@ static const char *const fields[][2] = {{":method", "POST"}, {":scheme", "http"}
     {"grpc-timeout", "1"}, {"grpc-encoding", "gzip"}, {"grpc-encoding", "br"},
     {"grpc-encoding", "identity"}, {"authorization", "Bearer abc"}, {":method", "GET"},
     {"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
-    {"content-length", "5"}, {"connection", "close"}, {"x-bin", "AAAA"}, {"Upper", "x"}};
+    {"content-length", "5"}, {"connection", "close"}, {"x-bin", "AAAA"}, {"Upper", "x"},
+    {":path", "/t/One"}, {":path", "/t/Later"}};
 static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
 static void step_server(struct host *host, size_t number)

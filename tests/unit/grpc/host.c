@@ -55,6 +55,9 @@ static void on_call(void *context, struct eb_grpc_call *call)
     host->call = call;
     snprintf(host->authorization, sizeof host->authorization, "%s",
         call->authorization ? call->authorization : "");
+    if (is_path(call, "/t/One") || is_path(call, "/t/Later")) {
+        eb_grpc_call_expect_one(call, &host->hold);
+    }
     if (is_path(call, "/t/Refuse")) {
         eb_grpc_call_finish(call, EB_STATUS_NOT_FOUND, "no such thing: 100%", 250);
     }
@@ -89,6 +92,24 @@ static void on_request_end(void *context, struct eb_grpc_call *call)
     }
 }
 
+static void on_host_request(void *context, struct eb_grpc_call *call)
+{
+    struct host *host = context;
+    host->request_count++;
+    if (is_path(call, "/t/One")) {
+        struct eb_grpc_message message = eb_grpc_call_take_message(call);
+        eb_grpc_call_answer(call, host_outgoing_of(message.bytes, message.size));
+        eb_grpc_message_give(&host->lender.memory, &message);
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    }
+}
+
+static void on_host_inflated(void *context)
+{
+    struct host *host = context;
+    host->inflated_count++;
+}
+
 static void on_close(void *context, struct eb_grpc_call *call)
 {
     struct host *host = context;
@@ -111,6 +132,8 @@ static const struct eb_grpc_server_handler handler = {
     .on_refusal = on_refusal,
     .on_message = on_host_message,
     .on_request_end = on_request_end,
+    .on_request = on_host_request,
+    .on_inflated = on_host_inflated,
     .on_close = on_close,
 };
 
@@ -129,6 +152,7 @@ void host_init(struct host *host, size_t fail_at)
                 .reset_budget = 1000,
             },
         .now_ms = 5000,
+        .hold = {.bytes_max = 2 * HOST_REQUEST_BYTES_MAX},
     };
     lender_init(&host->lender, fail_at);
 }

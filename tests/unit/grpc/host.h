@@ -3,7 +3,9 @@
  *   /t/Refuse  ends at once: NOT_FOUND, "no such thing: 100%", pushback 250 ms
  *   /t/First   ends with the first message: FAILED_PRECONDITION
  *   /t/Slow    pauses after every message; the test resumes; otherwise as Echo
- *   /t/Keep    does nothing; the test acts */
+ *   /t/Keep    does nothing; the test acts
+ *   /t/One     expects one message, answers it with itself, ends OK
+ *   /t/Later   expects one message, which the test takes */
 #pragma once
 
 #include "proto/grpc_server.h"
@@ -23,6 +25,9 @@ struct host {
     size_t message_bytes;
     int32_t order[HOST_ORDER_MAX]; /* of which streams the first messages were */
     size_t end_count;
+    size_t request_count;
+    size_t inflated_count;
+    struct eb_grpc_hold hold; /* of calls that expect one message */
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */
     struct eb_grpc_call *older; /* the one before */
