@@ -113,7 +113,7 @@ bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint6
     if (*bucket == 0) {
         memset(seen, 0, eb_key_index_seen_bytes(index->row_count));
     }
-    for (; *bucket < bucket_count && count > 0; ++*bucket, count--) {
+    for (; *bucket < bucket_count && count > 0; (*bucket)++, count--) {
         *reason = verify_bucket(index, index->buckets + *bucket, seen);
         if (*reason) {
             return false;
