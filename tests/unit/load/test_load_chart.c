@@ -28,7 +28,7 @@ static const struct eb_load_chart example = {
 };
 
 /* The file as text, until the next call. */
-static const char *draw(const struct eb_load_chart *chart)
+static const char *draw_chart(const struct eb_load_chart *chart)
 {
     static char page[64 * 1024];
     FILE *out = fmemopen(page, sizeof page, "w");
@@ -38,7 +38,7 @@ static const char *draw(const struct eb_load_chart *chart)
     return page;
 }
 
-static unsigned count(const char *text, const char *what)
+static unsigned count_of(const char *text, const char *what)
 {
     unsigned found = 0;
     for (const char *at = strstr(text, what); at; at = strstr(at + 1, what)) {
@@ -50,29 +50,29 @@ static unsigned count(const char *text, const char *what)
 static void draws_a_line_of_each_and_a_dot_for_each_point(void **state)
 {
     (void)state;
-    const char *text = draw(&example);
-    assert_int_equal(count(text, "<polyline"), 3);
-    assert_int_equal(count(text, "<circle"), 8);
-    assert_int_equal(count(text, ">p99.9</text>"), 1);
-    assert_int_equal(count(text, ">requests per second</text>"), 1);
+    const char *text = draw_chart(&example);
+    assert_int_equal(count_of(text, "<polyline"), 3);
+    assert_int_equal(count_of(text, "<circle"), 8);
+    assert_int_equal(count_of(text, ">p99.9</text>"), 1);
+    assert_int_equal(count_of(text, ">requests per second</text>"), 1);
     assert_non_null(strstr(text, "prefers-color-scheme:dark"));
 }
 
 static void names_powers_of_ten_around_the_values(void **state)
 {
     (void)state;
-    const char *text = draw(&example);
-    assert_int_equal(count(text, ">10</text>"), 1);
-    assert_int_equal(count(text, ">100000</text>"), 1);
-    assert_int_equal(count(text, ">1</text>"), 0);
-    assert_int_equal(count(text, ">1000000</text>"), 0);
+    const char *text = draw_chart(&example);
+    assert_int_equal(count_of(text, ">10</text>"), 1);
+    assert_int_equal(count_of(text, ">100000</text>"), 1);
+    assert_int_equal(count_of(text, ">1</text>"), 0);
+    assert_int_equal(count_of(text, ">1000000</text>"), 0);
 }
 
 static void escapes_what_would_be_markup(void **state)
 {
     (void)state;
-    const char *text = draw(&example);
-    assert_int_equal(count(text, "a &lt; b &amp; c"), 2);
+    const char *text = draw_chart(&example);
+    assert_int_equal(count_of(text, "a &lt; b &amp; c"), 2);
     assert_null(strstr(text, "a < b"));
 }
 
@@ -80,12 +80,12 @@ static void marks_the_limit_where_there_is_one(void **state)
 {
     (void)state;
     struct eb_load_chart chart = example;
-    assert_null(strstr(draw(&chart), "saturated"));
+    assert_null(strstr(draw_chart(&chart), "saturated"));
     chart.limit_x = 350;
     chart.limit_label = "saturated";
-    const char *with = draw(&chart);
-    assert_int_equal(count(with, ">saturated</text>"), 1);
-    assert_int_equal(count(with, "class=\"limit\""), 1);
+    const char *with = draw_chart(&chart);
+    assert_int_equal(count_of(with, ">saturated</text>"), 1);
+    assert_int_equal(count_of(with, "class=\"limit\""), 1);
 }
 
 /* Every coordinate is a number, and within the page. */
@@ -100,7 +100,7 @@ static void stays_on_the_page(void **state)
             struct eb_load_chart chart = example;
             chart.point_count = points;
             chart.y[0] = chart.y[1] = chart.y[2] = lines[i];
-            const char *text = draw(&chart);
+            const char *text = draw_chart(&chart);
             assert_null(strstr(text, "nan"));
             assert_null(strstr(text, "inf"));
             for (const char *at = strstr(text, "cy=\""); at; at = strstr(at + 1, "cy=\"")) {

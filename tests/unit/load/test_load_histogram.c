@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static struct eb_load_histogram *make(void)
+static struct eb_load_histogram *make_histogram(void)
 {
     struct eb_load_histogram *histogram = calloc(1, sizeof *histogram);
     assert_non_null(histogram);
@@ -28,7 +28,7 @@ static void assert_near(double got, double wanted)
 static void is_exact_where_empty(void **state)
 {
     (void)state;
-    struct eb_load_histogram *histogram = make();
+    struct eb_load_histogram *histogram = make_histogram();
     assert_true(eb_load_histogram_quantile_us(histogram, 0.5) == 0);
     assert_true(eb_load_histogram_mean_us(histogram) == 0);
     assert_true(eb_load_histogram_max_us(histogram) == 0);
@@ -38,7 +38,7 @@ static void is_exact_where_empty(void **state)
 static void errs_by_less_than_a_hundredth_at_any_time(void **state)
 {
     (void)state;
-    struct eb_load_histogram *histogram = make();
+    struct eb_load_histogram *histogram = make_histogram();
     for (double ns = 1; ns < 1e12; ns = ns * 1.07 + 1) {
         *histogram = (struct eb_load_histogram){0};
         eb_load_histogram_add(histogram, (uint64_t)ns);
@@ -56,7 +56,7 @@ static void finds_the_quantiles_of_a_sequence(void **state)
 {
     (void)state;
     static const double quantiles[] = {0.001, 0.1, 0.5, 0.9, 0.99, 0.999};
-    struct eb_load_histogram *histogram = make();
+    struct eb_load_histogram *histogram = make_histogram();
     for (uint64_t i = 1; i <= 100000; i++) {
         eb_load_histogram_add(histogram, i * 1000);
     }
@@ -72,7 +72,7 @@ static void finds_the_quantiles_of_a_sequence(void **state)
 static void keeps_the_longest_time_exactly_beyond_its_buckets(void **state)
 {
     (void)state;
-    struct eb_load_histogram *histogram = make();
+    struct eb_load_histogram *histogram = make_histogram();
     eb_load_histogram_add(histogram, UINT64_C(1) << 50);
     eb_load_histogram_add(histogram, 10);
     assert_true(eb_load_histogram_max_us(histogram) == (double)(UINT64_C(1) << 50) / 1e3);
@@ -83,9 +83,9 @@ static void keeps_the_longest_time_exactly_beyond_its_buckets(void **state)
 static void merges_as_if_one_had_counted_all(void **state)
 {
     (void)state;
-    struct eb_load_histogram *one = make();
-    struct eb_load_histogram *two = make();
-    struct eb_load_histogram *all = make();
+    struct eb_load_histogram *one = make_histogram();
+    struct eb_load_histogram *two = make_histogram();
+    struct eb_load_histogram *all = make_histogram();
     for (uint64_t i = 0; i < 5000; i++) {
         uint64_t ns = (i * 7919) % 1000003;
         eb_load_histogram_add(i % 3 == 0 ? one : two, ns);

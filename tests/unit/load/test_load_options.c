@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static struct eb_load_options read(const char *words)
+static struct eb_load_options read_options(const char *words)
 {
     struct eb_load_options options;
     assert_int_equal(load_fixture_read(&options, words), EB_ARGUMENTS_READ);
@@ -22,7 +22,7 @@ static struct eb_load_options read(const char *words)
 static void has_defaults_for_all_but_what_is_asked(void **state)
 {
     (void)state;
-    struct eb_load_options options = read("--workload dlrm-v2");
+    struct eb_load_options options = read_options("--workload dlrm-v2");
     assert_string_equal(options.server, "x:1");
     assert_string_equal(options.model, "dlrm-v2");
     assert_int_equal(options.bag_count, 1);
@@ -43,10 +43,11 @@ static void has_defaults_for_all_but_what_is_asked(void **state)
 static void reads_what_the_user_says(void **state)
 {
     (void)state;
-    struct eb_load_options options = read("--tables a,b --bags 3 --indices-per-bag 5 --mode unary "
-                                          "--rate 1500.5 --connections 4 --duration 0.5 --warmup "
-                                          "0 --deadline-us 2000 --seed -3 --distribution zipf:1.2 "
-                                          "--output-type bf16 --verify --json --requests 77");
+    struct eb_load_options options =
+        read_options("--tables a,b --bags 3 --indices-per-bag 5 --mode unary "
+                     "--rate 1500.5 --connections 4 --duration 0.5 --warmup "
+                     "0 --deadline-us 2000 --seed -3 --distribution zipf:1.2 "
+                     "--output-type bf16 --verify --json --requests 77");
     assert_null(options.model);
     assert_null(options.workload);
     assert_string_equal(options.tables, "a,b");
@@ -69,19 +70,19 @@ static void reads_how_tables_are_asked_for(void **state)
 {
     (void)state;
     struct eb_load_options options =
-        read("--workload wide-856 --groups --priority batch --unpaced");
+        read_options("--workload wide-856 --groups --priority batch --unpaced");
     assert_true(options.is_grouped);
     assert_true(options.is_unpaced);
     assert_int_equal(options.priority, EMBAG_BATCH);
     assert_int_equal(options.workload->table_count, 856);
-    assert_int_equal(read("--tables a --priority interactive").priority, EMBAG_INTERACTIVE);
-    assert_true(read("--tables a,b --groups").is_grouped);
+    assert_int_equal(read_options("--tables a --priority interactive").priority, EMBAG_INTERACTIVE);
+    assert_true(read_options("--tables a,b --groups").is_grouped);
 }
 
 static void reads_a_sweep(void **state)
 {
     (void)state;
-    struct eb_load_options options = read("--workload rows --samples 9 --sweep 100:2e3:7");
+    struct eb_load_options options = read_options("--workload rows --samples 9 --sweep 100:2e3:7");
     assert_true(options.sweep.from == 100 && options.sweep.to == 2000);
     assert_int_equal(options.sweep.step_count, 7);
     assert_int_equal(options.bag_count, 9);
@@ -96,16 +97,18 @@ static void draws_where_the_name_says_svg_or_nothing(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char words[80];
         snprintf(words, sizeof words, "--workload rows --sweep 1:2:3 --svg %s", names[i]);
-        assert_string_equal(read(words).svg, names[i]);
+        assert_string_equal(read_options(words).svg, names[i]);
     }
 }
 
 static void takes_a_thread_for_every_64_connections(void **state)
 {
     (void)state;
-    assert_int_equal(read("--workload rows --connections 64 --in-flight 64").thread_count, 1);
-    assert_int_equal(read("--workload rows --connections 65 --in-flight 65").thread_count, 2);
-    assert_int_equal(read("--workload rows --connections 4 --threads 3").thread_count, 3);
+    assert_int_equal(
+        read_options("--workload rows --connections 64 --in-flight 64").thread_count, 1);
+    assert_int_equal(
+        read_options("--workload rows --connections 65 --in-flight 65").thread_count, 2);
+    assert_int_equal(read_options("--workload rows --connections 4 --threads 3").thread_count, 3);
 }
 
 static void refuses_what_makes_no_sense(void **state)

@@ -21,7 +21,7 @@ struct told {
 };
 
 /* Ten answers of 1 to 10 ms in two seconds, and an error. */
-static struct told *make(const char *words)
+static struct told *make_told(const char *words)
 {
     struct told *told = calloc(1, sizeof *told);
     assert_non_null(told);
@@ -45,14 +45,14 @@ static struct told *make(const char *words)
     return told;
 }
 
-static void drop(struct told *told)
+static void free_told(struct told *told)
 {
     eb_load_pool_deinit(&told->pool);
     eb_load_target_deinit(&told->target);
     free(told);
 }
 
-static double number(const json_t *object, const char *key)
+static double number_at(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value)) {
@@ -64,33 +64,33 @@ static double number(const json_t *object, const char *key)
 static void gives_figures_and_settings_as_json(void **state)
 {
     (void)state;
-    struct told *told = make("--tables a,b --rate 100 --deadline-us 5000");
+    struct told *told = make_told("--tables a,b --rate 100 --deadline-us 5000");
     json_t *object = eb_load_report_json(&told->subject, &told->result);
     assert_non_null(object);
-    assert_true(number(object, "requests_per_s") == 4);
-    assert_true(number(object, "goodput_per_s") == 2);
-    assert_true(number(object, "errors") == 1);
-    assert_true(number(object, "requests") == 11);
-    assert_true(number(object, "answers") == 10);
-    assert_in_range((unsigned)number(object, "p50_us"), 6000, 6060);
-    assert_true(number(object, "p99_us") == 1000000);
-    assert_true(number(object, "max_us") == 1000000);
-    assert_true(number(object, "mean_us") == 5500);
-    assert_true(number(object, "answered_p99_us") == 10000);
-    assert_true(number(object, "answer_bytes") == 48);
-    assert_true(number(object, "queue_us") == 125);
-    assert_true(number(object, "compute_us") == 3);
-    assert_true(number(object, "rate") == 100);
-    assert_true(number(object, "deadline_us") == 5000);
-    assert_true(number(json_object_get(object, "errors_by_code"), "UNAVAILABLE") == 1);
+    assert_true(number_at(object, "requests_per_s") == 4);
+    assert_true(number_at(object, "goodput_per_s") == 2);
+    assert_true(number_at(object, "errors") == 1);
+    assert_true(number_at(object, "requests") == 11);
+    assert_true(number_at(object, "answers") == 10);
+    assert_in_range((unsigned)number_at(object, "p50_us"), 6000, 6060);
+    assert_true(number_at(object, "p99_us") == 1000000);
+    assert_true(number_at(object, "max_us") == 1000000);
+    assert_true(number_at(object, "mean_us") == 5500);
+    assert_true(number_at(object, "answered_p99_us") == 10000);
+    assert_true(number_at(object, "answer_bytes") == 48);
+    assert_true(number_at(object, "queue_us") == 125);
+    assert_true(number_at(object, "compute_us") == 3);
+    assert_true(number_at(object, "rate") == 100);
+    assert_true(number_at(object, "deadline_us") == 5000);
+    assert_true(number_at(json_object_get(object, "errors_by_code"), "UNAVAILABLE") == 1);
     assert_string_equal(json_string_value(json_object_get(object, "arrival")), "open");
     assert_string_equal(json_string_value(json_object_get(object, "mode")), "stream");
     assert_true(json_is_null(json_object_get(object, "workload")));
     json_decref(object);
-    drop(told);
+    free_told(told);
 }
 
-static char *print(const struct told *told)
+static char *print_told(const struct told *told)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -112,8 +112,8 @@ static void assert_contains(const char *text, const char *what)
 static void tells_people_what_was_measured(void **state)
 {
     (void)state;
-    struct told *told = make("--tables a,b --in-flight 3");
-    char *text = print(told);
+    struct told *told = make_told("--tables a,b --in-flight 3");
+    char *text = print_told(told);
     assert_contains(text, "model m, version 9: 2 tables, 1 bag of each");
     assert_contains(text, "closed load, 3 in flight");
     assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 errors");
@@ -128,7 +128,7 @@ static void tells_people_what_was_measured(void **state)
     assert_null(strstr(text, "WRONG"));
     assert_null(strstr(text, "interrupted"));
     free(text);
-    drop(told);
+    free_told(told);
 }
 
 static void tells_how_tables_were_asked_for(void **state)
@@ -137,7 +137,7 @@ static void tells_how_tables_were_asked_for(void **state)
     static const char *const words[] = {
         "--tables a,b", "--tables a,b --groups --priority batch --unpaced"};
     for (unsigned i = 0; i < 2; i++) {
-        struct told *told = make(words[i]);
+        struct told *told = make_told(words[i]);
         json_t *object = eb_load_report_json(&told->subject, &told->result);
         assert_non_null(object);
         assert_int_equal(json_is_true(json_object_get(object, "groups")), i);
@@ -145,46 +145,46 @@ static void tells_how_tables_were_asked_for(void **state)
         assert_string_equal(json_string_value(json_object_get(object, "priority")),
             i == 0 ? "interactive" : "batch");
         json_decref(object);
-        char *text = print(told);
+        char *text = print_told(told);
         assert_contains(text, i == 0 ? "2 tables, 1 bag" : "2 tables as one group, 1 bag");
         assert_contains(
             text, i == 0 ? "stream, 1 conn" : "stream, batch priority, unpaced, 1 conn");
         free(text);
-        drop(told);
+        free_told(told);
     }
 }
 
 static void tells_people_what_went_wrong(void **state)
 {
     (void)state;
-    struct told *told = make("--tables a,b --verify --rate 10 --deadline-us 7");
+    struct told *told = make_told("--tables a,b --verify --rate 10 --deadline-us 7");
     told->result.stats.wrong_count = 3;
     told->result.stats.unsent_count = 6;
     told->result.was_interrupted = true;
-    char *text = print(told);
+    char *text = print_told(told);
     assert_contains(text, "3 answers were WRONG");
     assert_contains(text, "6 requests were due and never sent");
     assert_contains(text, "withheld");
     assert_contains(text, "interrupted");
     assert_contains(text, "within 7 us: 2.0 answers/s");
     free(text);
-    drop(told);
+    free_told(told);
 }
 
 static void tells_people_when_requests_were_sent_late(void **state)
 {
     (void)state;
-    struct told *told = make("--tables a,b --rate 10");
+    struct told *told = make_told("--tables a,b --rate 10");
     eb_load_histogram_add(&told->result.stats.late, 900000);
-    char *text = print(told);
+    char *text = print_told(told);
     assert_null(strstr(text, "this side is too slow"));
     free(text);
     eb_load_histogram_add(&told->result.stats.late, 5000000);
     eb_load_histogram_add(&told->result.stats.late, 5000000);
-    text = print(told);
+    text = print_told(told);
     assert_contains(text, "this side is too slow");
     free(text);
-    drop(told);
+    free_told(told);
 }
 
 EB_TEST_GROUP(load_report)

@@ -58,7 +58,7 @@ static void sleep_ms(uint64_t ms)
     (void)nanosleep(&time, NULL);
 }
 
-static void answer(const struct embag_call *call)
+static void answer_call(const struct embag_call *call)
 {
     struct embag_completion completion = {.context = call->context};
     while (now_ms() >= fake.stall_from_ms && now_ms() < fake.stall_until_ms) {
@@ -73,7 +73,7 @@ static void answer(const struct embag_call *call)
     call->on_done(&completion);
 }
 
-static void *serve(void *context)
+static void *serve_calls(void *context)
 {
     (void)context;
     pthread_mutex_lock(&fake.lock);
@@ -84,7 +84,7 @@ static void *serve(void *context)
         }
         struct embag_call call = fake.jobs[fake.first];
         pthread_mutex_unlock(&fake.lock);
-        answer(&call);
+        answer_call(&call);
         pthread_mutex_lock(&fake.lock);
         fake.first = (fake.first + 1) % JOBS_MAX;
         fake.count--;
@@ -141,7 +141,7 @@ static int setup(void **state)
 }
 
 /* Runs what the words say; the result is on the heap. */
-static struct eb_load_result *run(const char *words)
+static struct eb_load_result *run_load(const char *words)
 {
     struct eb_load_options options;
     struct eb_load_target target;
@@ -151,7 +151,7 @@ static struct eb_load_result *run(const char *words)
     assert_non_null(result);
     load_fixture_make(&options, &target, &pool, words);
     fake.start_ns = eb_load_clock_read_ns();
-    assert_int_equal(pthread_create(&fake.thread, NULL, serve, NULL), 0);
+    assert_int_equal(pthread_create(&fake.thread, NULL, serve_calls, NULL), 0);
     assert_in_range(options.thread_count, 1, 2);
     for (unsigned i = 0; i < options.thread_count; i++) {
         assert_true(eb_load_connection_open(&connections[i], &options, i, options.thread_count));
@@ -187,7 +187,7 @@ static void keeps_so_many_in_flight_when_closed(void **state)
         "--tables a --in-flight 5 --duration 0.1 --warmup 0 --connections 2 --threads 2"};
     for (unsigned i = 0; i < 2; i++) {
         (void)setup(NULL);
-        struct eb_load_result *result = run(words[i]);
+        struct eb_load_result *result = run_load(words[i]);
         assert_true(result->stats.by_status[0] > 0);
         assert_true(eb_load_run_answers_per_s(result) > 0);
         /* The one whose callback submits the next counts twice meanwhile. */
@@ -209,7 +209,7 @@ static void charges_a_stall_to_all_that_were_due_in_it(void **state)
         (void)setup(NULL);
         fake.stall_from_ms = 100;
         fake.stall_until_ms = 300;
-        struct eb_load_result *result = run(words[i]);
+        struct eb_load_result *result = run_load(words[i]);
         assert_true(quantile_ms(result, 0.7) > 45);
         assert_true(quantile_ms(result, 1) > 180);
         assert_true(eb_load_stats_requests(&result->stats) > 600);
@@ -222,7 +222,7 @@ static void counts_what_was_due_and_never_sent(void **state)
     (void)state;
     fake.stall_until_ms = 400;
     struct eb_load_result *result =
-        run("--tables a --rate 1000 --duration 0.2 --warmup 0 --in-flight 2");
+        run_load("--tables a --rate 1000 --duration 0.2 --warmup 0 --in-flight 2");
     assert_int_equal(result->stats.by_status[0], 2);
     assert_true(result->stats.unsent_count > 100);
     assert_int_equal(result->lost_count, 0);
@@ -237,8 +237,8 @@ static void sends_nothing_whose_time_is_over(void **state)
 {
     (void)state;
     fake.stall_until_ms = 250;
-    struct eb_load_result *result =
-        run("--tables a --rate 1000 --duration 0.4 --warmup 0 --in-flight 1 --timeout-us 50000");
+    struct eb_load_result *result = run_load(
+        "--tables a --rate 1000 --duration 0.4 --warmup 0 --in-flight 1 --timeout-us 50000");
     /* All that was due in the first 200 ms but the first. */
     assert_true(result->stats.unsent_count > 100);
     /* A quarter and more of all had no answer. */
@@ -256,7 +256,8 @@ static void tells_what_was_withheld_from_what_was_not_answered(void **state)
         (void)setup(NULL);
         fake.times_out = true;
         fake.attempts = attempts;
-        struct eb_load_result *result = run("--tables a --rate 1000 --duration 0.1 --warmup 0");
+        struct eb_load_result *result =
+            run_load("--tables a --rate 1000 --duration 0.1 --warmup 0");
         const struct eb_load_stats *stats = &result->stats;
         uint64_t count = eb_load_stats_requests(stats);
         assert_true(count > 0);
@@ -278,7 +279,7 @@ static void lets_the_client_withhold_requests_unless_told_otherwise(void **state
         "--tables a --duration 0.01 --warmup 0", "--tables a --duration 0.01 --warmup 0 --unpaced"};
     for (unsigned i = 0; i < 2; i++) {
         (void)setup(NULL);
-        free(run(words[i]));
+        free(run_load(words[i]));
         assert_int_equal(fake.is_unpaced, i);
     }
 }
@@ -290,7 +291,8 @@ static void waits_between_failures_when_closed(void **state)
         (void)setup(NULL);
         fake.refuses = i == 1;
         fake.fail_until_ms = 1000000;
-        struct eb_load_result *result = run("--tables a --in-flight 2 --duration 0.2 --warmup 0");
+        struct eb_load_result *result =
+            run_load("--tables a --in-flight 2 --duration 0.2 --warmup 0");
         assert_int_equal(result->stats.by_status[0], 0);
         assert_true(eb_load_stats_errors(&result->stats) > 0);
         assert_int_equal(result->stats.unsent_count, 0);
@@ -308,7 +310,7 @@ static void forgets_what_was_due_in_the_warmup(void **state)
     for (unsigned i = 0; i < 2; i++) {
         (void)setup(NULL);
         fake.fail_until_ms = 50;
-        struct eb_load_result *result = run(words[i]);
+        struct eb_load_result *result = run_load(words[i]);
         assert_int_equal(eb_load_stats_errors(&result->stats), 0);
         assert_true(result->stats.by_status[0] > 0);
         assert_true(fake.submitted > result->stats.by_status[0]);

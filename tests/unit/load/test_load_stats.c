@@ -14,14 +14,14 @@
 static const struct eb_load_window window = {
     .begin_ns = 1000, .end_ns = 2000, .deadline_ns = 500, .unanswered_ns = 600};
 
-static struct eb_load_stats *make(void)
+static struct eb_load_stats *make_stats(void)
 {
     struct eb_load_stats *stats = calloc(1, sizeof *stats);
     assert_non_null(stats);
     return stats;
 }
 
-static void add(
+static void add_outcome(
     struct eb_load_stats *stats, uint64_t due_ns, uint64_t done_ns, enum embag_status status)
 {
     struct embag_error error = {.status = status, .text = "why"};
@@ -40,11 +40,11 @@ static void add(
 static void counts_what_was_due_in_the_window(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
-    add(stats, 999, 1100, EMBAG_OK);
-    add(stats, 1000, 1100, EMBAG_OK);
-    add(stats, 1999, 2400, EMBAG_OK);
-    add(stats, 2000, 2100, EMBAG_OK);
+    struct eb_load_stats *stats = make_stats();
+    add_outcome(stats, 999, 1100, EMBAG_OK);
+    add_outcome(stats, 1000, 1100, EMBAG_OK);
+    add_outcome(stats, 1999, 2400, EMBAG_OK);
+    add_outcome(stats, 2000, 2100, EMBAG_OK);
     assert_int_equal(stats->latency.count, 2);
     assert_int_equal(stats->by_status[0], 2);
     assert_int_equal(stats->latency.max_ns, 401);
@@ -59,9 +59,9 @@ static void counts_what_was_due_in_the_window(void **state)
 static void finds_good_what_came_within_the_deadline(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
-    add(stats, 1000, 1500, EMBAG_OK);
-    add(stats, 1000, 1501, EMBAG_OK);
+    struct eb_load_stats *stats = make_stats();
+    add_outcome(stats, 1000, 1500, EMBAG_OK);
+    add_outcome(stats, 1000, 1501, EMBAG_OK);
     assert_int_equal(stats->good_count, 1);
     assert_int_equal(stats->window_good, 1);
     assert_int_equal(stats->window_answers, 2);
@@ -71,11 +71,11 @@ static void finds_good_what_came_within_the_deadline(void **state)
 static void counts_errors_by_code_and_keeps_the_first(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
-    add(stats, 1000, 1001, EMBAG_RESOURCE_EXHAUSTED);
-    add(stats, 1000, 1001, EMBAG_UNAVAILABLE);
-    add(stats, 1000, 1001, EMBAG_UNAVAILABLE);
-    add(stats, 1000, 1001, (enum embag_status)99);
+    struct eb_load_stats *stats = make_stats();
+    add_outcome(stats, 1000, 1001, EMBAG_RESOURCE_EXHAUSTED);
+    add_outcome(stats, 1000, 1001, EMBAG_UNAVAILABLE);
+    add_outcome(stats, 1000, 1001, EMBAG_UNAVAILABLE);
+    add_outcome(stats, 1000, 1001, (enum embag_status)99);
     stats->unsent_count = 5;
     assert_int_equal(stats->by_status[EMBAG_RESOURCE_EXHAUSTED], 1);
     assert_int_equal(stats->by_status[EMBAG_UNAVAILABLE], 2);
@@ -92,11 +92,11 @@ static void counts_errors_by_code_and_keeps_the_first(void **state)
 static void lets_no_request_without_an_answer_out_of_the_percentiles(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
+    struct eb_load_stats *stats = make_stats();
     for (unsigned i = 0; i < 97; i++) {
-        add(stats, 1000, 1100, EMBAG_OK);
+        add_outcome(stats, 1000, 1100, EMBAG_OK);
     }
-    add(stats, 1000, 1001, EMBAG_RESOURCE_EXHAUSTED);
+    add_outcome(stats, 1000, 1001, EMBAG_RESOURCE_EXHAUSTED);
     eb_load_stats_add_unsent(stats, &window, 1000, 1000);
     eb_load_stats_add_lost(stats, &window, 1);
     assert_true(eb_load_stats_quantile_us(stats, 0.97) < 0.2);
@@ -105,7 +105,7 @@ static void lets_no_request_without_an_answer_out_of_the_percentiles(void **stat
     assert_int_equal(stats->unsent_count, 1);
     assert_int_equal(stats->latency.count, 97);
     /* One that was waited for longer counts with that. */
-    add(stats, 1000, 1900, EMBAG_DEADLINE_EXCEEDED);
+    add_outcome(stats, 1000, 1900, EMBAG_DEADLINE_EXCEEDED);
     assert_true(eb_load_stats_quantile_us(stats, 1) == 0.9);
     free(stats);
 }
@@ -113,7 +113,7 @@ static void lets_no_request_without_an_answer_out_of_the_percentiles(void **stat
 static void counts_no_unsent_request_beyond_the_window(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
+    struct eb_load_stats *stats = make_stats();
     eb_load_stats_add_unsent(stats, &window, 999, 1500);
     eb_load_stats_add_unsent(stats, &window, 2000, 2500);
     assert_int_equal(stats->unsent_count, 0);
@@ -124,7 +124,7 @@ static void counts_no_unsent_request_beyond_the_window(void **state)
 static void takes_no_wrong_answer_for_a_good_one(void **state)
 {
     (void)state;
-    struct eb_load_stats *stats = make();
+    struct eb_load_stats *stats = make_stats();
     struct embag_error error = {.status = EMBAG_OK};
     const struct eb_load_outcome outcome = {
         .due_ns = 1000, .sent_ns = 1000, .done_ns = 1001, .error = &error, .is_wrong = true};
@@ -137,11 +137,11 @@ static void takes_no_wrong_answer_for_a_good_one(void **state)
 static void merges_all_counts(void **state)
 {
     (void)state;
-    struct eb_load_stats *one = make();
-    struct eb_load_stats *two = make();
-    add(one, 1000, 1100, EMBAG_OK);
-    add(two, 1200, 1300, EMBAG_OK);
-    add(two, 1200, 1300, EMBAG_INTERNAL);
+    struct eb_load_stats *one = make_stats();
+    struct eb_load_stats *two = make_stats();
+    add_outcome(one, 1000, 1100, EMBAG_OK);
+    add_outcome(two, 1200, 1300, EMBAG_OK);
+    add_outcome(two, 1200, 1300, EMBAG_INTERNAL);
     two->unsent_count = 3;
     two->wrong_count = 2;
     eb_load_stats_merge(one, two);

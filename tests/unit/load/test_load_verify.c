@@ -55,7 +55,7 @@ static void fill_result(struct case_of_two *one, uint64_t position, unsigned tab
     result->values_bytes = BAGS * columns * bytes;
 }
 
-static void answer(
+static void answer_position(
     struct case_of_two *one, uint64_t position, uint64_t version, enum embag_type type)
 {
     one->answer = (struct embag_answer){
@@ -71,7 +71,7 @@ static void answer_grouped(struct case_of_two *one, uint64_t position)
 {
     const size_t row_bytes[] = {4 * sizeof(float), 3 * sizeof(float)};
     uint8_t *at = one->grouped;
-    answer(one, position, 9, EMBAG_F32);
+    answer_position(one, position, 9, EMBAG_F32);
     for (unsigned i = 0; i < BAGS; i++) {
         for (unsigned table = 0; table < 2; table++) {
             memcpy(at, one->values[table] + i * row_bytes[table], row_bytes[table]);
@@ -84,7 +84,7 @@ static void answer_grouped(struct case_of_two *one, uint64_t position)
     one->results[0].values_bytes = sizeof one->grouped;
 }
 
-static struct case_of_two *make(const char *words)
+static struct case_of_two *make_case(const char *words)
 {
     struct case_of_two *one = calloc(1, sizeof *one);
     assert_non_null(one);
@@ -93,7 +93,7 @@ static struct case_of_two *make(const char *words)
     return one;
 }
 
-static void drop(struct case_of_two *one)
+static void free_case(struct case_of_two *one)
 {
     eb_load_verify_deinit(&one->verify);
     eb_load_pool_deinit(&one->pool);
@@ -106,56 +106,56 @@ static void drop(struct case_of_two *one)
 static void takes_what_was_published(void **state)
 {
     (void)state;
-    struct case_of_two *one = make(WORDS);
+    struct case_of_two *one = make_case(WORDS);
     for (uint64_t position = 0; position < 5; position++) {
-        answer(one, position, 9, EMBAG_F32);
+        answer_position(one, position, 9, EMBAG_F32);
         assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
         assert_false(eb_load_verify_answer(&one->verify, (position + 1) % 5, &one->answer));
     }
-    drop(one);
+    free_case(one);
 }
 
 static void takes_the_answer_of_another_version(void **state)
 {
     (void)state;
-    struct case_of_two *one = make(WORDS);
-    answer(one, 2, 10, EMBAG_F32);
+    struct case_of_two *one = make_case(WORDS);
+    answer_position(one, 2, 10, EMBAG_F32);
     assert_true(eb_load_verify_answer(&one->verify, 2, &one->answer));
     one->answer.version = 9;
     assert_false(eb_load_verify_answer(&one->verify, 2, &one->answer));
-    drop(one);
+    free_case(one);
 }
 
 static void takes_versions_in_any_order(void **state)
 {
     (void)state;
     static const uint64_t versions[] = {10, 11, 10, 9, 10, 12, 12, 11};
-    struct case_of_two *one = make(WORDS);
+    struct case_of_two *one = make_case(WORDS);
     for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++) {
         for (uint64_t position = 0; position < 5; position++) {
-            answer(one, position, versions[i], EMBAG_F32);
+            answer_position(one, position, versions[i], EMBAG_F32);
             assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
             one->answer.version++;
             assert_false(eb_load_verify_answer(&one->verify, position, &one->answer));
         }
     }
-    drop(one);
+    free_case(one);
 }
 
 static void takes_versions_that_were_computed_beforehand(void **state)
 {
     (void)state;
     static const uint64_t versions[] = {9, 11, 10, 11, 12, 8, 9};
-    struct case_of_two *one = make(WORDS " --verify-ahead 2");
+    struct case_of_two *one = make_case(WORDS " --verify-ahead 2");
     for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++) {
         for (uint64_t position = 0; position < 5; position++) {
-            answer(one, position, versions[i], EMBAG_F32);
+            answer_position(one, position, versions[i], EMBAG_F32);
             assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
             one->values[1][0] ^= 1;
             assert_false(eb_load_verify_answer(&one->verify, position, &one->answer));
         }
     }
-    drop(one);
+    free_case(one);
 }
 
 static void takes_other_types_rounded_as_the_kernels_do(void **state)
@@ -164,20 +164,20 @@ static void takes_other_types_rounded_as_the_kernels_do(void **state)
     static const char *const words[] = {WORDS " --output-type f16", WORDS " --output-type bf16"};
     static const enum embag_type types[] = {EMBAG_F16, EMBAG_BF16};
     for (unsigned i = 0; i < 2; i++) {
-        struct case_of_two *one = make(words[i]);
-        answer(one, 1, 9, types[i]);
+        struct case_of_two *one = make_case(words[i]);
+        answer_position(one, 1, 9, types[i]);
         assert_true(eb_load_verify_answer(&one->verify, 1, &one->answer));
-        answer(one, 1, 9, EMBAG_F32);
+        answer_position(one, 1, 9, EMBAG_F32);
         assert_false(eb_load_verify_answer(&one->verify, 1, &one->answer));
-        drop(one);
+        free_case(one);
     }
 }
 
 static void sees_every_bit_that_is_wrong(void **state)
 {
     (void)state;
-    struct case_of_two *one = make(WORDS);
-    answer(one, 0, 9, EMBAG_F32);
+    struct case_of_two *one = make_case(WORDS);
+    answer_position(one, 0, 9, EMBAG_F32);
     for (unsigned table = 0; table < 2; table++) {
         for (size_t i = 0; i < one->results[table].values_bytes; i++) {
             one->values[table][i] ^= 1;
@@ -186,13 +186,13 @@ static void sees_every_bit_that_is_wrong(void **state)
         }
     }
     assert_true(eb_load_verify_answer(&one->verify, 0, &one->answer));
-    drop(one);
+    free_case(one);
 }
 
 static void compares_what_was_asked_as_one_group(void **state)
 {
     (void)state;
-    struct case_of_two *one = make(WORDS " --groups");
+    struct case_of_two *one = make_case(WORDS " --groups");
     for (uint64_t position = 0; position < 5; position++) {
         answer_grouped(one, position);
         assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
@@ -203,16 +203,16 @@ static void compares_what_was_asked_as_one_group(void **state)
         assert_false(eb_load_verify_answer(&one->verify, 4, &one->answer));
         one->grouped[i] ^= 1;
     }
-    answer(one, 4, 9, EMBAG_F32);
+    answer_position(one, 4, 9, EMBAG_F32);
     assert_false(eb_load_verify_answer(&one->verify, 4, &one->answer));
-    drop(one);
+    free_case(one);
 }
 
 static void sees_a_wrong_form(void **state)
 {
     (void)state;
-    struct case_of_two *one = make(WORDS);
-    answer(one, 0, 9, EMBAG_F32);
+    struct case_of_two *one = make_case(WORDS);
+    answer_position(one, 0, 9, EMBAG_F32);
     one->answer.result_count = 1;
     assert_false(eb_load_verify_answer(&one->verify, 0, &one->answer));
     one->answer.result_count = 2;
@@ -224,7 +224,7 @@ static void sees_a_wrong_form(void **state)
     one->results[1].missing = 0;
     one->results[1].values_bytes -= 4;
     assert_false(eb_load_verify_answer(&one->verify, 0, &one->answer));
-    drop(one);
+    free_case(one);
 }
 
 EB_TEST_GROUP(load_verify)
