@@ -172,7 +172,7 @@ static uint64_t find_deadline_ns(const struct embag_client *client, uint64_t tim
 static void fill_lookup(struct embag_client *client, const struct embag_request *request,
     struct eb_call *call, uint64_t deadline_ns, struct eb_error *error)
 {
-    const struct eb_lookup_label label = {
+    struct eb_lookup_label label = {
         .request_id = call->id,
         .timeout_us = pick(request->timeout_us, client->timeout_us),
     };

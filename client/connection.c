@@ -47,7 +47,7 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
     connection->has_answered |= status == EB_STATUS_OK;
     /* How long a command takes says nothing of lookups. */
     if (status == EB_STATUS_OK && call->kind != EB_CALL_COMMAND) {
-        const struct eb_window_sample sample = {
+        struct eb_window_sample sample = {
             .latency_ns = read_ns > call->sent_ns ? read_ns - call->sent_ns : 0,
             .left_ns = call->deadline_ns - call->sent_ns,
             .was_alone = call->was_alone,
@@ -147,7 +147,7 @@ static void explain_connection(const struct eb_connection *connection, struct eb
         *why = transport->failure;
         return;
     }
-    const bool may_want_tls =
+    bool may_want_tls =
         !connection->has_spoken && !transport->credentials->tls && !transport->endpoint->is_unix;
     eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s%s",
         connection->config->identity.authority,

@@ -15,7 +15,7 @@ static const char scheme[] = EB_GRPC_BEARER;
 /* Always false. */
 static bool refuse_credential(struct eb_error *error, const char *file, const char *what)
 {
-    const unsigned long code = ERR_peek_error();
+    unsigned long code = ERR_peek_error();
     const char *reason =
         ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
     eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s: %s%s%s", file, what, reason ? ": " : "",
@@ -29,7 +29,7 @@ static bool refuse_credential(struct eb_error *error, const char *file, const ch
 /* The file's first line behind the scheme. */
 static bool read_credential_line(FILE *file, const char *path, char *header, struct eb_error *error)
 {
-    const size_t scheme_bytes = sizeof scheme - 1;
+    size_t scheme_bytes = sizeof scheme - 1;
     char *token = header + scheme_bytes;
     size_t count = fread(token, 1, EB_GRPC_AUTHORIZATION_BYTES - 1 - scheme_bytes, file);
     if (ferror(file) != 0 || fgetc(file) != EOF) {

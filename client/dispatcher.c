@@ -80,7 +80,7 @@ static bool is_connected(const struct eb_dispatcher *dispatcher)
 static void explain_expiry(const struct eb_call *call, struct eb_error *why)
 {
     const struct eb_dispatcher *dispatcher = call->dispatcher;
-    const bool has_connection = call->state == EB_CALL_SENT || is_connected(dispatcher);
+    bool has_connection = call->state == EB_CALL_SENT || is_connected(dispatcher);
     if (!has_connection && dispatcher->connect_error.status != EB_STATUS_OK) {
         *why = dispatcher->connect_error;
         return;
@@ -130,7 +130,7 @@ static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
 static void refuse_if_late(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
-    const struct eb_retry_case failure = {
+    struct eb_retry_case failure = {
         .status = why->status,
         .retry_after_ms = call->retry_after_ms,
         .attempts = call->attempts,

@@ -263,7 +263,7 @@ void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us
 struct eb_outgoing *eb_lookup_call_encode_cancel(
     uint64_t request_id, const struct eb_memory *memory)
 {
-    const struct eb_wire_request wire = {.request_id = request_id, .model = "", .cancel = true};
+    struct eb_wire_request wire = {.request_id = request_id, .model = "", .cancel = true};
     struct eb_error unused;
     return encode_lookup(&wire, memory, &unused);
 }

@@ -116,8 +116,8 @@ static bool is_float(enum embag_type type)
 
 static bool check_input_type(const struct checked *checked)
 {
-    const enum embag_type type = (enum embag_type)checked->result->type;
-    const enum embag_type asked = checked->expected->output_type;
+    enum embag_type type = (enum embag_type)checked->result->type;
+    enum embag_type asked = checked->expected->output_type;
     if (embag_type_bytes(type) == 0) {
         return refuse_answer(checked, RESULT,
             "type %" PRId32 " is no element type that this client knows", checked->result->type);
@@ -135,9 +135,8 @@ static bool check_input_type(const struct checked *checked)
 static bool check_input_rows(const struct checked *checked)
 {
     const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];
-    const uint64_t rows = checked->result->shape[0];
-    const bool is_own =
-        asked->reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_concatenated(checked);
+    uint64_t rows = checked->result->shape[0];
+    bool is_own = asked->reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_concatenated(checked);
     if (is_concatenated(checked) || (!is_own && asked->reduction != EMBAG_NONE)) {
         return rows == asked->bags ||
                refuse_answer(checked, SHAPE, "has %" PRIu64 " bags, the request has %" PRIu64, rows,
@@ -159,7 +158,7 @@ static bool check_input_rows(const struct checked *checked)
 static bool check_columns(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
-    const uint64_t vector_count =
+    uint64_t vector_count =
         expected->concat ? expected->query_count : expected->asked[checked->position].feature_count;
     if (checked->result->shape_count != 2) {
         return refuse_answer(checked, SHAPE, "has not two dimensions");
@@ -173,7 +172,7 @@ static bool check_columns(const struct checked *checked)
 static bool check_input_size(const struct checked *checked)
 {
     const struct eb_wire_result *result = checked->result;
-    const enum embag_type type = (enum embag_type)result->type;
+    enum embag_type type = (enum embag_type)result->type;
     uint64_t bytes = embag_type_bytes(type);
     for (uint32_t i = 1; i < result->shape_count; i++) {
         if (result->shape[i] == 0) {
@@ -195,7 +194,7 @@ static bool check_input_size(const struct checked *checked)
 
 static bool check_input_shape(const struct checked *checked)
 {
-    const uint32_t rank = checked->result->shape_count;
+    uint32_t rank = checked->result->shape_count;
     if (rank == 0) {
         return refuse_answer(checked, SHAPE, "has no dimension");
     }
@@ -227,7 +226,7 @@ static uint64_t count_input_indices(const struct checked *checked)
 static bool check_missing_counts(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
-    const size_t count = checked->result->missing_by_query_count;
+    size_t count = checked->result->missing_by_query_count;
     uint64_t wanted = 0;
     if (expected->concat) {
         wanted = expected->query_count;
@@ -247,7 +246,7 @@ static bool check_missing_sum(const struct checked *checked)
     const struct eb_wire_result *result = checked->result;
     uint64_t sum = 0;
     for (size_t i = 0; i < result->missing_by_query_count; i++) {
-        const uint64_t count = result->missing_by_query[i];
+        uint64_t count = result->missing_by_query[i];
         if (__builtin_add_overflow(sum, count, &sum)) {
             return refuse_answer(checked, RESULT,
                 "%" PRIu64
@@ -295,7 +294,7 @@ static bool check_positions(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
     const struct eb_wire_result *result = checked->result;
-    const size_t bytes = result->missing_positions_bytes;
+    size_t bytes = result->missing_positions_bytes;
     if (!expected->report_missing) {
         return bytes == 0 || refuse_answer(checked, RESULT,
                                  "it has missing_positions, the request does not ask for them");
@@ -311,7 +310,7 @@ static bool check_positions(const struct checked *checked)
     }
     uint64_t first = 0;
     for (size_t i = 0; i < expected->query_count; i++) {
-        const uint64_t count = result->missing_by_query[i];
+        uint64_t count = result->missing_by_query[i];
         if (!check_run(checked, first, count, expected->asked[i].index_count)) {
             return false;
         }
@@ -322,7 +321,7 @@ static bool check_positions(const struct checked *checked)
 
 static bool check_missing(const struct checked *checked)
 {
-    const uint64_t missing = checked->result->missing;
+    uint64_t missing = checked->result->missing;
     if (!check_missing_counts(checked) ||
         (is_concatenated(checked) && !check_missing_sum(checked))) {
         return false;
@@ -369,7 +368,7 @@ static bool check_count(const struct checked *whole, const struct eb_wire_respon
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error)
 {
-    const struct checked whole = {expected, NULL, 0, error};
+    struct checked whole = {expected, NULL, 0, error};
     if (response->error_code != 0) {
         eb_error_set(
             error, eb_lookup_check_status(response->error_code), "%s", response->error_message);
@@ -388,7 +387,7 @@ bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     }
     bool is_good = check_count(&whole, response);
     for (size_t i = 0; is_good && i < response->result_count; i++) {
-        const struct checked checked = {expected, &response->results[i], i, error};
+        struct checked checked = {expected, &response->results[i], i, error};
         is_good = check_result(&checked);
     }
     return is_good;

@@ -32,7 +32,7 @@ int32_t eb_lookup_layout_find(const struct embag_query *query)
 static uint64_t count_listed_bags(
     const struct eb_wire_query *query, const struct eb_wire_array *array)
 {
-    const uint64_t entries = eb_wire_array_count(array);
+    uint64_t entries = eb_wire_array_count(array);
     return entries > 0 ? entries - query->include_last_offset : query->num_bags;
 }
 

@@ -20,7 +20,7 @@
 struct eb_outgoing *eb_models_call_encode(
     const char *model, uint64_t version, const struct eb_memory *memory, struct eb_error *error)
 {
-    const struct eb_wire_model_query request = {model ? model : "", version};
+    struct eb_wire_model_query request = {model ? model : "", version};
     struct eb_outgoing *outgoing =
         eb_lookup_call_outgoing(memory, eb_version_request_bytes(&request));
     if (!outgoing) {
@@ -261,7 +261,7 @@ struct eb_models_progress *eb_models_call_decode_progress(
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, PROGRESS_ARENA_BYTES);
-    const bool is_good = read_progress(&arena, bytes, size, progress, error);
+    bool is_good = read_progress(&arena, bytes, size, progress, error);
     eb_arena_deinit(&arena);
     if (!is_good) {
         free(progress);

@@ -188,7 +188,7 @@ static void on_connect(uv_connect_t *request, int status)
     if (uv_is_closing(&transport->socket.handle)) {
         return;
     }
-    const bool is_plain = !transport->credentials->tls;
+    bool is_plain = !transport->credentials->tls;
     if (status == 0) {
         status = uv_read_start(&transport->socket.stream, on_alloc, on_transport_read);
     }
@@ -283,7 +283,7 @@ static void on_no_name(struct eb_alarm *alarm)
 
 static void resolve_transport(struct eb_transport *transport)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     const struct eb_endpoint *endpoint = transport->endpoint;
     transport->resolve.data = transport;
     int rc = uv_getaddrinfo(

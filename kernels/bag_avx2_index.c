@@ -8,7 +8,7 @@
 
 static inline __m128i low_halves(__m256i v)
 {
-    const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+    __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
     return _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(v, even));
 }
 

@@ -8,7 +8,7 @@
 
 static inline __m512i sum_up_avx512(__m512i v)
 {
-    const __m512i zero = _mm512_setzero_si512();
+    __m512i zero = _mm512_setzero_si512();
     v = _mm512_add_epi64(v, _mm512_alignr_epi64(v, zero, 7));
     v = _mm512_add_epi64(v, _mm512_alignr_epi64(v, zero, 6));
     return _mm512_add_epi64(v, _mm512_alignr_epi64(v, zero, 4));

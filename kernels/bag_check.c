@@ -127,7 +127,7 @@ static bool fail_segments(struct pass *pass)
 
 /* Every index moves the end of its bag behind itself. */
 static inline __attribute__((always_inline)) void end_bags(
-    const unsigned width, const struct eb_int_array *ids, uint32_t *ends)
+    unsigned width, const struct eb_int_array *ids, uint32_t *ends)
 {
     const uint8_t *data = ids->data;
     uint64_t count = ids->bytes / width;
@@ -305,7 +305,7 @@ static void close_up_rows(const struct pass *pass)
 static inline bool find_checked_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     const struct eb_bag_query *query = pass->query;
-    const struct eb_int_array slice = eb_bag_take_slice(query, first, end);
+    struct eb_int_array slice = eb_bag_take_slice(query, first, end);
     uint64_t missing_count = eb_bag_take_rows(pass->index, query, &slice, pass->missing_row, rows);
     pass->missing_count += missing_count;
     return missing_count == 0 || query->missing != EB_MISSING_ERROR ||

@@ -76,7 +76,7 @@ static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t colu
 static COLD bool repeat_column(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
-    const size_t count = job->starts[b + 1] - job->starts[b];
+    size_t count = job->starts[b + 1] - job->starts[b];
     const int64_t *rows = job->rows + job->starts[b];
     const ACC *weights = job->weights ? (const ACC *)job->weights + job->starts[b] : NULL;
     if (memcmp(rows, rows - count, count * sizeof rows[0]) != 0 ||
@@ -143,18 +143,18 @@ static INLINE void pool_columns(
     struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_job *job = pass->job;
-    const struct source source = find_column_source(shape, pass);
-    const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
-    const bool is_single = has_single_rows(shape);
-    const uint32_t bag_first = pass->bag_first;
-    const uint32_t bag_end = pass->bag_end;
+    struct source source = find_column_source(shape, pass);
+    uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
+    bool is_single = has_single_rows(shape);
+    uint32_t bag_first = pass->bag_first;
+    uint32_t bag_end = pass->bag_end;
     uint8_t *out = job->out + bag_first * job->out_stride_bytes +
                    (uint64_t)pass->column * pass->out_element_bytes;
     uint32_t first = shape.fold == FOLD_VALUE ? bag_first : job->starts[bag_first];
     uint32_t count_before =
         !is_single && bag_first > pass->part_first ? first - job->starts[bag_first - 1] : 0;
     for (uint32_t b = bag_first; b < bag_end; b++) {
-        const struct bag bag = find_column_bag(shape, job, first, b);
+        struct bag bag = find_column_bag(shape, job, first, b);
         if (!is_single && __builtin_expect(bag.count == 0, 0)) {
             fill_columns(pass, b, columns);
         } else if (is_single || !may_repeat(bag.rows, bag.count, count_before) ||

@@ -47,7 +47,7 @@ static INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc
 static INLINE void fold_row(
     struct shape shape, const struct row *row, unsigned rest, struct sums *sums)
 {
-    const size_t vector_bytes = LANES * eb_storage_bits(shape.storage) / 8;
+    size_t vector_bytes = LANES * eb_storage_bits(shape.storage) / 8;
     if (shape.vectors == 0) {
         VEC x = vec_load(shape.storage, row->columns, rest);
         sums->acc[0] = fold_vector(shape, row, sums->acc[0], x);
@@ -102,7 +102,7 @@ static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
 {
     const struct eb_bag_cursor *far = &span->prefetch->far;
     const struct eb_bag_cursor *near = &span->prefetch->near;
-    const bool is_far_lean = far->line_count == 0 || (far->is_plain && far->line_count == 1);
+    bool is_far_lean = far->line_count == 0 || (far->is_plain && far->line_count == 1);
     return shape.vectors > 0 && is_far_lean && !near->scales &&
            near->line_count - count_lines(shape) <= 1;
 }
@@ -111,8 +111,8 @@ static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
 static INLINE void prefetch_near(
     struct shape shape, const struct lines *near, const int64_t *number, bool is_l1)
 {
-    const uint32_t line_count = count_lines(shape);
-    const uintptr_t offset = (uintptr_t)*number * near->stride_bytes;
+    uint32_t line_count = count_lines(shape);
+    uintptr_t offset = (uintptr_t)*number * near->stride_bytes;
 #pragma GCC unroll 16
     for (uint32_t line = 0; line + 1 < line_count; line++) {
         eb_bag_prefetch_line(near->first + offset + line * EB_LINE_BYTES, is_l1);
@@ -128,10 +128,10 @@ static INLINE void prefetch_near(
 static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
     const struct eb_bag_span *span, struct sums *sums)
 {
-    const bool has_far = span->prefetch->far.line_count > 0;
-    const bool is_l1 = span->prefetch->near.is_l1;
-    const struct lines far = find_lines(shape, &span->prefetch->far);
-    const struct lines near = find_lines(shape, &span->prefetch->near);
+    bool has_far = span->prefetch->far.line_count > 0;
+    bool is_l1 = span->prefetch->near.is_l1;
+    struct lines far = find_lines(shape, &span->prefetch->far);
+    struct lines near = find_lines(shape, &span->prefetch->near);
     for (uint32_t i = 0; i < span->count; i++) {
         if (has_far) {
             eb_bag_prefetch_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes, false);
@@ -141,7 +141,7 @@ static INLINE void sum_lean(struct shape shape, const struct source *source, con
         } else {
             prefetch_near(shape, &near, span->near + i, false);
         }
-        const struct row row = find_float_row(shape, source, bag, i);
+        struct row row = find_float_row(shape, source, bag, i);
         fold_row(shape, &row, source->rest, sums);
     }
 }
@@ -161,19 +161,19 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *of_p
     }
     if (!prefetch) {
         for (uint32_t i = 0; i < bag.count; i++) {
-            const struct row row = find_float_row(shape, &source, &bag, i);
+            struct row row = find_float_row(shape, &source, &bag, i);
             fold_row(shape, &row, source.rest, &sums);
         }
         return sums;
     }
     while (bag.count > 0) {
-        const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, bag.count);
+        struct eb_bag_span span = eb_bag_prefetch_span(prefetch, bag.count);
         if (is_lean(shape, &span)) {
             sum_lean(shape, &source, &bag, &span, &sums);
         } else {
             for (uint32_t i = 0; i < span.count; i++) {
                 eb_bag_span_prefetch(&span, i);
-                const struct row row = find_float_row(shape, &source, &bag, i);
+                struct row row = find_float_row(shape, &source, &bag, i);
                 fold_row(shape, &row, source.rest, &sums);
             }
         }

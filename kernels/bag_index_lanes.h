@@ -96,7 +96,7 @@ static INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_in
         return plain_take_rows(width, indices, row_count, missing_row, rows);
     }
     int64_t last = row_count <= INT64_MAX ? (int64_t)row_count - 1 : INT64_MAX;
-    const struct row_rule rule = {fill_lanes(last), fill_lanes(missing_row)};
+    struct row_rule rule = {fill_lanes(last), fill_lanes(missing_row)};
     lanes found_missing = {0};
     uint64_t i = 0;
     for (; i + LANES <= count; i += LANES) {

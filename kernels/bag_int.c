@@ -126,7 +126,7 @@ static inline uint64_t divide(const struct divisor *by, uint64_t sum)
 }
 
 static inline void divide_piece(const struct divisor *by, const uint64_t *sums, uint32_t count,
-    const size_t element_bytes, uint8_t *out)
+    size_t element_bytes, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t mean = divide(by, sums[i]);
@@ -136,7 +136,7 @@ static inline void divide_piece(const struct divisor *by, const uint64_t *sums, 
 
 static void divide_block(const struct pass *pass, const struct block *block, uint32_t count)
 {
-    const struct divisor by = {
+    struct divisor by = {
         .count = count,
         .reciprocal = UINT64_MAX / count,
         .offset = pass->flip * count,
@@ -209,7 +209,7 @@ static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_
         before = find_int_bag(job, bag_first - 1);
     }
     for (uint32_t b = bag_first; b < bag_end; b++) {
-        const struct bag bag = find_int_bag(job, b);
+        struct bag bag = find_int_bag(job, b);
         if (bag.count == 0) {
             eb_bag_copy_columns(job, job->default_row, column, plan->columns, bag.out);
         } else if (is_repeated(&bag, &before)) {

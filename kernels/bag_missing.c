@@ -21,12 +21,12 @@ static uint64_t find_first(const struct eb_bag_query *query)
 void eb_bag_list_missing(
     const struct eb_bag_query *query, uint32_t base, uint64_t count, uint32_t *positions)
 {
-    const uint64_t index_count = query->indices.bytes / query->indices.width;
+    uint64_t index_count = query->indices.bytes / query->indices.width;
     uint64_t found = 0;
     for (uint64_t first = find_first(query); found < count; first += CHUNK) {
         int64_t rows[CHUNK];
         uint64_t end = index_count - first < CHUNK ? index_count : first + CHUNK;
-        const struct eb_int_array slice = eb_bag_take_slice(query, first, end);
+        struct eb_int_array slice = eb_bag_take_slice(query, first, end);
         eb_bag_take_rows(&eb_bag_ref_index, query, &slice, MISSING_ROW, rows);
         for (uint64_t i = first; i < end && found < count; i++) {
             if (rows[i - first] == MISSING_ROW) {

@@ -30,7 +30,7 @@ unsigned eb_bag_parallel_limit(void)
 /* Adds the processors of a place. false: no memory. */
 static bool add_place(int place, cpu_set_t *masks, size_t bytes)
 {
-    const int count = omp_get_place_num_procs(place);
+    int count = omp_get_place_num_procs(place);
     int *processors = calloc((size_t)count + 1, sizeof *processors);
     if (!processors) {
         return false;
@@ -47,7 +47,7 @@ bool eb_bag_parallel_unbind(void)
 {
     /* Eight times what one cpu_set_t holds, as many as Linux may have. */
     cpu_set_t masks[8] = {0};
-    const int place_count = omp_get_num_places();
+    int place_count = omp_get_num_places();
     for (int i = 0; i < place_count; i++) {
         if (!add_place(i, masks, sizeof masks)) {
             return false;

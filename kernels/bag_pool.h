@@ -61,9 +61,9 @@ static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefet
     pool_functions functions[FOLD_COUNT])
 {
     const struct eb_bag_job *job = part->job;
-    const uint32_t columns = part->element_end - part->element_first;
+    uint32_t columns = part->element_end - part->element_first;
     assert(!prefetch || prefetch->block_elements[job->table->storage] == BLOCK_ELEMENTS);
-    const enum fold fold = choose_float_fold(part);
+    enum fold fold = choose_float_fold(part);
     struct pass pass = {
         .job = job,
         .part_first = part->bag_first,
@@ -75,9 +75,8 @@ static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefet
         .functions = functions,
         .prefetch = prefetch,
     };
-    const bool is_one_function =
-        columns < LANES ||
-        (columns % LANES == 0 && columns <= BLOCK_ELEMENTS && functions[fold][columns / LANES]);
+    bool is_one_function = columns < LANES || (columns % LANES == 0 && columns <= BLOCK_ELEMENTS &&
+                                                  functions[fold][columns / LANES]);
     if (is_one_function) {
         functions[fold][columns / LANES](&pass);
     } else {
@@ -88,7 +87,7 @@ static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefet
 #define DEFINE_COLUMNS(name, storage, fold, vectors)                                               \
     static void name##_##vectors(const struct pass *pass)                                          \
     {                                                                                              \
-        const struct shape shape = {storage, fold, vectors};                                       \
+        struct shape shape = {storage, fold, vectors};                                             \
         if (!pass->prefetch && !is_rare(shape)) {                                                  \
             pool_columns(shape, pass, NULL);                                                       \
         } else {                                                                                   \

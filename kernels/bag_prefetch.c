@@ -81,7 +81,7 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
             cursor->job = 0;
             continue;
         }
-        const uint32_t n = cursor->job++;
+        uint32_t n = cursor->job++;
         if (!eb_bag_prefetch_is_on(prefetch, tile->jobs[n].table)) {
             continue;
         }
@@ -112,7 +112,7 @@ static struct range find_prefetch_range(
     const struct eb_bag_part *part, uint32_t element, uint32_t element_end)
 {
     const struct eb_table *table = part->job->table;
-    const uintptr_t rows = (uintptr_t)table->rows;
+    uintptr_t rows = (uintptr_t)table->rows;
     struct range range = {
         .first = rows + (uint64_t)element * eb_storage_bits(table->storage) / 8,
         .end = rows + eb_storage_row_bytes(table->storage, element_end),
@@ -129,7 +129,7 @@ static void aim(
 {
     const struct eb_table *table = cursor->part.job->table;
     const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
-    const struct range range = find_prefetch_range(&cursor->part, cursor->element, element_end);
+    struct range range = find_prefetch_range(&cursor->part, cursor->element, element_end);
     uint64_t bytes = range.end - range.first;
     cursor->base = range.first;
     cursor->row_stride_bytes = table->row_stride_bytes;
@@ -271,23 +271,23 @@ bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct 
 {
     const struct eb_bag_job *job = part->job;
     const struct eb_table *table = job->table;
-    const uint64_t row_count = eb_bag_part_rows(part);
+    uint64_t row_count = eb_bag_part_rows(part);
     const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
     if (row_count <= 1 || eb_bag_schedule_is_off(schedule)) {
         return true;
     }
-    const struct range range = find_prefetch_range(part, part->element_first, part->element_end);
+    struct range range = find_prefetch_range(part, part->element_first, part->element_end);
     if (row_count > EB_BAG_SHORT_ROWS || row_count * (range.end - range.first) > SHORT_BYTES) {
         return false;
     }
-    const bool is_l1 = schedule->near_rows > 0 && schedule->near_is_l1;
+    bool is_l1 = schedule->near_rows > 0 && schedule->near_is_l1;
     const int64_t *rows =
         job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
-    const uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
+    uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
     for (uint64_t i = 0; i < row_count; i++) {
-        const uintptr_t row = (uintptr_t)rows[i];
-        const uintptr_t offset = row * table->row_stride_bytes;
-        const struct range of_row = {range.first + offset, range.end + offset};
+        uintptr_t row = (uintptr_t)rows[i];
+        uintptr_t offset = row * table->row_stride_bytes;
+        struct range of_row = {range.first + offset, range.end + offset};
         prefetch_row(&of_row, scales ? scales + row * table->scale_stride_bytes : 0, is_l1);
     }
     return true;

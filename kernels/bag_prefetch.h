@@ -100,8 +100,8 @@ EB_PREFETCH_INLINE void eb_bag_cursor_prefetch(
     if (cursor->line_count == 0) {
         return;
     }
-    const uintptr_t row = (uintptr_t)*number;
-    const uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
+    uintptr_t row = (uintptr_t)*number;
+    uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
     for (uintptr_t line = first; line != first + cursor->more_bytes; line += EB_LINE_BYTES) {
         eb_bag_prefetch_line(line, cursor->is_l1);
     }
@@ -169,6 +169,6 @@ EB_PREFETCH_INLINE void eb_bag_span_prefetch(const struct eb_bag_span *span, uin
 /* To be taken once for each row of each block that is pooled. */
 EB_PREFETCH_INLINE void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
 {
-    const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, 1);
+    struct eb_bag_span span = eb_bag_prefetch_span(prefetch, 1);
     eb_bag_span_prefetch(&span, 0);
 }

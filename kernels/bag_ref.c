@@ -30,7 +30,7 @@ static void fill_row(const struct eb_bag_part *part, uint8_t *out)
     filled.reduction = EB_REDUCTION_NONE;
     filled.rows = &part->job->default_row;
     filled.weights = NULL;
-    const struct eb_bag_ref_bag bag = {&filled, 0, 1, part->element_first, part->element_end};
+    struct eb_bag_ref_bag bag = {&filled, 0, 1, part->element_first, part->element_end};
     pool_row(&bag, out);
 }
 
@@ -39,7 +39,7 @@ static void pool_reference(const struct eb_bag_part *part, struct eb_bag_prefetc
     const struct eb_bag_job *job = part->job;
     assert(!prefetch);
     for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
-        const struct eb_bag_ref_bag bag = {
+        struct eb_bag_ref_bag bag = {
             .job = job,
             .first = job->starts ? job->starts[b] : b,
             .end = job->starts ? job->starts[b + 1] : b + 1,

@@ -23,7 +23,7 @@ static ACC load_ref_float(const struct eb_bag_job *job, int64_t row, uint32_t el
 {
     const struct eb_table *table = job->table;
     if (eb_storage_is_code(table->storage)) {
-        const struct eb_row_scale of_row = eb_table_scale(table, (uint64_t)row);
+        struct eb_row_scale of_row = eb_table_scale(table, (uint64_t)row);
         return ACC_FMA(of_row.scale, load_code(table, row, element), of_row.bias);
     }
     const uint8_t *bytes = row_at(table, row);
@@ -61,7 +61,7 @@ static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
             bias = bias + 0;
             continue;
         }
-        const struct eb_row_scale of_row = eb_table_scale(job->table, (uint64_t)job->rows[i]);
+        struct eb_row_scale of_row = eb_table_scale(job->table, (uint64_t)job->rows[i]);
         ACC scale = weights ? weights[i] * of_row.scale : of_row.scale;
         acc = ACC_FMA(scale, load_code(job->table, job->rows[i], element), acc);
         bias = weights ? ACC_FMA(weights[i], of_row.bias, bias) : bias + of_row.bias;

@@ -46,7 +46,7 @@ struct row {
 static INLINE struct row find_float_row(
     struct shape shape, const struct source *source, const struct bag *bag, uint32_t i)
 {
-    const int64_t number = bag->rows[i];
+    int64_t number = bag->rows[i];
     struct row row = {eb_zero_row, &ACC_ZERO_ROW_WEIGHT, (const uint8_t *)&eb_zero_row_scale};
     if (__builtin_expect(number < 0, 0)) {
         return row;

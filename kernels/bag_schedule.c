@@ -21,7 +21,7 @@ const struct eb_bag_schedules eb_bag_schedules_default = {
 
 unsigned eb_bag_schedule_row_class(uint64_t row_bytes)
 {
-    const uint64_t more_lines = row_bytes > 0 ? (row_bytes - 1) / EB_LINE_BYTES : 0;
+    uint64_t more_lines = row_bytes > 0 ? (row_bytes - 1) / EB_LINE_BYTES : 0;
     /* The logarithm of the lines, rounded up. */
     unsigned class = more_lines > 0 ? 64 - (unsigned)__builtin_clzll(more_lines) : 0;
     return class < EB_BAG_ROW_CLASS_COUNT ? class : EB_BAG_ROW_CLASS_COUNT - 1;

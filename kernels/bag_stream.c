@@ -31,7 +31,7 @@ void eb_bag_stream_pool(
     bool may_be_short = tile->job_count == 1 && !next && prefetch->tile_count < 2;
     bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {
-        const struct eb_bag_part part = eb_bag_tile_part(tile, n);
+        struct eb_bag_part part = eb_bag_tile_part(tile, n);
         bool is_called = eb_bag_prefetch_is_on(prefetch, part.job->table) &&
                          !(may_be_short && eb_bag_prefetch_short(prefetch, &part));
         if (is_called && !has_begun) {
@@ -52,7 +52,7 @@ void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uin
     uint32_t bag_end)
 {
     assert(bag_first <= bag_end && bag_end <= job->bag_count);
-    const struct eb_bag_tile tile = {
+    struct eb_bag_tile tile = {
         .jobs = job,
         .job_count = 1,
         .bag_first = bag_first,

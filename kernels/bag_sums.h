@@ -25,9 +25,8 @@ static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 static INLINE void finish_sums(
     struct shape shape, const struct eb_bag_job *job, uint32_t b, struct sums *sums)
 {
-    const unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;
-    const bool divides =
-        is_sum(shape) && shape.fold != FOLD_SINGLE && job->reduction != EB_REDUCTION_SUM;
+    unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;
+    bool divides = is_sum(shape) && shape.fold != FOLD_SINGLE && job->reduction != EB_REDUCTION_SUM;
     ACC divisor = divides ? find_divisor(job, b) : 1;
 #pragma GCC unroll 16
     for (unsigned v = 0; v < vectors; v++) {
@@ -56,7 +55,7 @@ static INLINE void finish_sums(
 /* Columns to the output type: what few ask for, kept out of the way of f32. */
 static COLD void convert(enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
 {
-    const size_t vector_bytes = LANES * eb_type_bytes(type);
+    size_t vector_bytes = LANES * eb_type_bytes(type);
     while (count > 0) {
         unsigned some = count < LANES ? count : LANES;
         VEC v = vec_load((enum eb_storage)ACC_TYPE, (const void *)columns, some);

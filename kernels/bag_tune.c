@@ -91,9 +91,8 @@ unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT]
 
 void eb_bag_tune_add(struct eb_bag_tune_ground *ground, const struct eb_table *table)
 {
-    const struct eb_bag_tune_piece piece = {
-        table->rows, table->row_count * table->row_stride_bytes};
-    const bool is_full = ground->count == EB_BAG_TUNE_PIECES_MAX;
+    struct eb_bag_tune_piece piece = {table->rows, table->row_count * table->row_stride_bytes};
+    bool is_full = ground->count == EB_BAG_TUNE_PIECES_MAX;
     unsigned at = is_full ? ground->count - 1 : ground->count;
     if (piece.bytes < EB_BAG_TUNE_PIECE_BYTES_MIN ||
         (is_full && piece.bytes <= ground->pieces[at].bytes)) {
@@ -108,7 +107,7 @@ void eb_bag_tune_add(struct eb_bag_tune_ground *ground, const struct eb_table *t
 
 unsigned eb_bag_tune_pieces_needed(const struct eb_bag_tune_ground *ground)
 {
-    const uint64_t bytes_min = eb_bag_tune_bytes_min();
+    uint64_t bytes_min = eb_bag_tune_bytes_min();
     uint64_t bytes = 0;
     for (unsigned i = 0; i < ground->count; i++) {
         bytes += ground->pieces[i].bytes;
@@ -131,8 +130,8 @@ static uint32_t bag_first_of(const struct trial *trial, unsigned piece)
 static void init_piece(struct trial *trial, unsigned piece)
 {
     const uint8_t *base = trial->pieces[piece].base;
-    const uintptr_t to_line = -(uintptr_t)base & (EB_LINE_BYTES - 1);
-    const uint32_t bag_first = bag_first_of(trial, piece);
+    uintptr_t to_line = -(uintptr_t)base & (EB_LINE_BYTES - 1);
+    uint32_t bag_first = bag_first_of(trial, piece);
     trial->tables[piece] = (struct eb_table){
         .rows = base + to_line,
         .storage = EB_STORAGE_F32,
@@ -171,13 +170,13 @@ static void init(struct trial *trial, const struct eb_bag_tune_task *task, unsig
 /* Rows of the class's size, as many as the memory holds. */
 static void take_class(struct trial *trial, unsigned class)
 {
-    const uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
+    uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
     trial->class = class;
     for (unsigned i = 0; i < trial->piece_count; i++) {
         const struct eb_bag_tune_piece *piece = &trial->pieces[i];
         struct eb_table *table = &trial->tables[i];
         struct eb_bag_job *job = &trial->jobs[i];
-        const uint64_t skipped = (uintptr_t)table->rows - (uintptr_t)piece->base;
+        uint64_t skipped = (uintptr_t)table->rows - (uintptr_t)piece->base;
         table->row_count = (piece->bytes - skipped) / row_bytes;
         if (table->row_count > ROWS_MAX) {
             table->row_count = ROWS_MAX;
@@ -207,7 +206,7 @@ static void draw_rows(struct trial *trial)
 /* One measurement, in ns per row. */
 static double measure_schedule(struct trial *trial, const struct eb_bag_schedule *schedule)
 {
-    const struct eb_bag_tile tile = {
+    struct eb_bag_tile tile = {
         .jobs = trial->jobs,
         .job_count = trial->piece_count,
         .bag_end = trial->jobs[trial->piece_count - 1].bag_count,
@@ -256,7 +255,7 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
     *out = eb_bag_schedules_default;
     eb_bag_tune_find_caches(out);
     *report = (struct eb_bag_tune_report){0};
-    const unsigned piece_count = eb_bag_tune_pieces_needed(task->ground);
+    unsigned piece_count = eb_bag_tune_pieces_needed(task->ground);
     if (piece_count == 0) {
         return;
     }

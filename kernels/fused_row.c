@@ -96,7 +96,7 @@ static bool is_zeros(const uint8_t *bytes, uint64_t count)
 /* Whether rounding to f16 may have made the scale, which is negative, of one that was not. */
 static bool is_rounding(const struct eb_fused_format *format, const struct eb_row_scale *scale)
 {
-    const double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);
+    double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);
     return !is_f32(format) &&
            levels * -(double)scale->scale <=
                F16_ROUNDING * fabs((double)scale->bias) + levels * F16_ROUNDING_LEAST;

@@ -33,7 +33,7 @@ static int64_t floor_modulo(int64_t id, uint64_t row_count)
 void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count)
 {
     assert(map->kind != EB_ID_MAP_NONE && row_count > 0);
-    const uint64_t seed_mixed = mix_id(map->seed);
+    uint64_t seed_mixed = mix_id(map->seed);
     for (uint64_t i = 0; i < count; i++) {
         ids[i] = map->kind == EB_ID_MAP_MODULO
                      ? floor_modulo(ids[i], row_count)

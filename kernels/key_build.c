@@ -163,7 +163,7 @@ static int64_t load_key(const struct eb_key_build *build, uint64_t row)
  * more that leads the hash to those seeds. */
 uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice)
 {
-    const struct eb_key_range rows = slice_rows(build, slice);
+    struct eb_key_range rows = slice_rows(build, slice);
     uint64_t v[4];
     start_build(v);
     for (uint64_t row = rows.first; row < rows.end; row++) {
@@ -219,7 +219,7 @@ static uint32_t entries_max(const struct eb_key_build *build)
 
 void eb_key_build_count(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
 {
-    const uint64_t seed = header_of(build)->seed;
+    uint64_t seed = header_of(build)->seed;
     uint32_t *counts = counts_of(build, share);
     for (uint64_t row = rows.first; row < rows.end; row++) {
         uint64_t hash = eb_key_hash(seed, load_key(build, row));
@@ -243,8 +243,8 @@ void eb_key_build_allot(struct eb_key_build *build)
 /* What a partition has no room for is left out, and noticed when its keys are placed. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
 {
-    const uint64_t seed = header_of(build)->seed;
-    const uint32_t room = entries_max(build);
+    uint64_t seed = header_of(build)->seed;
+    uint32_t room = entries_max(build);
     uint32_t *nexts = counts_of(build, share);
     for (uint64_t row = rows.first; row < rows.end; row++) {
         int64_t key = load_key(build, row);
@@ -414,7 +414,7 @@ enum eb_key_outcome eb_key_build_place(
         .bucket_count = build->plan.partition_buckets,
     };
     struct entry *entries = scratch;
-    const uint32_t room = entries_max(build);
+    uint32_t room = entries_max(build);
     /* Where the last share's keys end. */
     uint32_t count = counts_of(build, build->share_count - 1)[number];
     memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
@@ -431,7 +431,7 @@ enum eb_key_outcome eb_key_build_place(
 static enum eb_key_outcome run_build_attempt(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
 {
-    const struct eb_key_range rows = {0, build->plan.row_count};
+    struct eb_key_range rows = {0, build->plan.row_count};
     enum eb_key_outcome outcome = EB_KEY_OK;
     eb_key_build_count(build, 0, rows);
     eb_key_build_allot(build);

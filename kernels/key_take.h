@@ -107,7 +107,7 @@ static INLINE uint64_t take_groups(
     }
     for (uint64_t i = 0; i < count; i += GROUP) {
         for (unsigned k = 0; k < GROUP; k++) {
-            const struct finding finding =
+            struct finding finding =
                 take_key_first(index, &spots, i % KEYS_AHEAD + k, missing_row, &keys[i + k]);
             late[late_count] = i + k;
             late_count += finding.is_late;
@@ -129,7 +129,7 @@ static INLINE uint64_t take_groups(
         const struct eb_key_index *lent, int64_t missing_row, int64_t *keys, uint64_t count)       \
     {                                                                                              \
         /* A copy, which no row that is written can change. */                                     \
-        const struct eb_key_index index = *lent;                                                   \
+        struct eb_key_index index = *lent;                                                         \
         uint64_t whole = count - count % GROUP;                                                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \
             prefetch_bucket(eb_key_index_first_bucket(&index, eb_key_hash(index.seed, keys[i])));  \

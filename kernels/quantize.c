@@ -240,7 +240,7 @@ static bool is_excess(const struct excess *excess, float value)
 
 uint32_t eb_quantize_find_excess(enum eb_storage to, const float *values, uint32_t elements)
 {
-    const struct excess excess = excess_of(to);
+    struct excess excess = excess_of(to);
     uint32_t found = 0;
     for (uint32_t i = 0; i < elements; i++) {
         found |= is_excess(&excess, values[i]);

@@ -16,7 +16,7 @@
 /* All ones in the first `count` lanes. */
 static INLINE __m256i mask_of(unsigned count)
 {
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes);
 }
 
@@ -59,7 +59,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(v, quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
@@ -96,7 +96,7 @@ static INLINE VEC widen_e5m2(__m128i bytes)
  * be a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
-    const __m128i magnitude = _mm_set1_epi16(0x7f);
+    __m128i magnitude = _mm_set1_epi16(0x7f);
     __m128i words = _mm_cvtepu8_epi16(bytes);
     __m128i signless = _mm_and_si128(words, magnitude);
     __m128i sign = _mm_slli_epi16(_mm_andnot_si128(magnitude, words), 8);
@@ -113,7 +113,7 @@ static INLINE VEC widen_int8(__m128i codes)
 
 static INLINE VEC widen_int4(__m128i codes)
 {
-    const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     __m256i shifted = _mm256_srlv_epi32(_mm256_broadcastd_epi32(codes), shifts);
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0xf)));
 }
@@ -122,8 +122,8 @@ static INLINE VEC widen_int4(__m128i codes)
  * of the code above does not matter. */
 static INLINE VEC widen_int2(__m128i codes)
 {
-    const __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
-    const __m256 values = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
+    __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    __m256 values = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
     __m256i shifted = _mm256_srlv_epi32(_mm256_broadcastd_epi32(codes), shifts);
     return _mm256_permutevar8x32_ps(values, shifted);
 }

@@ -59,7 +59,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const __m512 quiet = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    __m512 quiet = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
@@ -101,7 +101,7 @@ static INLINE VEC widen_e5m2(__m128i bytes)
  * be a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
-    const __m256i magnitude = _mm256_set1_epi16(0x7f);
+    __m256i magnitude = _mm256_set1_epi16(0x7f);
     __m256i words = _mm256_cvtepu8_epi16(bytes);
     __m256i signless = _mm256_and_si256(words, magnitude);
     __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(magnitude, words), 8);
@@ -120,18 +120,16 @@ static INLINE VEC widen_int8(__m128i codes)
  * code 8 + j. The table is looked up by the low four bits of a lane, whatever is above them. */
 static INLINE VEC widen_int4(int64_t codes)
 {
-    const __m512i shifts =
-        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
-    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), values);
 }
 
 /* Each value four times, so that the code above in the same four bits does not matter. */
 static INLINE VEC widen_int2(int64_t codes)
 {
-    const __m512i shifts =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    __m512i shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    __m512 values = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
     return _mm512_permutexvar_ps(
         _mm512_srlv_epi32(_mm512_set1_epi32((int32_t)codes), shifts), values);
 }
@@ -156,7 +154,7 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
-    const __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return storage == EB_STORAGE_INT4 ? _mm512_permutexvar_ps(lanes, v) : v;
 }
 

@@ -58,7 +58,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const __m256d quiet = _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff8000000000000));
+    __m256d quiet = _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff8000000000000));
     return _mm256_blendv_pd(v, quiet, _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
 }
 
@@ -90,7 +90,7 @@ static INLINE __m128i take_lower(__m256d v)
  * gives what it would have given of `v`. */
 static INLINE __m128i round_to_odd(VEC v)
 {
-    const __m256d sign = _mm256_set1_pd(-0.0);
+    __m256d sign = _mm256_set1_pd(-0.0);
     __m128 nearest = _mm256_cvtpd_ps(v);
     __m256d back = _mm256_cvtps_pd(nearest);
     __m256d is_inexact = _mm256_cmp_pd(back, v, _CMP_NEQ_OQ);

@@ -58,7 +58,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const __m512d quiet = _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff8000000000000));
+    __m512d quiet = _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff8000000000000));
     return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 

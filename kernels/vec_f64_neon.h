@@ -58,7 +58,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const float64x2_t quiet = vreinterpretq_f64_u64(vdupq_n_u64(0x7ff8000000000000));
+    float64x2_t quiet = vreinterpretq_f64_u64(vdupq_n_u64(0x7ff8000000000000));
     return vbslq_f64(is_number(v), v, quiet);
 }
 

@@ -59,7 +59,7 @@ static INLINE unsigned vec_nans(VEC a, VEC b)
 
 static INLINE VEC vec_canonical(VEC v)
 {
-    const float32x4_t quiet = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
+    float32x4_t quiet = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
     return vbslq_f32(is_nan(v), quiet, v);
 }
 
@@ -109,7 +109,7 @@ static INLINE VEC widen_e5m2(uint8x8_t bytes)
  * be a number. */
 static INLINE VEC widen_e4m3(uint8x8_t bytes)
 {
-    const uint16x4_t magnitude = vdup_n_u16(0x7f);
+    uint16x4_t magnitude = vdup_n_u16(0x7f);
     uint16x4_t words = widen_bytes(bytes);
     uint16x4_t signless = vand_u16(words, magnitude);
     uint16x4_t sign = vshl_n_u16(vbic_u16(words, magnitude), 8);
@@ -132,13 +132,13 @@ static INLINE VEC widen_bits(uint8x8_t codes, int32x4_t right, uint32_t mask)
 
 static INLINE VEC widen_int4(uint8x8_t codes)
 {
-    const int32x4_t right = {0, -4, -8, -12};
+    int32x4_t right = {0, -4, -8, -12};
     return widen_bits(codes, right, 0xf);
 }
 
 static INLINE VEC widen_int2(uint8x8_t codes)
 {
-    const int32x4_t right = {0, -2, -4, -6};
+    int32x4_t right = {0, -2, -4, -6};
     return widen_bits(codes, right, 0x3);
 }
 

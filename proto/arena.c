@@ -54,8 +54,8 @@ void eb_arena_deinit(struct eb_arena *arena)
 static void open_newest(struct eb_arena *arena)
 {
     const struct eb_arena_block *block = arena->blocks;
-    const size_t left = arena->cap_bytes - arena->used_bytes;
-    const size_t bytes = block ? block->block_bytes - sizeof *block : 0;
+    size_t left = arena->cap_bytes - arena->used_bytes;
+    size_t bytes = block ? block->block_bytes - sizeof *block : 0;
     arena->room = block ? (uint8_t *)arena->blocks + sizeof *block : NULL;
     arena->room_bytes = bytes < left ? bytes : left;
 }
@@ -95,9 +95,9 @@ static bool grow_arena(struct eb_arena *arena, size_t bytes)
 
 void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
 {
-    const size_t left = arena->cap_bytes - arena->used_bytes;
+    size_t left = arena->cap_bytes - arena->used_bytes;
     /* 0 where it wraps around. */
-    const size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
+    size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
     if (rounded == 0 || rounded > left ||
         (rounded > arena->room_bytes && !grow_arena(arena, rounded))) {
         arena->is_exhausted = true;

@@ -47,7 +47,7 @@ static inline size_t eb_arena_round(size_t bytes)
 static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
 {
     /* 0 also where it wraps around. */
-    const size_t rounded = eb_arena_round(bytes);
+    size_t rounded = eb_arena_round(bytes);
     if (rounded - 1 >= arena->room_bytes) {
         return eb_arena_take_more(arena, bytes);
     }

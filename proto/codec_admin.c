@@ -12,7 +12,7 @@
 struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
 {
-    const struct eb_codec_input input = {&embag__v1__version_request__descriptor, bytes, size,
+    struct eb_codec_input input = {&embag__v1__version_request__descriptor, bytes, size,
         {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = limits->name_bytes_max}};
     const Embag__V1__VersionRequest *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_query *request =
@@ -46,7 +46,7 @@ void eb_version_request_encode(const struct eb_wire_model_query *request, uint8_
 struct eb_wire_progress *eb_version_progress_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_codec_input input = {
+    struct eb_codec_input input = {
         &embag__v1__version_progress__descriptor, bytes, size, eb_codec_answer_limits};
     const Embag__V1__VersionProgress *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_progress *progress =

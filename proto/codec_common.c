@@ -43,7 +43,7 @@ void *eb_codec_unpack(
 
 bool eb_codec_copy_any(char *out, struct eb_field_reader name)
 {
-    const size_t size = eb_field_reader_bytes(&name);
+    size_t size = eb_field_reader_bytes(&name);
     memcpy(out, name.at, size);
     return eb_guard_is_text(name.at, size);
 }
@@ -62,7 +62,7 @@ static size_t count_integers(struct eb_field_reader data)
 static int64_t *copy_integers(struct eb_field_reader data, int64_t *out)
 {
     while (data.at < data.end) {
-        const struct eb_field_varint varint =
+        struct eb_field_varint varint =
             eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
         assert(varint.end);
         *out++ = (int64_t)varint.value;
@@ -145,7 +145,7 @@ bool eb_codec_choose_array_among(const struct eb_codec_place *place,
 {
     *array = (struct eb_wire_array){.data = NULL};
     for (uint32_t left = numbers; left != 0; left &= left - 1) {
-        const uint32_t number = (uint32_t)__builtin_ctz(left);
+        uint32_t number = (uint32_t)__builtin_ctz(left);
         const struct eb_codec_form *form = &arrays->forms[number];
         struct eb_field_reader data = find_last(arrays->message, number);
         if (form->is_repeated) {

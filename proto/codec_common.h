@@ -129,7 +129,7 @@ bool eb_codec_copy_any(char *out, struct eb_field_reader name);
  * would take longer. */
 static inline bool eb_codec_copy_name(char *out, struct eb_field_reader name)
 {
-    const size_t size = eb_field_reader_bytes(&name);
+    size_t size = eb_field_reader_bytes(&name);
     size_t copied = 0;
     if (size >= sizeof(uint64_t) && size <= 2 * sizeof(uint64_t)) {
         uint64_t first;
@@ -275,7 +275,7 @@ bool eb_codec_choose_array_among(const struct eb_codec_place *place,
 static inline bool eb_codec_choose_array(const struct eb_codec_place *place,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {
-    const uint32_t seen = arrays->seen & numbers;
+    uint32_t seen = arrays->seen & numbers;
     return !arrays->is_unsettled || seen == 0 ||
            eb_codec_choose_array_among(place, arrays, seen, array);
 }

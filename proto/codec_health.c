@@ -12,8 +12,8 @@
 const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,
     uint32_t name_bytes_max, struct eb_error *error)
 {
-    const struct eb_codec_input input = {&grpc__health__v1__health_check_request__descriptor, bytes,
-        size, {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = name_bytes_max}};
+    struct eb_codec_input input = {&grpc__health__v1__health_check_request__descriptor, bytes, size,
+        {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = name_bytes_max}};
     const Grpc__Health__V1__HealthCheckRequest *message = eb_codec_unpack(arena, &input, error);
     return message ? message->service : NULL;
 }

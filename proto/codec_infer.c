@@ -40,7 +40,7 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
 {
     static const char suffix[] = "." EB_INFER_OUTPUT;
     const char *end = output->table[0] == '\0' ? suffix + 1 : suffix;
-    const size_t table_bytes = strlen(output->table);
+    size_t table_bytes = strlen(output->table);
     eb_field_put_length(writer, EB_FIELD_INFER_OUTPUT_TENSOR_NAME, table_bytes + strlen(end));
     eb_field_put_content(writer, output->table, table_bytes);
     eb_field_put_content(writer, end, strlen(end));
@@ -79,7 +79,7 @@ static void write_infer_response(struct eb_field_writer *writer,
             eb_field_put_length(writer, EB_FIELD_MODEL_INFER_RESPONSE_OUTPUTS, result->head_bytes);
             write_output(writer, &request->outputs[i], result);
         } else {
-            const size_t bytes = count_output(&request->outputs[i], result);
+            size_t bytes = count_output(&request->outputs[i], result);
             eb_field_put_length(writer, EB_FIELD_MODEL_INFER_RESPONSE_OUTPUTS, bytes);
             writer->bytes += bytes;
         }
@@ -208,7 +208,7 @@ struct tensor {
 static void write_name(struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)
 {
     const char *table = tensor->feature->name;
-    const size_t bytes = strlen(table) + 1 + strlen(tensor->suffix);
+    size_t bytes = strlen(table) + 1 + strlen(tensor->suffix);
     eb_field_put_length(writer, number, bytes);
     eb_field_put_content(writer, table, strlen(table));
     eb_field_put_content(writer, ".", 1);
@@ -218,7 +218,7 @@ static void write_name(struct eb_field_writer *writer, uint32_t number, const st
 static void write_shape(
     struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)
 {
-    const size_t count = tensor->is_input ? 0 : tensor->feature->dim_count;
+    size_t count = tensor->is_input ? 0 : tensor->feature->dim_count;
     const uint64_t *dims = tensor->feature->dims;
     size_t bytes = eb_field_varint_bytes(ANY_SIZE);
     for (size_t i = 0; i < count; i++) {
@@ -242,7 +242,7 @@ static void write_metadata_tensor(struct eb_field_writer *writer, const struct t
 /* ModelInput and ModelOutput. */
 static void write_config_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
 {
-    const int32_t type = eb_infer_type_number(tensor->type);
+    int32_t type = eb_infer_type_number(tensor->type);
     if (tensor->is_input) {
         write_name(writer, EB_FIELD_MODEL_INPUT_NAME, tensor);
         eb_field_put_enum(writer, EB_FIELD_MODEL_INPUT_DATA_TYPE, type);
@@ -272,7 +272,7 @@ static void write_inputs(struct eb_field_writer *writer, uint32_t number,
     for (size_t i = 0; i < model->feature_count; i++) {
         const struct eb_infer_feature *feature = &model->features[i];
         for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
-            const int32_t type = role == EB_INFER_WEIGHTS ? feature->weights_type : TYPE_I64;
+            int32_t type = role == EB_INFER_WEIGHTS ? feature->weights_type : TYPE_I64;
             write_tensor(writer, number,
                 &(struct tensor){feature, eb_infer_role_suffixes[role], type, .is_input = true},
                 write);

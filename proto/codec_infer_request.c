@@ -169,7 +169,7 @@ static bool read_entry(
 
 static bool equals_word(struct eb_field_reader text, const char *name)
 {
-    const size_t size = eb_field_reader_bytes(&text);
+    size_t size = eb_field_reader_bytes(&text);
     return size == strlen(name) && memcmp(text.at, name, size) == 0;
 }
 
@@ -178,7 +178,7 @@ static bool equals_word(struct eb_field_reader text, const char *name)
 static bool is_tritons_own(struct eb_field_reader name)
 {
     static const char prefix[] = "triton_";
-    const size_t size = sizeof prefix - 1;
+    size_t size = sizeof prefix - 1;
     return eb_field_reader_bytes(&name) >= size && memcmp(name.at, prefix, size) == 0;
 }
 
@@ -245,7 +245,7 @@ static bool take_word(const struct eb_codec_place *place, const struct entry *en
 
 static bool has_integer(const struct entry *entry)
 {
-    const bool is_int64 = entry->form == EB_FIELD_INFER_PARAMETER_INT64_PARAM;
+    bool is_int64 = entry->form == EB_FIELD_INFER_PARAMETER_INT64_PARAM;
     return is_int64 ||
            (entry->form == EB_FIELD_INFER_PARAMETER_UINT64_PARAM && entry->number <= INT64_MAX);
 }
@@ -271,12 +271,11 @@ static bool take_priority(
 static bool take_no_sequence(
     const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
 {
-    const bool is_id = parameter == PARAMETER_SEQUENCE_ID;
-    const bool is_empty = entry->form == EB_FIELD_INFER_PARAMETER_STRING_PARAM &&
-                          eb_field_reader_bytes(&entry->text) == 0;
-    const bool is_none =
-        is_id ? is_empty || (has_integer(entry) && entry->number == 0)
-              : entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM && entry->number == 0;
+    bool is_id = parameter == PARAMETER_SEQUENCE_ID;
+    bool is_empty = entry->form == EB_FIELD_INFER_PARAMETER_STRING_PARAM &&
+                    eb_field_reader_bytes(&entry->text) == 0;
+    bool is_none = is_id ? is_empty || (has_integer(entry) && entry->number == 0)
+                         : entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM && entry->number == 0;
     return is_none ||
            refuse_value(place, parameter,
                is_id ? "0: there are no sequences, since no state is kept between requests"
@@ -393,8 +392,8 @@ static bool keep_name(struct tensor_reading *reading)
 /* Whether the place's name ends so. Then *size is what its table's name takes of it. */
 static bool has_tensor_suffix(const struct eb_codec_place *place, const char *suffix, size_t *size)
 {
-    const size_t name_bytes = strlen(place->name);
-    const size_t suffix_bytes = strlen(suffix);
+    size_t name_bytes = strlen(place->name);
+    size_t suffix_bytes = strlen(suffix);
     if (name_bytes < suffix_bytes || strcmp(place->name + name_bytes - suffix_bytes, suffix) != 0) {
         return false;
     }
@@ -414,7 +413,7 @@ static const char *keep_tensor_table(const struct eb_codec_place *place, size_t 
             "%s[%zu] has a name that is longer than one may be", place->list, place->index);
         return NULL;
     }
-    const struct eb_field_reader table = eb_field_reader_of((const uint8_t *)place->name, size);
+    struct eb_field_reader table = eb_field_reader_of((const uint8_t *)place->name, size);
     return eb_codec_keep_text(table, place->arena, place->error);
 }
 
@@ -438,8 +437,7 @@ static bool take_role(const struct eb_codec_place *place, struct eb_infer_input 
 static bool take_dims(struct tensor_reading *reading, struct eb_field_reader data)
 {
     while (data.at < data.end) {
-        const struct eb_field_varint dim =
-            eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
+        struct eb_field_varint dim = eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
         if (!dim.end) {
             return false;
         }
@@ -476,7 +474,7 @@ static bool take_input_field(struct tensor_reading *reading, const struct eb_fie
 /* Notes a field of the contents. false: the guard does not let it pass, as it does unknown ones. */
 static bool take_contents_field(struct tensor_reading *reading, const struct eb_field *field)
 {
-    const size_t bytes = eb_field_reader_bytes(&field->data);
+    size_t bytes = eb_field_reader_bytes(&field->data);
     if (field->number <= EB_FIELD_INFER_TENSOR_CONTENTS_MAX &&
         (bytes > 0 || field->number == EB_FIELD_INFER_TENSOR_CONTENTS_BYTES_CONTENTS)) {
         reading->forms |= UINT32_C(1) << field->number;
@@ -537,7 +535,7 @@ static bool take_type(const struct tensor_reading *reading, struct eb_infer_inpu
 static bool take_shape(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
     const struct eb_codec_place *place = reading->place;
-    const uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
+    uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
     if (reading->rank == 0 || reading->rank > rank_max) {
         return eb_codec_refuse(place, "shape has %" PRIu32 " dimensions; it may have %s",
             reading->rank, rank_max == 1 ? "1" : "1 or 2");
@@ -558,8 +556,8 @@ static bool take_tensor_elements(const struct tensor_reading *reading, struct eb
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_array *array = &out->array;
-    const bool is_integer = out->type == TYPE(I64) || out->type == TYPE(I32);
-    const bool is_float = out->type == TYPE(F32) || out->type == TYPE(F64);
+    bool is_integer = out->type == TYPE(I64) || out->type == TYPE(I32);
+    bool is_float = out->type == TYPE(F32) || out->type == TYPE(F64);
     uint32_t number = out->type == TYPE(I64) ? EB_FIELD_INFER_TENSOR_CONTENTS_INT64_CONTENTS
                                              : EB_FIELD_INFER_TENSOR_CONTENTS_INT_CONTENTS;
     if (reading->forms == 0) {
@@ -591,7 +589,7 @@ static bool check_tensor_size(
     const struct eb_codec_place *place, const struct eb_infer_input *input)
 {
     const struct eb_wire_array *array = &input->array;
-    const uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
+    uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
     if (array->bytes % array->width == 0 && array->bytes / array->width == elements) {
         return true;
     }
@@ -721,7 +719,7 @@ struct reading {
 
 static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits *limits)
 {
-    const uint64_t fields = OTHER_FIELDS_MAX + (uint64_t)limits->queries_max * QUERY_FIELDS_MAX;
+    uint64_t fields = OTHER_FIELDS_MAX + (uint64_t)limits->queries_max * QUERY_FIELDS_MAX;
     return (struct eb_guard_limits){
         .fields_max = fields < UINT32_MAX ? (uint32_t)fields : UINT32_MAX,
         .name_bytes_max = limits->name_bytes_max + EB_INFER_SUFFIX_BYTES_MAX,
@@ -798,7 +796,7 @@ static bool read_inputs(
     bool is_good = out->inputs;
     place->list = "inputs";
     while (is_good && eb_codec_find_field(&inputs, EB_FIELD_MODEL_INFER_REQUEST_INPUTS, &bytes)) {
-        const bool is_raw =
+        bool is_raw =
             eb_codec_find_field(&raws, EB_FIELD_MODEL_INFER_REQUEST_RAW_INPUT_CONTENTS, &raw);
         place->index = out->input_count++;
         place->name = "";
@@ -831,11 +829,11 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
     struct eb_arena *arena = reading->arena;
     struct eb_error *error = reading->error;
     struct eb_wire_request *request = &out->request;
-    const unsigned parameters = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(OUTPUT_TYPE) |
-                                PARAMETER(DEFAULT_INDEX) | PARAMETER(INCLUDE_LAST_OFFSET) |
-                                PARAMETER(TIMEOUT) | PARAMETER(PRIORITY) | PARAMETER(SEQUENCE_ID) |
-                                PARAMETER(SEQUENCE_START) | PARAMETER(SEQUENCE_END) |
-                                PARAMETER(BINARY_DATA_OUTPUT);
+    unsigned parameters = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(OUTPUT_TYPE) |
+                          PARAMETER(DEFAULT_INDEX) | PARAMETER(INCLUDE_LAST_OFFSET) |
+                          PARAMETER(TIMEOUT) | PARAMETER(PRIORITY) | PARAMETER(SEQUENCE_ID) |
+                          PARAMETER(SEQUENCE_START) | PARAMETER(SEQUENCE_END) |
+                          PARAMETER(BINARY_DATA_OUTPUT);
     const char *version = eb_codec_keep_text(reading->version, arena, error);
     request->model = eb_codec_keep_text(reading->model, arena, error);
     request->version_label = "";
@@ -875,9 +873,9 @@ static struct eb_infer_request *read_infer_request(
         return NULL;
     }
     memset(out, 0, sizeof *out);
-    const bool is_good = read_infer_fields(reading) && check_infer_counts(reading, limits) &&
-                         read_infer_head(reading, &place, limits, out) &&
-                         read_inputs(reading, &place, out) && read_outputs(reading, &place, out);
+    bool is_good = read_infer_fields(reading) && check_infer_counts(reading, limits) &&
+                   read_infer_head(reading, &place, limits, out) &&
+                   read_inputs(reading, &place, out) && read_outputs(reading, &place, out);
     return is_good ? out : NULL;
 }
 

@@ -316,7 +316,7 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
 struct eb_wire_model_list *eb_model_list_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_codec_input input = {
+    struct eb_codec_input input = {
         &embag__v1__list_models_response__descriptor, bytes, size, eb_codec_answer_limits};
     const Embag__V1__ListModelsResponse *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_list *list =

@@ -45,7 +45,7 @@ struct query_reading {
 /* The last name is looked at when it is kept. */
 static inline bool take_name(struct query_reading *reading)
 {
-    const struct eb_field_reader before = reading->table;
+    struct eb_field_reader before = reading->table;
     return !eb_field_reader_content(&reading->rest, &reading->table) &&
            (!before.at || eb_codec_is_name(before, reading->place->limits));
 }
@@ -288,9 +288,9 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
  * that is the one. false: it is something else. */
 static inline bool take_offsets_alone(const struct query_reading *reading)
 {
-    const int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
+    int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
     struct eb_wire_query *out = reading->out;
-    const uint32_t seen = reading->arrays.seen;
+    uint32_t seen = reading->arrays.seen;
     if ((seen & (QUERY_SEGMENT_IDS | QUERY_LENGTHS)) != 0 || out->indices_per_bag != 0 ||
         out->num_segments != 0 || (out->layout != 0 && out->layout != offsets)) {
         return false;
@@ -331,7 +331,7 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
 static inline bool keep_query_table(const struct query_reading *reading)
 {
     struct eb_codec_place *place = reading->place;
-    const struct eb_field_reader name = reading->table;
+    struct eb_field_reader name = reading->table;
     if (name.at == name.end) {
         reading->out->table = place->name = "";
         return eb_codec_refuse(place, "table is empty");
@@ -367,7 +367,7 @@ static inline __attribute__((always_inline)) bool read_query_message(
         return true;
     }
     /* A copy, so that what was read until here can be kept in registers. */
-    const struct eb_codec_arrays arrays = {.forms = query_forms,
+    struct eb_codec_arrays arrays = {.forms = query_forms,
         .message = bytes,
         .seen = reading.arrays.seen,
         .is_unsettled = reading.arrays.is_unsettled};
@@ -383,7 +383,7 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
     bool is_good = true;
     for (struct eb_wire_query *out = queries + place->index; is_good && out < queries + count;
          out++) {
-        const bool is_there = eb_codec_find_field(&rest, EB_FIELD_LOOKUP_REQUEST_QUERIES, &bytes);
+        bool is_there = eb_codec_find_field(&rest, EB_FIELD_LOOKUP_REQUEST_QUERIES, &bytes);
         assert(is_there);
         is_good = read_query_message(place, bytes, out);
         place->index += is_good;
@@ -575,7 +575,7 @@ static bool read_group_fields(struct group_reading *reading)
         }
         const uint8_t *begin = message.at;
         struct eb_field field;
-        const bool is_sound =
+        bool is_sound =
             eb_field_reader_take_next(&message, EB_FIELD_FEATURE_GROUP_FEATURES, &feature)
                 ? take_feature(reading, feature, begin, message.at)
                 : !eb_field_reader_read(&message, &field) &&
@@ -593,7 +593,7 @@ static bool keep_features(const struct group_reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_group *out = reading->out;
-    const size_t text_bytes = reading->features_bytes + reading->feature_count;
+    size_t text_bytes = reading->features_bytes + reading->feature_count;
     if (reading->run_end) {
         out->run = reading->run;
         out->run_bytes = (size_t)(reading->run_end - reading->run);

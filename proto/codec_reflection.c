@@ -43,8 +43,8 @@ static const char *find_reflection_name(
 struct eb_wire_reflection_request *eb_reflection_request_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_codec_input input = {
-        &grpc__reflection__v1__server_reflection_request__descriptor, bytes, size,
+    struct eb_codec_input input = {&grpc__reflection__v1__server_reflection_request__descriptor,
+        bytes, size,
         {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = EB_REFLECTION_NAME_BYTES_MAX}};
     const Grpc__Reflection__V1__ServerReflectionRequest *message =
         eb_codec_unpack(arena, &input, error);
@@ -108,7 +108,7 @@ static void write_reflection_response(
     struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
-    const uint32_t number = write_content(&counter, response);
+    uint32_t number = write_content(&counter, response);
     eb_field_put_text(writer, EB_FIELD_SERVER_REFLECTION_RESPONSE_VALID_HOST, response->host);
     eb_field_put_length(
         writer, EB_FIELD_SERVER_REFLECTION_RESPONSE_ORIGINAL_REQUEST, response->request_bytes);

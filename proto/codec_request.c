@@ -90,7 +90,7 @@ static bool check_unbuilt(const struct reading *reading)
 /* Queries, and features of all groups; or more, where that is no more than `max` either. */
 static size_t count_queries(const struct reading *reading, size_t max)
 {
-    const size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
+    size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
     if (count_max <= max) {
         return count_max;
     }
@@ -109,8 +109,8 @@ static size_t count_queries(const struct reading *reading, size_t max)
 static bool check_request(const struct reading *reading, const struct eb_wire_request *request)
 {
     struct eb_error *error = reading->error;
-    const uint32_t count_max = reading->caps->queries_max;
-    const size_t count = count_queries(reading, count_max);
+    uint32_t count_max = reading->caps->queries_max;
+    size_t count = count_queries(reading, count_max);
     if (request->version != 0 && reading->label.at < reading->label.end) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "version and version_label are both given; give one of them");
@@ -175,7 +175,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
 {
     struct eb_error error;
     struct eb_field_reader message = reading->message;
-    const size_t count = reading->query_count;
+    size_t count = reading->query_count;
     struct eb_codec_place place = place_of_query(reading, "queries", &error);
     struct eb_wire_query *queries =
         eb_codec_take_elements(reading->arena, count, sizeof *queries, reading->error);
@@ -202,7 +202,7 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
     struct eb_error error;
     struct eb_field_reader message = reading->message;
     struct eb_field_reader bytes;
-    const size_t count = reading->group_count;
+    size_t count = reading->group_count;
     struct eb_codec_place place = place_of_query(reading, "groups", &error);
     request->groups =
         eb_codec_take_elements(reading->arena, count, sizeof *request->groups, reading->error);
@@ -231,7 +231,7 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
 /* Notes whether a field that is not built says anything. */
 static bool take_unbuilt(struct reading *reading, const struct eb_field *field, bool is_set)
 {
-    const uint32_t bit = UINT32_C(1) << field->number;
+    uint32_t bit = UINT32_C(1) << field->number;
     reading->unbuilt = is_set ? reading->unbuilt | bit : reading->unbuilt & ~bit;
     return true;
 }
@@ -241,7 +241,7 @@ static bool take_unbuilt(struct reading *reading, const struct eb_field *field, 
 static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
 {
-    const uint64_t value = field->varint;
+    uint64_t value = field->varint;
     struct eb_field_reader text;
     switch (field->tag) {
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_REQUEST_ID): out->request_id = value; return true;
@@ -357,7 +357,7 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
 struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
 {
-    const struct eb_codec_input input = {
+    struct eb_codec_input input = {
         &embag__v1__get_model_request__descriptor, bytes, size, lookup_request_limits(limits)};
     const Embag__V1__GetModelRequest *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_query *query =
@@ -370,7 +370,7 @@ struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const 
 
 bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_guard_limits limits = {.fields_max = OTHER_FIELDS_MAX};
+    struct eb_guard_limits limits = {.fields_max = OTHER_FIELDS_MAX};
     return eb_guard_check(&embag__v1__list_models_request__descriptor, bytes, size, &limits, error);
 }
 

@@ -27,7 +27,7 @@ static_assert((1 + 10) + (2 + PLAIN_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
 static inline void write_missing_by_query(
     struct eb_field_writer *writer, const struct eb_wire_result *result)
 {
-    const size_t count = result->missing_by_query_count;
+    size_t count = result->missing_by_query_count;
     if (result->missing_by_query) {
         eb_field_put_packed(
             writer, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY, result->missing_by_query, count);
@@ -163,10 +163,10 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
     struct eb_wire_result *results = response->results;
-    const size_t count = response->result_count;
+    size_t count = response->result_count;
     write_before_results(&counter, response);
     for (size_t i = 0; i < count; i++) {
-        const size_t size = prepare_result(&results[i]);
+        size_t size = prepare_result(&results[i]);
         eb_field_put_length(&counter, EB_FIELD_LOOKUP_RESPONSE_RESULTS, size);
         counter.bytes += size;
     }
@@ -179,7 +179,7 @@ void eb_lookup_response_encode(
 {
     struct eb_field_writer writer = {.out = out};
     const struct eb_wire_result *results = response->results;
-    const size_t count = response->result_count;
+    size_t count = response->result_count;
     write_before_results(&writer, response);
     for (size_t i = 0; i < count; i++) {
         writer.bytes = write_result(out, writer.bytes, &results[i], &values_at[i]);
@@ -232,7 +232,7 @@ static const uint64_t *read_result_numbers(
 static bool take_result_field(
     const struct eb_field *field, struct eb_wire_result *out, struct eb_field_reader *text)
 {
-    const size_t bytes = eb_field_reader_bytes(&field->data);
+    size_t bytes = eb_field_reader_bytes(&field->data);
     switch (field->tag) {
     case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_QUERY):
         out->query = (uint32_t)field->varint;
@@ -320,7 +320,7 @@ struct texts {
 static bool take_response_field(
     const struct eb_field *field, struct eb_wire_response *out, struct texts *texts)
 {
-    const uint64_t value = field->varint;
+    uint64_t value = field->varint;
     switch (field->tag) {
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_REQUEST_ID): out->request_id = value; return true;
     case EB_TAG_BYTES(EB_FIELD_LOOKUP_RESPONSE_MODEL):
@@ -375,7 +375,7 @@ static struct eb_wire_response *read_response(
     }
     response->model = eb_codec_keep_text(texts.model, reading->arena, reading->error);
     response->error_message = eb_codec_keep_text(texts.error, reading->arena, reading->error);
-    const bool is_whole =
+    bool is_whole =
         response->model && response->error_message && read_results(reading, message, response);
     return is_whole ? response : NULL;
 }

@@ -20,7 +20,7 @@ static inline size_t eb_field_varint_bytes(uint64_t value)
 {
     /* Seven bits a byte; zero takes one byte too. For all logarithms up to 63 what is below is that
      * much over seven, plus one, without a division. */
-    const unsigned logarithm = (unsigned)__builtin_clzll(value | 1) ^ 63;
+    unsigned logarithm = (unsigned)__builtin_clzll(value | 1) ^ 63;
     return (logarithm * 9 + 73) / 64;
 }
 
@@ -156,7 +156,7 @@ static inline void eb_field_put_packed(
     }
     if (writer->out && count <= EB_FIELD_SHORT_COUNT) {
         eb_field_put_length(writer, number, 0);
-        const size_t begin = writer->bytes;
+        size_t begin = writer->bytes;
         for (size_t i = 0; i < count; i++) {
             eb_field_put_varint(writer, values[i]);
         }

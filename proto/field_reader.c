@@ -28,7 +28,7 @@ size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number)
 const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed)
 {
     while (packed.at < packed.end) {
-        const struct eb_field_varint varint =
+        struct eb_field_varint varint =
             eb_field_reader_varint(packed, EB_FIELD_READER_VARINT_BYTES_MAX);
         if (!varint.end) {
             return packed.at;

@@ -62,7 +62,7 @@ static inline struct eb_field_varint eb_field_reader_varint(
     }
     /* Most lengths are no longer than this. */
     if (reader.end - reader.at >= 2 && reader.at[1] < 0x80) {
-        const uint64_t value = (reader.at[0] & 0x7Fu) | (uint64_t)reader.at[1] << 7;
+        uint64_t value = (reader.at[0] & 0x7Fu) | (uint64_t)reader.at[1] << 7;
         return (struct eb_field_varint){value, reader.at + 2};
     }
     return eb_field_reader_long_varint(reader.at, reader.end, bytes_max);
@@ -73,8 +73,7 @@ static inline struct eb_field_varint eb_field_reader_varint(
 /* A tag. *tag is 0 where it cannot be told. */
 static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, uint32_t *tag)
 {
-    const struct eb_field_varint varint =
-        eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
+    struct eb_field_varint varint = eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
     *tag = 0;
     if (!varint.end || varint.value > UINT32_MAX) {
         return "holds a tag that is none";
@@ -87,7 +86,7 @@ static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, ui
 /* What follows a tag of wire type VARINT. */
 static inline const char *eb_field_reader_number(struct eb_field_reader *reader, uint64_t *value)
 {
-    const struct eb_field_varint varint =
+    struct eb_field_varint varint =
         eb_field_reader_varint(*reader, EB_FIELD_READER_VARINT_BYTES_MAX);
     if (!varint.end) {
         return "is a varint that does not end";
@@ -113,7 +112,7 @@ static inline const char *eb_field_reader_pass(
 static inline const char *eb_field_reader_content(
     struct eb_field_reader *reader, struct eb_field_reader *data)
 {
-    const struct eb_field_varint length =
+    struct eb_field_varint length =
         eb_field_reader_varint(*reader, EB_FIELD_READER_LENGTH_BYTES_MAX);
     if (!length.end) {
         return "has a length that does not end";

@@ -199,7 +199,7 @@ void eb_grpc_call_expect_one(struct eb_grpc_call *call, struct eb_grpc_hold *hol
 struct eb_grpc_message eb_grpc_call_take_message(struct eb_grpc_call *call)
 {
     assert(call->has_message);
-    const struct eb_grpc_message message = call->message;
+    struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
     call->hold->bytes -= message.size;
     return message;
@@ -275,7 +275,7 @@ static nghttp2_nv *add_field(struct trailers *trailers, const char *name, const 
  * they would push the constant ones out. */
 static void add_status(struct trailers *trailers, const struct eb_grpc_call *call, const char *text)
 {
-    const uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
+    uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
     add_field(trailers, "grpc-status", status_digits(call->status));
     if (text && text[0] != '\0') {
         nghttp2_nv *field = add_field(trailers, "grpc-message", "");
@@ -429,8 +429,7 @@ void eb_grpc_call_resume(struct eb_grpc_call *call)
 static void announce(struct eb_grpc_call *call)
 {
     struct eb_grpc_connection *connection = call->connection;
-    const struct eb_grpc_headers_limits limits = {
-        .fields_max = connection->limits->header_fields_max,
+    struct eb_grpc_headers_limits limits = {.fields_max = connection->limits->header_fields_max,
         .bytes_max = connection->limits->header_bytes_max};
     struct eb_error error;
     int http_status = eb_grpc_headers_check(&call->headers, &limits, &error);
@@ -624,8 +623,8 @@ static bool is_partial(const struct eb_grpc_call *call)
 static bool is_message_stalled(const struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    const uint64_t stall_ms_max = connection->limits->message_stall_ms_max;
-    const uint64_t slow_ms_max =
+    uint64_t stall_ms_max = connection->limits->message_stall_ms_max;
+    uint64_t slow_ms_max =
         MESSAGE_STALLS_MAX * stall_ms_max + call->held_bytes / MESSAGE_BYTES_PER_MS_MIN;
     return is_partial(call) && (connection->now_ms - call->progress_ms >= stall_ms_max ||
                                    connection->now_ms - call->begun_ms >= slow_ms_max);
@@ -682,7 +681,7 @@ static void reset_stalled(struct eb_grpc_call *call)
 static void tick_refused(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    const uint64_t passed_ms = connection->now_ms - call->progress_ms;
+    uint64_t passed_ms = connection->now_ms - call->progress_ms;
     if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
         refuse_call(call);
     } else if (call->answered && connection->limits->answer_stall_ms_max > 0 &&
@@ -714,21 +713,21 @@ static void tick_call(struct eb_grpc_call *call, bool is_shut)
 /* Forgets that so much time has passed in which the peer could not have been heard. */
 static void postpone_stall(struct eb_grpc_call *call, uint64_t unread_ms)
 {
-    const uint64_t now_ms = call->connection->now_ms;
+    uint64_t now_ms = call->connection->now_ms;
     if (!call->answered) {
         call->progress_ms =
             call->progress_ms + unread_ms < now_ms ? call->progress_ms + unread_ms : now_ms;
         call->begun_ms = call->begun_ms + unread_ms < now_ms ? call->begun_ms + unread_ms : now_ms;
     }
     if (!call->peer_ended) {
-        const uint64_t later_ms = call->message_ms + unread_ms;
+        uint64_t later_ms = call->message_ms + unread_ms;
         call->message_ms = later_ms < now_ms ? later_ms : now_ms;
     }
 }
 
 void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms)
 {
-    const bool is_shut = is_window_full(connection) && has_backlog(connection);
+    bool is_shut = is_window_full(connection) && has_backlog(connection);
     for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
         postpone_stall(call, unread_ms);
         if (call->refusal.http_status != 0) {

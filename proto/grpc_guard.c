@@ -64,8 +64,8 @@ static_assert(sizeof magic - 1 == EB_GRPC_PREFACE_BYTES, "the preface as RFC 911
 
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count)
 {
-    const size_t left = EB_GRPC_PREFACE_BYTES - preface->count;
-    const size_t step = left < count ? left : count;
+    size_t left = EB_GRPC_PREFACE_BYTES - preface->count;
+    size_t step = left < count ? left : count;
     if (step > 0 && memcmp(magic + preface->count, bytes, step) != 0) {
         return false;
     }
@@ -109,7 +109,7 @@ const char *eb_grpc_preface_answer(uint8_t first)
 void eb_grpc_budget_init(
     struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max)
 {
-    const uint32_t excess_max = EXCESS_LIMITS * header_bytes_max;
+    uint32_t excess_max = EXCESS_LIMITS * header_bytes_max;
     *budget = (struct eb_grpc_budget){.resets_max = resets_max,
         .resets_left = resets_max,
         .noise_left = NOISE_MAX,
@@ -134,11 +134,10 @@ static void refill_excess(struct eb_grpc_budget *budget, uint64_t now_ms)
         budget->excess_ms = now_ms;
         return;
     }
-    const uint64_t full_ms = (uint64_t)(EXCESS_LIMITS + 1) * MS_PER_S;
-    const uint64_t passed_ms = now_ms - budget->excess_ms;
-    const uint64_t room = budget->excess_max - budget->excess_left;
-    const uint64_t earned =
-        (passed_ms < full_ms ? passed_ms : full_ms) * budget->excess_per_s / MS_PER_S;
+    uint64_t full_ms = (uint64_t)(EXCESS_LIMITS + 1) * MS_PER_S;
+    uint64_t passed_ms = now_ms - budget->excess_ms;
+    uint64_t room = budget->excess_max - budget->excess_left;
+    uint64_t earned = (passed_ms < full_ms ? passed_ms : full_ms) * budget->excess_per_s / MS_PER_S;
     if (earned > 0) {
         budget->excess_ms = now_ms;
         budget->excess_left += (uint32_t)(earned < room ? earned : room);
@@ -171,7 +170,7 @@ bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget)
 
 bool eb_grpc_budget_spend_ping(struct eb_grpc_budget *budget, uint64_t now_ms, uint64_t interval_ms)
 {
-    const bool is_early = budget->pinged_ms != 0 && now_ms - budget->pinged_ms < interval_ms;
+    bool is_early = budget->pinged_ms != 0 && now_ms - budget->pinged_ms < interval_ms;
     budget->pinged_ms = now_ms;
     budget->strikes += is_early;
     return budget->strikes <= STRIKES_MAX;
@@ -255,8 +254,8 @@ static ssize_t on_refusal_read(nghttp2_session *session, int32_t stream_id, uint
     (void)context;
     struct eb_grpc_refusal *refusal = source->ptr;
     const char *text = find_text(refusal);
-    const size_t left = strlen(text) - refusal->sent;
-    const size_t count = left < room_bytes ? left : room_bytes;
+    size_t left = strlen(text) - refusal->sent;
+    size_t count = left < room_bytes ? left : room_bytes;
     memcpy(room, text + refusal->sent, count);
     refusal->sent += count;
     if (count == left) {

@@ -41,7 +41,7 @@ static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text val
 
 static void add_authorization(struct eb_grpc_headers *headers, struct eb_grpc_text value)
 {
-    const bool is_good = !headers->has_authorization && value.size < sizeof headers->authorization;
+    bool is_good = !headers->has_authorization && value.size < sizeof headers->authorization;
     headers->has_authorization = true;
     memcpy(headers->authorization, value.bytes, is_good ? value.size : 0);
     headers->authorization[is_good ? value.size : 0] = '\0';
@@ -73,16 +73,16 @@ static size_t find_honest_bytes(size_t wire_bytes)
 
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits)
 {
-    const size_t honest = find_honest_bytes(wire_bytes);
-    const size_t most = (size_t)EB_GRPC_BLOCK_LIMITS_MAX * limits->bytes_max;
+    size_t honest = find_honest_bytes(wire_bytes);
+    size_t most = (size_t)EB_GRPC_BLOCK_LIMITS_MAX * limits->bytes_max;
     return honest < most ? honest : most;
 }
 
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits)
 {
-    const size_t honest = find_honest_bytes(block->wire_bytes);
-    const size_t fields_paid = limits->fields_max + block->wire_bytes / EB_GRPC_FIELD_WIRE_BYTES;
+    size_t honest = find_honest_bytes(block->wire_bytes);
+    size_t fields_paid = limits->fields_max + block->wire_bytes / EB_GRPC_FIELD_WIRE_BYTES;
     size_t excess = 0;
     if (block->bytes > (size_t)EB_GRPC_BLOCK_LIMITS_MAX * limits->bytes_max) {
         return SIZE_MAX;

@@ -45,7 +45,7 @@ static uint32_t read_size(const uint8_t *prefix)
 
 static size_t find_first_bytes(const struct eb_grpc_reader *reader)
 {
-    const size_t part = reader->bytes_max / FIRST_BYTES_PART;
+    size_t part = reader->bytes_max / FIRST_BYTES_PART;
     if (part > FIRST_BYTES_MAX) {
         return FIRST_BYTES_MAX;
     }
@@ -105,7 +105,7 @@ static enum eb_grpc_read decompress(struct eb_grpc_reader *reader)
     case EB_GZIP_TOO_DENSE: return EB_GRPC_READ_TOO_DENSE;
     case EB_GZIP_NO_MEMORY: return EB_GRPC_READ_NO_MEMORY;
     }
-    const size_t wire_bytes = message->size;
+    size_t wire_bytes = message->size;
     eb_grpc_message_give(reader->memory, message);
     *message = (struct eb_grpc_message){.bytes = content.bytes,
         .size = content.size,
@@ -165,7 +165,7 @@ enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint
 void eb_grpc_message_explain(
     const struct eb_grpc_reader *reader, enum eb_grpc_read why, struct eb_error *error)
 {
-    const enum eb_status too_much = EB_STATUS_RESOURCE_EXHAUSTED;
+    enum eb_status too_much = EB_STATUS_RESOURCE_EXHAUSTED;
     switch (why) {
     case EB_GRPC_READ_COMPRESSED:
         eb_error_set(

@@ -66,8 +66,8 @@ void eb_grpc_output_drop_expired(
     for (size_t at = 0; *link && at < count;) {
         struct eb_outgoing *message = *link;
         struct eb_outgoing *next = message->next;
-        const size_t bytes = message->size;
-        const size_t sent_bytes = previous ? 0 : output->head_sent;
+        size_t bytes = message->size;
+        size_t sent_bytes = previous ? 0 : output->head_sent;
         struct eb_outgoing *kept = message;
         if (message->is_timed && sent_bytes == 0) {
             /* Another one may lie in the memory of the first. */

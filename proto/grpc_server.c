@@ -86,9 +86,9 @@ static void spend_noise(struct eb_grpc_server *server)
 static void spend_ping(struct eb_grpc_server *server)
 {
     const struct eb_grpc_connection *connection = &server->connection;
-    const uint32_t interval_ms = connection->call_count > 0
-                                     ? connection->limits->ping_interval_min_ms
-                                     : connection->limits->ping_idle_interval_min_ms;
+    uint32_t interval_ms = connection->call_count > 0
+                               ? connection->limits->ping_interval_min_ms
+                               : connection->limits->ping_idle_interval_min_ms;
     if (!eb_grpc_budget_spend_ping(&server->budget, connection->now_ms, interval_ms)) {
         (void)nghttp2_submit_goaway(connection->session, NGHTTP2_FLAG_NONE,
             nghttp2_session_get_last_proc_stream_id(connection->session), NGHTTP2_ENHANCE_YOUR_CALM,
@@ -136,7 +136,7 @@ static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *h
  * the stream's end on the way, and some of them split every large block. */
 static void spend_unseen_block(struct eb_grpc_server *server)
 {
-    const size_t bytes = server->block.wire_bytes;
+    size_t bytes = server->block.wire_bytes;
     server->is_block_unseen = false;
     if (server->is_block_continued) {
         spend_excess(server, server->budget.excess_max / UNSEEN_CONTINUED_MAX);
@@ -147,7 +147,7 @@ static void spend_unseen_block(struct eb_grpc_server *server)
 
 static void continue_block(struct eb_grpc_server *server, const nghttp2_frame_hd *head)
 {
-    const struct eb_grpc_headers_limits limits = find_header_limits(server);
+    struct eb_grpc_headers_limits limits = find_header_limits(server);
     server->block.wire_bytes += head->length;
     server->block_bytes_max = eb_grpc_block_bytes_max(server->block.wire_bytes, &limits);
     if (server->block.wire_bytes >
@@ -202,8 +202,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
  * to go on, or to skip the rest of the block's fields. */
 static int spend_block(struct eb_grpc_server *server)
 {
-    const struct eb_grpc_headers_limits limits = find_header_limits(server);
-    const size_t excess = eb_grpc_block_excess(&server->block, &limits);
+    struct eb_grpc_headers_limits limits = find_header_limits(server);
+    size_t excess = eb_grpc_block_excess(&server->block, &limits);
     if (excess > server->block_excess) {
         spend_excess(server, excess - server->block_excess);
         server->block_excess = excess;
@@ -234,7 +234,7 @@ static int on_server_header(nghttp2_session *session, const nghttp2_frame *frame
     (void)flags;
     struct eb_grpc_server *server = context;
     if (server->header_call) {
-        const struct eb_grpc_headers_limits limits = find_header_limits(server);
+        struct eb_grpc_headers_limits limits = find_header_limits(server);
         eb_grpc_headers_add(&server->header_call->headers,
             (struct eb_grpc_text){(const char *)name, name_size},
             (struct eb_grpc_text){(const char *)value, value_size}, &limits);
@@ -508,7 +508,7 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server)
 /* Looks at the bytes that nghttp2 is about to read for as long as they are the preface. */
 static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
 {
-    const bool has_begun = server->preface.count > 0;
+    bool has_begun = server->preface.count > 0;
     if (count == 0 || eb_grpc_preface_check(&server->preface, bytes, count)) {
         return true;
     }

@@ -68,7 +68,7 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
         append_reason(path, ".%s", frame->field->name);
         if (frame->field->label == PROTOBUF_C_LABEL_REPEATED) {
             /* The parent has been read up to this frame's end, so the count has it too. */
-            const struct eb_field_reader read = {parent->first, parent->rest.at};
+            struct eb_field_reader read = {parent->first, parent->rest.at};
             append_reason(path, "[%zu]", eb_field_reader_count(read, frame->field->id) - 1);
         }
     }

@@ -34,7 +34,7 @@ uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number
 /* Whether the bytes of a word are ASCII, and none is NUL. */
 static inline bool eb_guard_is_plain(uint64_t word)
 {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t ones = UINT64_C(0x0101010101010101);
     /* Where no byte is 0x80 or above, what is taken from one that is 0 comes out as 0xFF. */
     return ((word | (word - ones)) & (ones << 7)) == 0;
 }

@@ -22,8 +22,8 @@ struct room {
 static void *take_room(void *opaque, unsigned count, unsigned bytes)
 {
     struct room *room = opaque;
-    const uint64_t size = (uint64_t)count * bytes;
-    const uint64_t rounded = (size + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+    uint64_t size = (uint64_t)count * bytes;
+    uint64_t rounded = (size + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
     if (rounded > STATE_BYTES - room->used) {
         return NULL;
     }
@@ -62,8 +62,8 @@ static enum eb_gzip inflate_all(
     if (inflateInit2(&stream, WINDOW_BITS) != Z_OK) {
         return EB_GZIP_NO_MEMORY;
     }
-    const int outcome = inflate(&stream, Z_FINISH);
-    const bool is_whole = outcome == Z_STREAM_END && stream.avail_in == 0 && stream.avail_out == 0;
+    int outcome = inflate(&stream, Z_FINISH);
+    bool is_whole = outcome == Z_STREAM_END && stream.avail_in == 0 && stream.avail_out == 0;
     inflateEnd(&stream);
     if (outcome == Z_MEM_ERROR) {
         return EB_GZIP_NO_MEMORY;

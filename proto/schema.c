@@ -121,15 +121,15 @@ static struct place find_inner(struct place outer, struct word name)
 /* What of a file has that full name. */
 static struct place find_in_file(struct eb_field_reader file, const char *symbol)
 {
-    const struct eb_field_reader package = find_schema_field(file, FILE_PACKAGE);
-    const size_t package_bytes = eb_field_reader_bytes(&package);
+    struct eb_field_reader package = find_schema_field(file, FILE_PACKAGE);
+    size_t package_bytes = eb_field_reader_bytes(&package);
     struct place place = {true, SCOPE_FILE, file};
     if (package_bytes == 0 || strncmp(symbol, (const char *)package.at, package_bytes) != 0 ||
         symbol[package_bytes] != '.') {
         return (struct place){0};
     }
     for (const char *rest = symbol + package_bytes; place.is_found && *rest == '.';) {
-        const struct word name = {rest + 1, strcspn(rest + 1, ".")};
+        struct word name = {rest + 1, strcspn(rest + 1, ".")};
         place = find_inner(place, name);
         rest = name.begin + name.size;
     }
@@ -182,7 +182,7 @@ static void add_imports(struct eb_schema_files *files)
 bool eb_schema_find_file(const char *name, struct eb_schema_files *out)
 {
     out->count = 0;
-    const bool is_found = add_named(out, (struct word){name, strlen(name)});
+    bool is_found = add_named(out, (struct word){name, strlen(name)});
     add_imports(out);
     return is_found;
 }
@@ -206,7 +206,7 @@ bool eb_schema_has_message(const char *name)
     struct eb_field_reader set = all_files();
     struct eb_field file;
     while (eb_field_reader_next(&set, &file)) {
-        const struct place place = find_in_file(file.data, name);
+        struct place place = find_in_file(file.data, name);
         if (place.is_found && place.scope == SCOPE_MESSAGE) {
             return true;
         }

@@ -118,8 +118,8 @@ static bool find_path(
     const char *from, const char *path, char out[PATH_MAX], struct eb_failure *failure)
 {
     const char *slash = *path == '/' ? NULL : strrchr(from, '/');
-    const int folder_bytes = slash ? (int)(slash + 1 - from) : 0;
-    const int bytes = snprintf(out, PATH_MAX, "%.*s%s", folder_bytes, from, path);
+    int folder_bytes = slash ? (int)(slash + 1 - from) : 0;
+    int bytes = snprintf(out, PATH_MAX, "%.*s%s", folder_bytes, from, path);
     return (bytes > 0 && bytes < PATH_MAX) ||
            eb_failure_set(failure, "%.255s...: the path is too long", path);
 }
@@ -229,7 +229,7 @@ static bool read_rights(
     texts->models = NULL;
     texts->model_count = 0;
     for (size_t i = 0; i < out->model_count; i++) {
-        const bool is_all = strcmp(out->models[i], ALL_MODELS) == 0;
+        bool is_all = strcmp(out->models[i], ALL_MODELS) == 0;
         out->has_all_models |= is_all;
         if (!*out->models[i] || (!is_all && strchr(out->models[i], '*'))) {
             return refuse(place, "models: a name is empty, or has a * in it; a * alone is all "
@@ -256,7 +256,7 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
 static bool read_principal(const char *file, struct eb_auth *auth, struct principal_texts *texts,
     struct eb_failure *failure)
 {
-    const struct place place = {file, auth->count, failure};
+    struct place place = {file, auth->count, failure};
     struct eb_principal *principal = &auth->principals[auth->count++];
     const char *what;
     principal->name = take(&texts->name);
@@ -299,8 +299,8 @@ static bool is_end_line(const char *line, size_t line_bytes)
 {
     static const char key[] = "end:";
     static const char value[] = "true";
-    const size_t key_bytes = sizeof key - 1;
-    const size_t value_bytes = sizeof value - 1;
+    size_t key_bytes = sizeof key - 1;
+    size_t value_bytes = sizeof value - 1;
     if (line_bytes < key_bytes || memcmp(line, key, key_bytes) != 0) {
         return false;
     }
@@ -322,10 +322,10 @@ static const char *find_last_line(const char *text, size_t text_bytes, size_t *l
     const char *last = text;
     *line_bytes = 0;
     for (const char *line = text; line < text + text_bytes;) {
-        const size_t rest_bytes = (size_t)(text + text_bytes - line);
+        size_t rest_bytes = (size_t)(text + text_bytes - line);
         const char *newline = memchr(line, '\n', rest_bytes);
-        const size_t bytes = newline ? (size_t)(newline - line) : rest_bytes;
-        const size_t blank_bytes = strspn(line, " \t\r");
+        size_t bytes = newline ? (size_t)(newline - line) : rest_bytes;
+        size_t blank_bytes = strspn(line, " \t\r");
         if (blank_bytes < bytes && line[blank_bytes] != '#') {
             last = line;
             *line_bytes = bytes;

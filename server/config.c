@@ -276,7 +276,7 @@ static bool apply_file(struct eb_config *config, struct eb_failure *failure)
 /* What the largest request takes of its loop's receive memory. */
 static uint64_t find_request_room(const struct eb_limits *limits)
 {
-    const uint64_t rounded = eb_buffer_pool_rounded(limits->request_bytes_max);
+    uint64_t rounded = eb_buffer_pool_rounded(limits->request_bytes_max);
     return rounded > REQUEST_ROOM_MIN ? rounded : REQUEST_ROOM_MIN;
 }
 

@@ -66,7 +66,7 @@ static void print_listen(FILE *out, const struct eb_config *config)
 static void print_value(FILE *out, const struct printed_line *line)
 {
     const struct eb_config_setting *setting = line->setting;
-    const struct eb_log_field field = eb_config_setting_field(line->config, setting);
+    struct eb_log_field field = eb_config_setting_field(line->config, setting);
     bool is_list = setting->kind == EB_CONFIG_LISTEN;
     bool is_set = is_list || field.key;
     bool is_file = setting->offset == offsetof(struct eb_config, config_file);
@@ -106,7 +106,7 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failur
           "and what it is.\n",
         out);
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
-        const struct printed_line line = {
+        struct printed_line line = {
             config, &eb_config_settings[i], (enum eb_config_source)config->sources[i]};
         print_value(out, &line);
         print_comment(out, &line);

@@ -234,7 +234,7 @@ static bool apply_socket(const struct attempt *attempt)
 static bool apply_port(const struct attempt *attempt)
 {
     const char *text = attempt->text;
-    const bool is_port = !eb_address_error(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
+    bool is_port = !eb_address_error(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
     if (!is_port && strcmp(text, EB_CONFIG_NONE) != 0) {
         return refuse_setting(
             attempt, "expected HOST:PORT or [V6]:PORT with a port of 0..65535, or none");

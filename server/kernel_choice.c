@@ -184,7 +184,7 @@ static void measure_schedules(
     const struct subject *subject, const struct eb_bag_ops *ops, struct eb_bag_schedules *out)
 {
     struct eb_bag_tune_report report;
-    const struct eb_bag_tune_task task = {
+    struct eb_bag_tune_task task = {
         .ops = ops,
         .ground = &subject->ground,
         .scratch = malloc(sizeof *task.scratch),

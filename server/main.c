@@ -44,7 +44,7 @@ static int serve(const struct eb_config *config)
     if (!process) {
         return EXIT_START_FAILED;
     }
-    const int status = eb_process_run(process) ? EXIT_SUCCESS : EXIT_START_FAILED;
+    int status = eb_process_run(process) ? EXIT_SUCCESS : EXIT_START_FAILED;
     if (!eb_process_close(process)) {
         /* exit() would take apart what its threads use. Nothing that was to be written is lost. */
         _exit(status);

@@ -34,7 +34,7 @@ static void log_listening(const struct eb_listener *listener)
 
 static bool try_address(const struct use *use, const struct eb_address *address)
 {
-    const struct eb_listener_options options = {.probe = true, .is_admin = use->is_admin};
+    struct eb_listener_options options = {.probe = true, .is_admin = use->is_admin};
     struct eb_listener listener;
     struct eb_failure failure;
     if (eb_listener_open(&listener, address, options, failure.text, sizeof failure.text) < 0) {
@@ -48,21 +48,21 @@ static bool try_address(const struct use *use, const struct eb_address *address)
 static bool listen_on(const struct use *use, const struct eb_address *address)
 {
     struct eb_listener listener = {.address = *address};
-    const bool is_unix = eb_address_is_unix(address);
-    const uint32_t count = is_unix ? 1 : use->ports->config->loops;
+    bool is_unix = eb_address_is_unix(address);
+    uint32_t count = is_unix ? 1 : use->ports->config->loops;
     struct eb_failure failure;
     for (uint32_t i = 0; i < count; i++) {
-        const struct eb_listener_options options = {.probe = i == 0, .is_admin = use->is_admin};
-        const struct eb_address bound = listener.address;
-        int code = eb_listener_open(&listener, &bound, options, failure.text, sizeof failure.text);
-        if (code == 0) {
-            code = eb_loop_listen(use->loops[i], &listener, is_unix);
-            if (code < 0) {
-                eb_failure_set(&failure, "%s", uv_strerror(code));
+        struct eb_listener_options options = {.probe = i == 0, .is_admin = use->is_admin};
+        struct eb_address bound = listener.address;
+        int rc = eb_listener_open(&listener, &bound, options, failure.text, sizeof failure.text);
+        if (rc == 0) {
+            rc = eb_loop_listen(use->loops[i], &listener, is_unix);
+            if (rc < 0) {
+                eb_failure_set(&failure, "%s", uv_strerror(rc));
                 eb_listener_close(&listener);
             }
         }
-        if (code < 0) {
+        if (rc < 0) {
             log_no_address(address, failure.text);
             return false;
         }
@@ -92,8 +92,8 @@ static bool visit_text(const struct use *use, const char *text)
 static bool visit_addresses(struct eb_ports *ports, struct eb_loop *const *loops)
 {
     const struct eb_config *config = ports->config;
-    const struct use data = {ports, loops, false};
-    const struct use admin = {ports, loops, true};
+    struct use data = {ports, loops, false};
+    struct use admin = {ports, loops, true};
     for (size_t i = 0; i < config->listen_count && !ports->is_data_passed; i++) {
         if (!visit_text(&data, config->listen[i])) {
             return false;
@@ -122,9 +122,9 @@ static bool adopt(struct eb_ports *ports, const struct eb_passed_socket *passed)
 {
     struct eb_listener *listener = &ports->passed[ports->passed_count];
     struct eb_failure failure;
-    int code = eb_listener_adopt(
+    int rc = eb_listener_adopt(
         listener, passed->socket, passed->is_admin, failure.text, sizeof failure.text);
-    if (code < 0) {
+    if (rc < 0) {
         log_bad_socket(listener, failure.text);
         return false;
     }
@@ -156,12 +156,12 @@ static bool take_passed(struct eb_ports *ports)
 
 static bool listen_passed(struct eb_ports *ports, struct eb_loop *first)
 {
-    const bool is_shared = true;
+    bool is_shared = true;
     for (size_t i = 0; i < ports->passed_count; i++) {
         struct eb_listener *listener = &ports->passed[i];
-        int code = eb_loop_listen(first, listener, is_shared);
-        if (code < 0) {
-            log_no_address(&listener->address, uv_strerror(code));
+        int rc = eb_loop_listen(first, listener, is_shared);
+        if (rc < 0) {
+            log_no_address(&listener->address, uv_strerror(rc));
             return false;
         }
         listener->socket = -1;

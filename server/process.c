@@ -114,7 +114,7 @@ static void on_serving(void *context, const struct eb_snapshot *snapshot)
 static bool open_models(struct eb_process *process)
 {
     const struct eb_limits *limits = &process->config->limits;
-    const struct eb_manager_options options = {
+    struct eb_manager_options options = {
         .directory = process->config->model_repository,
         .tables = {.row_bytes_max = limits->row_bytes_max,
             .name_bytes_max = (uint32_t)limits->name_bytes_max,
@@ -130,7 +130,7 @@ static bool open_models(struct eb_process *process)
         .on_scanned = on_scanned,
         .context = process,
     };
-    const int rc = eb_manager_create(&process->manager, &options, &process->uv);
+    int rc = eb_manager_create(&process->manager, &options, &process->uv);
     if (rc < 0) {
         eb_log_fail_start(
             "threads", uv_strerror(rc), "let the process have more threads, open files or memory");
@@ -157,18 +157,18 @@ static struct eb_snapshot *swap(void *loop, struct eb_snapshot *snapshot)
 /* From now on the loops see what changes. */
 static bool start_models(struct eb_process *process)
 {
-    const uint32_t count = process->config->loops;
+    uint32_t count = process->config->loops;
     for (uint32_t i = 0; i < count; i++) {
         process->readers[i] = (struct eb_publisher_reader){
             eb_loop_mailbox(process->loops[i]), swap, process->loops[i]};
     }
-    const bool has_port = eb_web_port_reader(process->web_port, &process->readers[count]);
+    bool has_port = eb_web_port_reader(process->web_port, &process->readers[count]);
     eb_service_manager_serving(eb_manager_snapshot(process->manager));
-    int code = eb_manager_start(process->manager, process->readers, count + has_port);
-    if (code < 0) {
-        eb_log_fail_start("model_repository", uv_strerror(code), "free some memory");
+    int rc = eb_manager_start(process->manager, process->readers, count + has_port);
+    if (rc < 0) {
+        eb_log_fail_start("model_repository", uv_strerror(rc), "free some memory");
     }
-    return code == 0;
+    return rc == 0;
 }
 
 /* ---- threads ---- */
@@ -199,7 +199,7 @@ static void tell_certificate(struct eb_process *process)
 static bool open_web_port(struct eb_process *process)
 {
     const char *isa = eb_bag_ops_name(process->ops);
-    const bool is_open = eb_web_port_open(&process->web_port, process->config, isa);
+    bool is_open = eb_web_port_open(&process->web_port, process->config, isa);
     tell_certificate(process);
     return is_open;
 }
@@ -207,7 +207,7 @@ static bool open_web_port(struct eb_process *process)
 /* Before the models may change. */
 static void attach_web_port(struct eb_process *process)
 {
-    const struct eb_web_port_source source = {
+    struct eb_web_port_source source = {
         .loops = process->loops,
         .loop_count = process->config->loops,
         .executor = process->executor,
@@ -323,9 +323,9 @@ static bool create_loops(struct eb_process *process)
     }
     set_options(process);
     for (uint32_t i = 0; i < count; i++) {
-        int code = eb_loop_create(&process->loops[i], &process->options);
-        if (code < 0) {
-            eb_log_fail_start("loops", uv_strerror(code), "lower --loops");
+        int rc = eb_loop_create(&process->loops[i], &process->options);
+        if (rc < 0) {
+            eb_log_fail_start("loops", uv_strerror(rc), "lower --loops");
             return false;
         }
     }
@@ -417,8 +417,7 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
     const struct eb_limits *limits = &process->config->limits;
-    const struct eb_log_field told =
-        eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    struct eb_log_field told = eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
     if (process->stopping && !process->is_delayed) {
         eb_service_manager_stopping(0);
         eb_log(EB_LOG_INFO, "cutting", told);
@@ -452,9 +451,8 @@ static void on_hangup(uv_signal_t *handle, int number)
     if (!process->stopping) {
         eb_service_manager_reloading();
     }
-    const bool is_good =
-        eb_security_reload(process->security, process->loops, process->config->loops);
-    const bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security);
+    bool is_good = eb_security_reload(process->security, process->loops, process->config->loops);
+    bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security);
     process->facts.reloads_done += is_any && is_good;
     process->facts.reloads_failed += !is_good;
     tell_certificate(process);
@@ -544,35 +542,35 @@ static bool open_main_loop(struct eb_process *process)
 /* From now on the process takes its signals. 0 or a negative libuv code. */
 static int start_handles(struct eb_process *process)
 {
-    int code = eb_mailbox_open(&process->mailbox, &process->uv);
-    if (code < 0) {
-        return code;
+    int rc = eb_mailbox_open(&process->mailbox, &process->uv);
+    if (rc < 0) {
+        return rc;
     }
     init_handles(process);
-    code = uv_signal_start(&process->on_term, on_signal, SIGTERM);
-    code = code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
-    code = code < 0 ? code : uv_timer_start(&process->on_day, on_day, DAY_MS, DAY_MS);
-    return code < 0 ? code : uv_signal_start(&process->on_hangup, on_hangup, SIGHUP);
+    rc = uv_signal_start(&process->on_term, on_signal, SIGTERM);
+    rc = rc < 0 ? rc : uv_signal_start(&process->on_int, on_signal, SIGINT);
+    rc = rc < 0 ? rc : uv_timer_start(&process->on_day, on_day, DAY_MS, DAY_MS);
+    return rc < 0 ? rc : uv_signal_start(&process->on_hangup, on_hangup, SIGHUP);
 }
 
 static bool start_loops(struct eb_process *process)
 {
-    int code = start_handles(process);
-    for (uint32_t i = 0; code == 0 && i < process->config->loops; i++) {
+    int rc = start_handles(process);
+    for (uint32_t i = 0; rc == 0 && i < process->config->loops; i++) {
         process->end_mails[i] = (struct end_mails){
             .drained = {.deliver = on_drained}, .process = process, .loop = process->loops[i]};
-        code = eb_loop_start(process->loops[i], &process->mailbox, &process->end_mails[i].drained);
-        process->loops_running += code == 0;
+        rc = eb_loop_start(process->loops[i], &process->mailbox, &process->end_mails[i].drained);
+        process->loops_running += rc == 0;
     }
-    if (code == 0) {
-        const struct eb_watchdog_subjects subjects = {
+    if (rc == 0) {
+        struct eb_watchdog_subjects subjects = {
             process->loops, process->config->loops, process->executor};
-        code = eb_watchdog_start(&process->watchdog, &process->uv, &process->mailbox, &subjects);
+        rc = eb_watchdog_start(&process->watchdog, &process->uv, &process->mailbox, &subjects);
     }
-    if (code < 0) {
-        eb_log_fail_start("loops", uv_strerror(code), "lower --loops");
+    if (rc < 0) {
+        eb_log_fail_start("loops", uv_strerror(rc), "lower --loops");
     }
-    return code == 0;
+    return rc == 0;
 }
 
 /* ---- life ---- */
@@ -635,9 +633,8 @@ static void close_main_loop(struct eb_process *process)
     eb_manager_stop(process->manager);
     close_handles(process);
     uv_run(&process->uv, UV_RUN_DEFAULT);
-    int code = uv_loop_close(&process->uv);
-    assert(code == 0);
-    (void)code;
+    int rc = uv_loop_close(&process->uv);
+    assert(rc == 0);
 }
 
 bool eb_process_close(struct eb_process *process)

@@ -31,8 +31,8 @@ struct security_mail {
 
 static void log_certificate(const struct eb_config *config, const struct eb_tls *tls)
 {
-    const int64_t days = eb_tls_days_left(tls);
-    const bool is_soon = days < EXPIRES_SOON_DAYS;
+    int64_t days = eb_tls_days_left(tls);
+    bool is_soon = days < EXPIRES_SOON_DAYS;
     eb_log(is_soon ? EB_LOG_WARN : EB_LOG_INFO, is_soon ? "certificate_expires" : "certificate",
         eb_log_text("file", config->tls_cert), eb_log_number("days_left", days));
 }
@@ -40,7 +40,7 @@ static void log_certificate(const struct eb_config *config, const struct eb_tls 
 /* NULL: *failure. */
 static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure *failure)
 {
-    const struct eb_tls_options options = {
+    struct eb_tls_options options = {
         .certificate_file = config->tls_cert,
         .key_file = config->tls_key,
         .client_ca_file = config->tls_client_ca,

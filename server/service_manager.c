@@ -37,7 +37,7 @@ static bool name_sockets(int count, char *const *names,
             failure, "%d sockets were passed, %d is the most", count, EB_PASSED_SOCKETS_MAX);
     }
     for (int i = 0; i < count; i++) {
-        const bool is_admin = strcmp(names[i], ADMIN_NAME) == 0;
+        bool is_admin = strcmp(names[i], ADMIN_NAME) == 0;
         if (!is_admin && strcmp(names[i], DATA_NAME) != 0) {
             return eb_failure_set(failure, "a socket called \"%.64s\" was passed", names[i]);
         }
@@ -50,13 +50,13 @@ bool eb_service_manager_take_sockets(
     struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], size_t *count, struct eb_failure *failure)
 {
     char **names = NULL;
-    const int unset_environment = 1;
-    const int passed = sd_listen_fds_with_names(unset_environment, &names);
+    int unset_environment = 1;
+    int passed = sd_listen_fds_with_names(unset_environment, &names);
     *count = 0;
     if (passed < 0) {
         return eb_failure_set(failure, "LISTEN_FDS: %s", strerror(-passed));
     }
-    const bool is_good = name_sockets(passed, names, out, failure);
+    bool is_good = name_sockets(passed, names, out, failure);
     if (is_good) {
         *count = (size_t)passed;
     } else {

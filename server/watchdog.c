@@ -66,7 +66,7 @@ static void on_timer(uv_timer_t *timer)
 int eb_watchdog_start(struct eb_watchdog **out, uv_loop_t *uv, struct eb_mailbox *mailbox,
     const struct eb_watchdog_subjects *subjects)
 {
-    const uint64_t silence_ms = eb_service_manager_silence_ms();
+    uint64_t silence_ms = eb_service_manager_silence_ms();
     *out = NULL;
     if (silence_ms == 0) {
         return 0;
@@ -80,8 +80,8 @@ int eb_watchdog_start(struct eb_watchdog **out, uv_loop_t *uv, struct eb_mailbox
     watchdog->mailbox = mailbox;
     uv_timer_init(uv, &watchdog->timer);
     watchdog->timer.data = watchdog;
-    int code = uv_timer_start(&watchdog->timer, on_timer, 0, silence_ms / LOOKS + 1);
-    (void)code; /* fails without a callback only */
+    int rc = uv_timer_start(&watchdog->timer, on_timer, 0, silence_ms / LOOKS + 1);
+    (void)rc; /* fails without a callback only */
     *out = watchdog;
     return 0;
 }

@@ -55,11 +55,11 @@ static bool open_web(struct eb_web_port *port, const struct eb_config *config, c
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     char why[WHY_BYTES];
-    const size_t count = eb_address_resolve(config->http_listen, addresses, why, WHY_BYTES);
+    size_t count = eb_address_resolve(config->http_listen, addresses, why, WHY_BYTES);
     if (count == 0) {
         return eb_failure_set(failure, "%s", why);
     }
-    const struct eb_web_options options = {
+    struct eb_web_options options = {
         .facts = {.version = EMBAG_VERSION,
             .build = eb_config_build(),
             .isa = isa,

@@ -97,11 +97,11 @@ struct keyed {
 static bool verify_index(const struct keyed *keyed, const struct eb_key_index *index,
     struct eb_progress_bar *bar, struct eb_failure *failure)
 {
-    const uint64_t bucket_count = eb_key_index_bucket_count(index);
-    const uint64_t bucket_bytes = keyed->index_bytes / bucket_count;
+    uint64_t bucket_count = eb_key_index_bucket_count(index);
+    uint64_t bucket_bytes = keyed->index_bytes / bucket_count;
     uint64_t bucket = 0;
     while (bucket < bucket_count) {
-        const uint64_t first = bucket;
+        uint64_t first = bucket;
         const char *reason;
         if (!eb_key_index_verify(index, keyed->seen, &bucket, BUCKETS_AT_ONCE, &reason)) {
             return eb_failure_set(failure,
@@ -305,7 +305,7 @@ static bool check_file(const char *path)
 /* Returns whether the server would read a file of this name. */
 static bool is_read(const char *name, const struct eb_model_config *config)
 {
-    const struct eb_file_name parsed = eb_file_name_parse(name);
+    struct eb_file_name parsed = eb_file_name_parse(name);
     if (!eb_source_file_is_known(name) || parsed.kind == EB_FILE_SAFETENSORS) {
         return eb_source_file_is_known(name);
     }
@@ -372,7 +372,7 @@ static bool load_checked_model(
 static bool check_described(const char *path, const struct options *options,
     const struct eb_model_config *config, bool *is_sound, struct eb_failure *failure)
 {
-    const struct eb_table_options tables = {
+    struct eb_table_options tables = {
         .row_bytes_max = options->row_bytes_max,
         .name_bytes_max = (uint32_t)options->name_bytes_max,
         .config = config,

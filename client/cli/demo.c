@@ -505,7 +505,7 @@ static int run_demo(const struct options *options)
         fprintf(stderr, "embag: demo: --server is missing\n");
         return 2;
     }
-    const struct embag_options settings = {.access = options->access};
+    struct embag_options settings = {.access = options->access};
     struct embag_client *client;
     struct embag_error error;
     if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK) {

@@ -25,7 +25,7 @@ static unsigned share_of_connection(uint64_t total, unsigned index, unsigned cou
 static bool connect_connection(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned connections)
 {
-    const struct embag_options client_options = {
+    struct embag_options client_options = {
         .connections = connections,
         .access = options->access,
         .in_flight_max = connection->slot_count + IN_FLIGHT_SPARE,
@@ -182,7 +182,7 @@ static void on_lookup_done(const struct embag_completion *completion);
 
 static void submit_lookup(struct eb_load_slot *slot, uint64_t due_ns)
 {
-    const struct embag_call call = {.on_done = on_lookup_done, .context = slot};
+    struct embag_call call = {.on_done = on_lookup_done, .context = slot};
     struct eb_load_connection *connection = slot->connection;
     struct embag_request request = connection->pool->requests[slot->position];
     struct embag_error error;
@@ -191,7 +191,7 @@ static void submit_lookup(struct eb_load_slot *slot, uint64_t due_ns)
     /* The timeout counts from when it was due, like the latency. */
     uint64_t late_us = (slot->sent_ns - due_ns) / NS_PER_US;
     request.timeout_us = late_us < request.timeout_us ? request.timeout_us - late_us : 1;
-    const struct eb_load_outcome refused = {
+    struct eb_load_outcome refused = {
         .due_ns = due_ns, .done_ns = slot->sent_ns, .error = &error, .is_unsent = true};
     /* Once this has succeeded, the slot may be another request's already. */
     if (embag_submit(connection->client, &request, &call, NULL, &error) != EMBAG_OK) {
@@ -245,7 +245,7 @@ void eb_load_connection_skip(struct eb_load_connection *connection, uint64_t due
 /* Waits for the next slot that becomes free. false: none did. The lock is held. */
 static bool wait_freed(struct eb_load_connection *connection, uint64_t until_ns)
 {
-    const struct timespec until = {
+    struct timespec until = {
         .tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
     return pthread_cond_timedwait(&connection->freed, &connection->lock, &until) == 0;
 }

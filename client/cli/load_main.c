@@ -129,8 +129,8 @@ static int run_load_command(struct eb_load_options *options)
     struct session session = {.options = options};
     int status = 1;
     if (prepare_load(&session)) {
-        const struct eb_load_subject subject = {options, &session.target, &session.pool};
-        const struct eb_load_run load = {
+        struct eb_load_subject subject = {options, &session.target, &session.pool};
+        struct eb_load_run load = {
             .options = options,
             .rate = options->rate,
             .seed = options->seed,

@@ -218,7 +218,7 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
 /* How requests in flight are shared by connections, and these by threads. */
 static bool read_sharing(const struct given *given, struct eb_load_options *out)
 {
-    const unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
+    unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
     uint64_t fallback = out->is_open ? OPEN_IN_FLIGHT_DEFAULT : IN_FLIGHT_DEFAULT;
     out->in_flight = given->in_flight != 0 ? given->in_flight : fallback;
     out->connection_count = given->connections != 0 ? (unsigned)given->connections : 1;

@@ -337,8 +337,8 @@ static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options
 
 static bool measure_pool(struct eb_load_pool *pool, const struct eb_load_options *options)
 {
-    const bool is_own = pool->output_type == EMBAG_TYPE_UNSPECIFIED;
-    const size_t value_bytes = embag_type_bytes(is_own ? EMBAG_F32 : pool->output_type);
+    bool is_own = pool->output_type == EMBAG_TYPE_UNSPECIFIED;
+    size_t value_bytes = embag_type_bytes(is_own ? EMBAG_F32 : pool->output_type);
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
         uint64_t indices = (uint64_t)pool->bag_count * pool->target->tables[i].indices_per_bag;
         if (indices > INDICES_MAX) {
@@ -436,7 +436,7 @@ static void group(struct eb_load_pool *pool, const char *name)
     }
     for (uint64_t i = 0; i < pool->count; i++) {
         const int64_t *indices = pool->indices + i * pool->request_indices;
-        const uint64_t bags = (uint64_t)target->table_count * pool->bag_count;
+        uint64_t bags = (uint64_t)target->table_count * pool->bag_count;
         pool->groups[i] = (struct embag_group){
             .name = name,
             .features = !name ? pool->features : NULL,

@@ -34,8 +34,7 @@ static void on_interrupt_signal(int number)
 void eb_load_interrupt_init(void)
 {
     /* Without SA_RESTART, so that sleeps end; once, so that the next signal does what it does. */
-    const struct sigaction action = {
-        .sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
     interrupt_has_come = 0;
     int rc = sigaction(SIGINT, &action, NULL);
     assert(rc == 0);
@@ -146,8 +145,7 @@ struct course {
 
 static void sleep_until(uint64_t ns)
 {
-    const struct timespec until = {
-        .tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    struct timespec until = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 

@@ -145,8 +145,8 @@ void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window 
 void eb_load_stats_add_unsent(struct eb_load_stats *stats, const struct eb_load_window *window,
     uint64_t due_ns, uint64_t now_ns)
 {
-    const struct embag_error error = {.status = EMBAG_DEADLINE_EXCEEDED};
-    const struct eb_load_outcome outcome = {
+    struct embag_error error = {.status = EMBAG_DEADLINE_EXCEEDED};
+    struct eb_load_outcome outcome = {
         .due_ns = due_ns,
         .done_ns = now_ns > due_ns ? now_ns : due_ns,
         .error = &error,

@@ -119,7 +119,7 @@ static void draw_sweep(struct sweep *sweep)
         options->connection_count == 1 ? "" : "s", options->bag_count,
         options->bag_count == 1 ? "" : "s", sweep->subject->target->table_count,
         eb_load_options_unanswered_us(options));
-    const struct eb_load_chart chart = {
+    struct eb_load_chart chart = {
         .title = title,
         .subtitle = subtitle,
         .x_label = "requests per second",

@@ -63,7 +63,7 @@ static bool pool_rows(struct gathering *gathering, const struct eb_table *table)
 {
     const struct eb_bag_ops *ops = eb_bag_ops_find("ref");
     const struct embag_integers *offsets = &gathering->query->offsets;
-    const struct eb_bag_query query = {
+    struct eb_bag_query query = {
         .table = table,
         .reduction = EB_REDUCTION_SUM,
         .missing = EB_MISSING_ERROR,
@@ -115,7 +115,7 @@ static bool compute_query(const struct eb_load_pool *pool, const struct embag_qu
     };
     bool is_done = false;
     if (gathering.rows && gathering.positions) {
-        const struct eb_table table = {
+        struct eb_table table = {
             .rows = gathering.rows,
             .row_count = count,
             .row_stride_bytes = target->column_count * sizeof(float),
@@ -137,9 +137,9 @@ static bool compute_answer(
     const struct eb_load_pool *pool, uint64_t position, uint64_t version, uint8_t *out)
 {
     const struct embag_query *queries = pool->queries + position * pool->target->table_count;
-    const bool is_grouped = pool->groups;
+    bool is_grouped = pool->groups;
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
-        const struct destination destination = {out, result_row_bytes(pool, i)};
+        struct destination destination = {out, result_row_bytes(pool, i)};
         if (!compute_query(pool, &queries[i], version, &destination)) {
             return false;
         }
@@ -159,7 +159,7 @@ static uint8_t *find_verified_kept(
 static bool keep_answers(struct eb_load_verify *verify)
 {
     const struct eb_load_pool *pool = verify->pool;
-    const uint64_t kept_count = pool->kept_versions * pool->count;
+    uint64_t kept_count = pool->kept_versions * pool->count;
     verify->kept = malloc(kept_count * pool->answer_bytes);
     verify->later = malloc(pool->count * pool->answer_bytes);
     verify->later_versions = malloc(pool->count * sizeof(uint64_t));
@@ -168,7 +168,7 @@ static bool keep_answers(struct eb_load_verify *verify)
         verify->later_versions[i] = verify->version;
     }
     for (uint64_t i = 0; i < kept_count && is_done; i++) {
-        const uint64_t ahead = i / pool->count;
+        uint64_t ahead = i / pool->count;
         is_done = compute_answer(
             pool, i % pool->count, verify->version + ahead, find_verified_kept(verify, 0, i));
     }
@@ -238,7 +238,7 @@ static const uint8_t *find_verified_later(
 bool eb_load_verify_answer(
     struct eb_load_verify *verify, uint64_t position, const struct embag_answer *answer)
 {
-    const uint64_t ahead = answer->version - verify->version;
+    uint64_t ahead = answer->version - verify->version;
     if (ahead < verify->pool->kept_versions) {
         return equals_expected(verify, answer, find_verified_kept(verify, ahead, position));
     }

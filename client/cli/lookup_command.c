@@ -145,7 +145,7 @@ static enum embag_type find_type(const struct embag_model_list *list, const stru
     const struct embag_model *model = find_lookup_model(list, options->model);
     for (size_t v = 0; model && v < model->version_count; v++) {
         const struct embag_model_version *version = &model->versions[v];
-        const bool is_wanted = is_asked(model, version, options);
+        bool is_wanted = is_asked(model, version, options);
         for (size_t t = 0; is_wanted && t < version->table_count; t++) {
             if (strcmp(version->tables[t].name, options->table) == 0) {
                 return version->tables[t].type;
@@ -224,7 +224,7 @@ static void print_lookup_json(const struct embag_answer *answer, double latency_
 static int look_up(
     struct embag_client *client, const struct options *options, const struct embag_query *query)
 {
-    const struct embag_request request = {
+    struct embag_request request = {
         .model = options->model,
         .version = options->version,
         .version_label = options->label,
@@ -297,7 +297,7 @@ static int run_lookup_command(const struct options *options)
                               : "indices");
         return 2;
     }
-    const struct embag_options settings = {
+    struct embag_options settings = {
         .timeout_us = options->timeout_ms * US_PER_MS, .access = options->access};
     struct embag_client *client = NULL;
     struct embag_error error;

@@ -320,7 +320,7 @@ static int run_list_command(const struct list_options *options)
         fprintf(stderr, "embag: models: --server is missing\n");
         return 2;
     }
-    const struct embag_options settings = {.access = options->access};
+    struct embag_options settings = {.access = options->access};
     struct embag_client *client = NULL;
     struct embag_model_list *list = NULL;
     struct embag_error error;
@@ -387,7 +387,7 @@ static const struct eb_command status_command = {
 
 static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
 {
-    const time_t seconds = (time_t)(unix_ms / 1000);
+    time_t seconds = (time_t)(unix_ms / 1000);
     struct tm parts;
     out[0] = '\0';
     if (gmtime_r(&seconds, &parts)) {
@@ -485,7 +485,7 @@ static int run_status_command(const struct status_options *options)
         fprintf(stderr, "embag: models status: --server is missing\n");
         return 2;
     }
-    const struct embag_options settings = {.access = options->access};
+    struct embag_options settings = {.access = options->access};
     struct embag_client *client = NULL;
     struct embag_model_list *list = NULL;
     struct embag_error error;
@@ -575,7 +575,7 @@ static void on_version_progress(void *context, uint64_t done_bytes, uint64_t tot
 static int send_version_command(
     const struct version_options *options, struct embag_version_command *command)
 {
-    const struct embag_options settings = {.access = options->access};
+    struct embag_options settings = {.access = options->access};
     struct eb_progress_bar bar;
     struct embag_client *client = NULL;
     struct embag_error error;

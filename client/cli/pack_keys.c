@@ -34,7 +34,7 @@ static bool read_packed_key_source(
             "it has %zu tensors; write the keys to an npy file of their own", source->table_count);
     }
     const struct eb_source_table *table = &source->tables[0];
-    const struct eb_source_range all = {0, table->tensor.data_bytes};
+    struct eb_source_range all = {0, table->tensor.data_bytes};
     return eb_pack_keys_check(&table->tensor, failure) &&
            make_packed_key_room(keys, table->tensor.dims[0], failure) &&
            eb_source_file_read(source, table, all, keys->keys, failure);

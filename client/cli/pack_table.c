@@ -322,7 +322,7 @@ static bool convert_packed_row(
 /* Says which row is no fused one. Always false. */
 static bool locate_packed_row(const struct packing *packing, uint64_t row)
 {
-    const struct eb_failure why = *packing->failure;
+    struct eb_failure why = *packing->failure;
     return eb_failure_set(packing->failure, "row %" PRIu64 " of those packed: %s", row, why.text);
 }
 
@@ -460,7 +460,7 @@ static bool pack_files(struct packing *packing)
 /* Says in all files that they are of one packing. */
 static bool mark_files(struct packing *packing)
 {
-    const uint32_t count = packing->plan->file_count;
+    uint32_t count = packing->plan->file_count;
     uint64_t identity = packing->format.packing;
     bool is_good = true;
     for (uint32_t i = 0; packing->format.packing == 0 && i < count; i++) {

@@ -67,7 +67,7 @@ static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
     if (!larger) {
         return false;
     }
-    const size_t count = output->count;
+    size_t count = output->count;
     if (count > 0) {
         memcpy(larger, output->bytes, count);
     }
@@ -143,7 +143,7 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
     size_t count, SSL *ssl, void *context)
 {
     struct eb_tls_stream *stream = context;
-    const bool is_head = content_type == SSL3_RT_HEADER;
+    bool is_head = content_type == SSL3_RT_HEADER;
     (void)version;
     if (is_sent || count == 0 || (!is_head && content_type != SSL3_RT_INNER_CONTENT_TYPE)) {
         return;
@@ -162,7 +162,7 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
 
 static void let_time_pass(struct eb_tls_stream *stream, uint64_t now_ms)
 {
-    const uint32_t period_ms = stream->side->idle_period_ms;
+    uint32_t period_ms = stream->side->idle_period_ms;
     if (period_ms > 0 && now_ms - stream->period_ms >= period_ms) {
         stream->period_ms = now_ms;
         stream->row_count = 0;
@@ -172,7 +172,7 @@ static void let_time_pass(struct eb_tls_stream *stream, uint64_t now_ms)
 
 static void count_data(struct eb_tls_stream *stream, size_t count)
 {
-    const uint32_t price = stream->side->idle_price_bytes;
+    uint32_t price = stream->side->idle_price_bytes;
     stream->row_count = 0;
     stream->data_bytes += count;
     if (price > 0 && stream->data_bytes >= price) {
@@ -375,7 +375,7 @@ static size_t find_sealed_bytes(const struct eb_send_queue *queue)
 bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue)
 {
     uint8_t record[EB_TLS_RECORD_BYTES];
-    const size_t full = EB_TLS_OUTPUT_BYTES_MAX - EB_TLS_RECORD_BYTES - RECORD_OVERHEAD_BYTES;
+    size_t full = EB_TLS_OUTPUT_BYTES_MAX - EB_TLS_RECORD_BYTES - RECORD_OVERHEAD_BYTES;
     if (stream->is_over || !can_write(stream) || eb_send_queue_bytes(queue) == 0) {
         return true;
     }
@@ -468,7 +468,7 @@ bool eb_tls_stream_has_name(const struct eb_tls_stream *stream, const char *name
     for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
         int kind;
         const ASN1_STRING *text = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, i), &kind);
-        const bool is_name = kind == GEN_DNS || kind == GEN_URI;
+        bool is_name = kind == GEN_DNS || kind == GEN_URI;
         has_names |= is_name;
         is_found |= is_name && is_stream_text(text, name);
     }

@@ -77,7 +77,7 @@ static void write_request_metrics(FILE *out, const struct eb_stats *stats)
         "empty for calls of what there is not.");
     for (size_t i = 0; i < stats->method_count; i++) {
         for (int code = 0; code < EB_COUNTERS_STATUSES; code++) {
-            const uint64_t count = stats->total.requests[i][code];
+            uint64_t count = stats->total.requests[i][code];
             if (count > 0 || is_told_always(code)) {
                 fprintf(out, "%s{service=\"", name);
                 write_escaped(out, stats->methods[i].service);
@@ -104,7 +104,7 @@ static void write_refusals(FILE *out, const struct eb_counters *total)
 static void write_buckets(
     FILE *out, const char *name, const char *label, const struct eb_histogram *histogram)
 {
-    const uint64_t count = eb_histogram_count(histogram);
+    uint64_t count = eb_histogram_count(histogram);
     for (uint64_t end_ns = BUCKET_FIRST_NS; end_ns <= BUCKET_LAST_NS; end_ns *= 2) {
         fprintf(out, "%s_bucket{%sle=\"%.12g\"} %" PRIu64 "\n", name, label, (double)end_ns * 1e-9,
             eb_histogram_count_below(histogram, end_ns));
@@ -233,7 +233,7 @@ struct named_tables {
  * (rpc/table_counters.h). */
 static struct named_tables find_named(const struct eb_stats *stats)
 {
-    const size_t first = stats->table_count > 0 && stats->tables[0].model[0] == '\0';
+    size_t first = stats->table_count > 0 && stats->tables[0].model[0] == '\0';
     return (struct named_tables){first, at_most(stats->table_count - first, EB_METRICS_TABLES_MAX)};
 }
 
@@ -254,9 +254,9 @@ static struct eb_stats_table add_up_rest(
 
 static void write_table_metrics(FILE *out, const struct eb_stats *stats)
 {
-    const struct named_tables named = find_named(stats);
-    const struct eb_stats_table rest = add_up_rest(stats, &named);
-    const size_t row_count = named.count + (named.count < stats->table_count);
+    struct named_tables named = find_named(stats);
+    struct eb_stats_table rest = add_up_rest(stats, &named);
+    size_t row_count = named.count + (named.count < stats->table_count);
 #define X(metric, help, value)                                                                     \
     begin(out, metric, "counter", help);                                                           \
     for (size_t i = 0; i < row_count; i++) {                                                       \
@@ -285,7 +285,7 @@ struct version_at {
 static bool find_next(struct version_at *at, const struct eb_stats_model **model,
     const struct eb_stats_version **version)
 {
-    const size_t model_count = at_most(at->stats->model_count, EB_METRICS_MODELS_MAX);
+    size_t model_count = at_most(at->stats->model_count, EB_METRICS_MODELS_MAX);
     while (at->model < model_count && at->version == at->stats->models[at->model].version_count) {
         at->model++;
         at->version = 0;
@@ -346,7 +346,7 @@ static void write_states(FILE *out, const struct eb_stats *stats)
 
 static void write_served(FILE *out, const struct eb_stats *stats)
 {
-    const size_t count = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
+    size_t count = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
     static const char served[] = "embag_model_serving_version";
     static const char bad[] = "embag_model_faulty";
     begin(out, served, "gauge", "The version that answers where none is named; 0: none.");
@@ -409,8 +409,8 @@ static void write_left_out(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_left_out";
     size_t versions = 0;
-    const size_t models = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
-    const struct named_tables tables = find_named(stats);
+    size_t models = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
+    struct named_tables tables = find_named(stats);
     struct version_at at = {.stats = stats};
     const struct eb_stats_model *model;
     const struct eb_stats_version *version;
@@ -515,7 +515,7 @@ char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size
     write_fact_metrics(out, &stats->facts);
     write_limits(out, source->limits);
     write_process(out, source);
-    const bool is_whole = !ferror(out);
+    bool is_whole = !ferror(out);
     if (fclose(out) != 0 || !is_whole) {
         free(text);
         return NULL;

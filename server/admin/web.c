@@ -143,7 +143,7 @@ static struct MHD_Response *make_response(struct eb_web_answer *answer)
 /* Takes the answer. MHD_NO: there is no memory, and the connection is to be closed. */
 static enum MHD_Result queue_answer(struct web_client *client, struct eb_web_answer answer)
 {
-    const unsigned code = answer.code;
+    unsigned code = answer.code;
     struct MHD_Response *response = make_response(&answer);
     if (!response) {
         return MHD_NO;
@@ -228,9 +228,9 @@ static void on_pause_over(uv_timer_t *pause)
  * they may be taken at once. */
 static void request_stats_soon(struct eb_web *web)
 {
-    const uint64_t now_ms = uv_now(&web->uv);
+    uint64_t now_ms = uv_now(&web->uv);
     if (!web->is_asking && web->waiting.last) {
-        const uint64_t wait_ms = now_ms < web->next_stats_ms ? web->next_stats_ms - now_ms : 0;
+        uint64_t wait_ms = now_ms < web->next_stats_ms ? web->next_stats_ms - now_ms : 0;
         uv_timer_start(&web->pause, on_pause_over, wait_ms, 0);
     }
 }
@@ -448,7 +448,7 @@ static struct web_client *client_of_link(struct eb_list *link)
  * do not answer. Called before libmicrohttpd runs. */
 static void end_late_clients(struct eb_web *web)
 {
-    const uint64_t now_ms = uv_now(&web->uv);
+    uint64_t now_ms = uv_now(&web->uv);
     struct web_waiters *const lists[] = {&web->asked, &web->waiting};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i]->last && now_ms > lists[i]->deadline_ms) {
@@ -502,7 +502,7 @@ static void on_tick(uv_timer_t *tick)
 static void start_ticks(struct eb_web *web)
 {
     if (!uv_is_active((uv_handle_t *)&web->tick)) {
-        const uint64_t tick_ms = web->times.request_ms / TICKS_OF_REQUEST;
+        uint64_t tick_ms = web->times.request_ms / TICKS_OF_REQUEST;
         uv_timer_start(&web->tick, on_tick, tick_ms, tick_ms);
     }
 }
@@ -585,14 +585,14 @@ static void run_thread(void *context)
 
 static int open_web_handles(struct eb_web *web)
 {
-    int code = uv_loop_init(&web->uv);
-    if (code < 0) {
-        return code;
+    int rc = uv_loop_init(&web->uv);
+    if (rc < 0) {
+        return rc;
     }
     web->has_uv = true;
-    code = eb_mailbox_open(&web->mailbox, &web->uv);
-    if (code < 0) {
-        return code;
+    rc = eb_mailbox_open(&web->mailbox, &web->uv);
+    if (rc < 0) {
+        return rc;
     }
     web->has_mailbox = true;
     uv_timer_init(&web->uv, &web->tick);
@@ -618,9 +618,9 @@ static int open_daemon(struct eb_web *web)
         return -errno;
     }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(web->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    int code = uv_poll_init(&web->uv, &web->events, info->epoll_fd);
-    if (code < 0) {
-        return code;
+    int rc = uv_poll_init(&web->uv, &web->events, info->epoll_fd);
+    if (rc < 0) {
+        return rc;
     }
     web->has_events = true;
     web->events.data = web;
@@ -637,7 +637,6 @@ static void destroy_web(struct eb_web *web)
         }
         int rc = uv_loop_close(&web->uv);
         assert(rc == 0);
-        (void)rc;
     }
     free(web);
 }

@@ -39,14 +39,14 @@ enum eb_web_need eb_web_path_need(enum eb_web_path path)
 /* Bytes of the host in "HOST" or "HOST:PORT", HOST not being in brackets. */
 static size_t host_bytes_of(const char *host)
 {
-    const size_t bytes = strcspn(host, ":");
+    size_t bytes = strcspn(host, ":");
     return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1 : bytes; /* "localhost." */
 }
 
 static bool is_local_name(const char *host, size_t bytes)
 {
     static const char local[] = ".localhost";
-    const size_t local_bytes = sizeof local - 1;
+    size_t local_bytes = sizeof local - 1;
     return !memchr(host, '.', bytes) ||
            (bytes > local_bytes &&
                strncasecmp(host + bytes - local_bytes, local, local_bytes) == 0);
@@ -57,9 +57,9 @@ bool eb_web_answer_suspects_host(const char *host)
     if (!host || host[0] == '[') {
         return false;
     }
-    const size_t bytes = host_bytes_of(host);
+    size_t bytes = host_bytes_of(host);
     /* No name's last label is a number, as an address's is. */
-    const bool is_address = strspn(host, "0123456789.") >= bytes;
+    bool is_address = strspn(host, "0123456789.") >= bytes;
     return !is_address && !is_local_name(host, bytes);
 }
 
@@ -99,7 +99,7 @@ static struct eb_web_answer say_ready(enum eb_stats_phase phase)
 static struct eb_web_answer write_version(const struct eb_web_facts *facts)
 {
     char *text = NULL;
-    const int size = asprintf(&text, "{\"version\": \"%s\", \"build\": \"%s\", \"isa\": \"%s\"}\n",
+    int size = asprintf(&text, "{\"version\": \"%s\", \"build\": \"%s\", \"isa\": \"%s\"}\n",
         facts->version, facts->build, facts->isa);
     return size < 0 ? (struct eb_web_answer){0} : give(JSON, text, (size_t)size);
 }
@@ -110,7 +110,7 @@ static struct eb_web_answer write_metrics(
     struct eb_process_usage usage;
     size_t size = 0;
     eb_process_usage_read(&usage);
-    const struct eb_metrics_source source = {.stats = stats,
+    struct eb_metrics_source source = {.stats = stats,
         .usage = &usage,
         .version = facts->version,
         .isa = facts->isa,

@@ -87,7 +87,7 @@ static void visit_line(const struct visitor *visitor, char *line)
 
 void eb_cgroup_visit(const char *root, const char *controller, eb_cgroup_fn *visit, void *context)
 {
-    const struct visitor visitor = {root, controller, visit, context};
+    struct visitor visitor = {root, controller, visit, context};
     char text[EB_CGROUP_TEXT_BYTES];
     if (!eb_cgroup_read(root, "proc/self/cgroup", text)) {
         return;

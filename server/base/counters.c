@@ -42,8 +42,8 @@ uint64_t eb_histogram_end_ns(unsigned range)
     if (range == EB_HISTOGRAM_RANGES - 1) {
         return UINT64_MAX;
     }
-    const unsigned power = (range - 1) / EB_HISTOGRAM_STEPS;
-    const uint64_t steps = EB_HISTOGRAM_STEPS + 1 + (range - 1) % EB_HISTOGRAM_STEPS;
+    unsigned power = (range - 1) / EB_HISTOGRAM_STEPS;
+    uint64_t steps = EB_HISTOGRAM_STEPS + 1 + (range - 1) % EB_HISTOGRAM_STEPS;
     return steps << (power + FIRST_BITS - STEP_BITS);
 }
 

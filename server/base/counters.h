@@ -32,9 +32,9 @@ static inline unsigned eb_histogram_range(uint64_t ns)
     if (ns <= EB_HISTOGRAM_FIRST_NS) {
         return 0;
     }
-    const uint64_t steps = (ns - 1) / (EB_HISTOGRAM_FIRST_NS / EB_HISTOGRAM_STEPS);
-    const unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* 4 to 7 steps of two to that */
-    const unsigned range = (power - 1) * EB_HISTOGRAM_STEPS + 1 + (unsigned)(steps >> power);
+    uint64_t steps = (ns - 1) / (EB_HISTOGRAM_FIRST_NS / EB_HISTOGRAM_STEPS);
+    unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* 4 to 7 steps of two to that */
+    unsigned range = (power - 1) * EB_HISTOGRAM_STEPS + 1 + (unsigned)(steps >> power);
     return range < EB_HISTOGRAM_RANGES ? range : EB_HISTOGRAM_RANGES - 1;
 }
 

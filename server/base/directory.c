@@ -22,7 +22,7 @@ bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_fai
     *out = (struct eb_directory){0};
     int count = scandir(path, &out->entries, is_entry_visible, compare_entry_names);
     if (count < 0) {
-        const int error = errno;
+        int error = errno;
         eb_failure_set(failure,
             "%s: the directory cannot be read (%s); check the path and its permissions", path,
             strerror(error));
@@ -58,7 +58,7 @@ bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *
         *is_directory = S_ISDIR(status.st_mode);
         return true;
     }
-    const int error = errno;
+    int error = errno;
     *is_directory = false;
     return error == ENOENT ||
            eb_failure_set(failure, "%s: it cannot be looked at (%s); %s", path, strerror(error),

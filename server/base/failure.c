@@ -63,7 +63,7 @@ static size_t append_failure(
 /* Copies `raw` into the error, which is made of whole characters and escapes only. */
 static void copy_escaped(struct eb_failure *failure, const char *raw)
 {
-    const size_t limit = sizeof failure->text - 1;
+    size_t limit = sizeof failure->text - 1;
     char unit[ESCAPE_BYTES];
     size_t unit_bytes;
     size_t used =
@@ -115,7 +115,7 @@ bool eb_failure_blame(struct eb_failure *failure, int error)
 
 bool eb_failure_locate(struct eb_failure *failure, const char *path)
 {
-    const struct eb_failure inner = *failure;
+    struct eb_failure inner = *failure;
     eb_failure_set(failure, "%s: %s", path, inner.text);
     failure->is_transient = inner.is_transient;
     return false;
@@ -147,7 +147,7 @@ static size_t match_end(const char *text, const char *directory)
 {
     for (; *directory; directory++) {
         bool is_whole;
-        const size_t matched = match_directory(text, directory, &is_whole);
+        size_t matched = match_directory(text, directory, &is_whole);
         if (is_whole && text[matched] == '/') {
             return matched + strspn(text + matched, "/");
         }
@@ -167,10 +167,10 @@ static size_t find_hidden(
     const char *text, const char *at, const char *directory, const char **replacement)
 {
     bool is_whole;
-    const size_t matched = match_directory(at, directory, &is_whole);
+    size_t matched = match_directory(at, directory, &is_whole);
     *replacement = "";
     if (!may_begin(text, at)) {
-        const bool is_behind_gap =
+        bool is_behind_gap =
             at >= text + strlen(GAP) && strncmp(at - strlen(GAP), GAP, strlen(GAP)) == 0;
         return is_behind_gap ? match_end(at, directory) : 0;
     }
@@ -193,7 +193,7 @@ void eb_failure_make_relative(char *text, const char *directory)
     char *out = text;
     for (const char *at = whole; *at;) {
         const char *replacement;
-        const size_t hidden = find_hidden(whole, at, directory, &replacement);
+        size_t hidden = find_hidden(whole, at, directory, &replacement);
         if (hidden > 0) {
             memcpy(out, replacement, strlen(replacement));
             out += strlen(replacement);

@@ -126,7 +126,7 @@ static void append_log_text(struct line *line, const unsigned char *text)
 static void append_log_number(struct line *line, const struct eb_log_field *field)
 {
     char number[NUMBER_BYTES];
-    const int bytes =
+    int bytes =
         snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
     append_log(line, number, (size_t)bytes);
 }
@@ -161,11 +161,11 @@ static struct date find_date(int day)
 {
     /* Years begin with March here, so that the day that not all have is their last: 719468 days
      * from the first of the year 0 to 1970, 146097 in 400 years. */
-    const int age = (day + 719468) / 146097;
-    const int age_day = (day + 719468) % 146097;
-    const int age_year = (age_day - age_day / 1460 + age_day / 36524 - age_day / 146096) / 365;
-    const int year_day = age_day - (365 * age_year + age_year / 4 - age_year / 100);
-    const int month = (5 * year_day + 2) / 153;
+    int age = (day + 719468) / 146097;
+    int age_day = (day + 719468) % 146097;
+    int age_year = (age_day - age_day / 1460 + age_day / 36524 - age_day / 146096) / 365;
+    int year_day = age_day - (365 * age_year + age_year / 4 - age_year / 100);
+    int month = (5 * year_day + 2) / 153;
     return (struct date){
         .year = 400 * age + age_year + (month >= 10),
         .month = month < 10 ? month + 3 : month - 9,
@@ -178,8 +178,8 @@ static void append_time(struct line *line)
     struct timespec now;
     char text[96];
     clock_gettime(CLOCK_REALTIME, &now); /* It exists. */
-    const struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
-    const int second = (int)(now.tv_sec % SECONDS_PER_DAY);
+    struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
+    int second = (int)(now.tv_sec % SECONDS_PER_DAY);
     int length =
         snprintf(text, sizeof text, "ts=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", date.year, date.month,
             date.day, second / 3600, second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000));

@@ -6,8 +6,8 @@ bool eb_log_rate_limit_allows(struct eb_log_rate_limit *limit, uint64_t now_ms)
         limit->since_ms = now_ms;
         limit->lines = 0;
     }
-    const uint32_t lines_max = limit->lines_max > 0 ? limit->lines_max : EB_LOG_RATE_LIMIT_LINES;
-    const bool allows = limit->lines < lines_max;
+    uint32_t lines_max = limit->lines_max > 0 ? limit->lines_max : EB_LOG_RATE_LIMIT_LINES;
+    bool allows = limit->lines < lines_max;
     limit->lines += allows;
     limit->left_out += !allows;
     return allows;
@@ -18,7 +18,7 @@ uint64_t eb_log_rate_limit_take_left_out(struct eb_log_rate_limit *limit, uint64
     if (now_ms - limit->since_ms < EB_LOG_RATE_LIMIT_MS) {
         return 0;
     }
-    const uint64_t left_out = limit->left_out;
+    uint64_t left_out = limit->left_out;
     limit->left_out = 0;
     return left_out;
 }

@@ -12,7 +12,7 @@ bool eb_standard_files_open(void)
         if (fcntl(number, F_GETFD) >= 0) {
             continue;
         }
-        const int opened = open("/dev/null", modes[number]);
+        int opened = open("/dev/null", modes[number]);
         if (opened < 0) {
             return false;
         }

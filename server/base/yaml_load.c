@@ -108,7 +108,7 @@ static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
 static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
     const struct report *report, struct eb_failure *failure)
 {
-    const size_t line =
+    size_t line =
         error == CYAML_ERR_LIBYAML_PARSER ? find_tabbed_line((const char *)yaml, yaml_bytes) : 0;
     if (line > 0) {
         return eb_failure_set(failure,

@@ -77,8 +77,8 @@ static const struct {
 
 static bool has_file_suffix(const char *name, const char *suffix)
 {
-    const size_t bytes = strlen(name);
-    const size_t suffix_bytes = strlen(suffix);
+    size_t bytes = strlen(name);
+    size_t suffix_bytes = strlen(suffix);
     return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
 }
 

@@ -557,8 +557,7 @@ static bool read_config_tables(
             return false;
         }
     }
-    const struct list list = {
-        "tables", config->tables, config->table_count, sizeof *config->tables};
+    struct list list = {"tables", config->tables, config->table_count, sizeof *config->tables};
     return sort_list(&list, place.failure);
 }
 
@@ -583,7 +582,7 @@ static bool read_features(
             return false;
         }
     }
-    const struct list list = {
+    struct list list = {
         "features", config->features, config->feature_count, sizeof *config->features};
     return sort_list(&list, place.failure);
 }
@@ -602,8 +601,7 @@ static bool read_config_groups(
             return false;
         }
     }
-    const struct list list = {
-        "groups", config->groups, config->group_count, sizeof *config->groups};
+    struct list list = {"groups", config->groups, config->group_count, sizeof *config->groups};
     return sort_list(&list, place.failure);
 }
 
@@ -621,7 +619,7 @@ static bool read_labels(
             return false;
         }
     }
-    const struct list list = {
+    struct list list = {
         "versions.labels", config->labels, config->label_count, sizeof *config->labels};
     return sort_list(&list, place.failure);
 }
@@ -673,7 +671,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     if (!load_texts(yaml, yaml_bytes, &texts, failure)) {
         return false;
     }
-    const struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
+    struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
     bool is_good =
         !texts ||
         (read_config_choice(place, texts, config) && read_config_tables(place, texts, config) &&
@@ -758,7 +756,7 @@ void eb_model_config_deinit(struct eb_model_config *config)
 bool eb_model_config_matches(
     const struct eb_model_config *config, const char *pattern, const char *source)
 {
-    const size_t bytes = strnlen(source, (size_t)config->name_bytes_max + 1);
+    size_t bytes = strnlen(source, (size_t)config->name_bytes_max + 1);
     return bytes <= config->name_bytes_max && fnmatch(pattern, source, 0) == 0;
 }
 

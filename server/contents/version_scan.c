@@ -44,7 +44,7 @@ struct scanned {
  * EB_LOAD_NOTES_NAMED_MAX are named already. */
 static void add_note(struct eb_load_note *note, const char *name, const char *why)
 {
-    const struct eb_failure before = note->named;
+    struct eb_failure before = note->named;
     if (note->count == 0) {
         eb_failure_set(&note->first, "'%.64s'%s%s", name, why ? ": " : "", why ? why : "");
     }
@@ -58,7 +58,7 @@ static void add_note(struct eb_load_note *note, const char *name, const char *wh
 static bool init_choice(
     struct table_choice *choice, const struct eb_model_config *config, struct eb_failure *failure)
 {
-    const size_t count = config ? config->only.count + config->exclude.count : 0;
+    size_t count = config ? config->only.count + config->exclude.count : 0;
     *choice = (struct table_choice){
         .config = config, .is_matched = calloc(count + 1, sizeof *choice->is_matched)};
     return choice->is_matched || eb_failure_set(failure, "out of memory");
@@ -70,7 +70,7 @@ static bool mark_matches(const struct eb_model_config *config,
 {
     bool is_any = false;
     for (size_t i = 0; i < patterns->count; i++) {
-        const bool is_match = eb_model_config_matches(config, patterns->texts[i], source);
+        bool is_match = eb_model_config_matches(config, patterns->texts[i], source);
         is_matched[i] = is_matched[i] || is_match;
         is_any = is_any || is_match;
     }
@@ -86,9 +86,8 @@ static bool take_choice(struct table_choice *choice, const char *source)
         return true;
     }
     bool *is_matched = choice->is_matched;
-    const bool is_in = mark_matches(config, &config->only, source, is_matched);
-    const bool is_out =
-        mark_matches(config, &config->exclude, source, is_matched + config->only.count);
+    bool is_in = mark_matches(config, &config->only, source, is_matched);
+    bool is_out = mark_matches(config, &config->exclude, source, is_matched + config->only.count);
     return (is_in || config->only.count == 0) && !is_out;
 }
 

@@ -235,7 +235,7 @@ static bool read_tensor(struct reading *reading, const json_t *value, const stru
 /* Puts the tensor's name in front of the text. Always false. */
 static bool locate_safetensors(struct eb_failure *failure, const char *name)
 {
-    const struct eb_failure inner = *failure;
+    struct eb_failure inner = *failure;
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
@@ -349,7 +349,7 @@ bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t fil
     if (!root) {
         return false;
     }
-    const struct layout layout = {.data_start = head_bytes, .file_bytes = file_bytes};
+    struct layout layout = {.data_start = head_bytes, .file_bytes = file_bytes};
     bool is_good = check_metadata(json_object_get(root, METADATA_KEY), failure) &&
                    read_tensors(root, &layout, out, failure);
     json_decref(root);

@@ -23,7 +23,7 @@ static bool stamp_table_file(struct eb_table_file *file, struct eb_failure *fail
 {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
-        const int error = errno;
+        int error = errno;
         eb_failure_set(failure, "it cannot be looked at: %s", strerror(error));
         return eb_failure_blame(failure, error);
     }
@@ -54,7 +54,7 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
 {
     *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
-        const int error = errno;
+        int error = errno;
         eb_failure_set(
             failure, "it cannot be opened (%s); %s", strerror(error), find_table_file_hint(error));
         return eb_failure_blame(failure, error);
@@ -84,7 +84,7 @@ bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void 
             continue;
         }
         if (got < 0) {
-            const int error = errno;
+            int error = errno;
             eb_failure_set(
                 failure, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(error));
             return eb_failure_blame(failure, error);

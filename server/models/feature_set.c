@@ -80,7 +80,7 @@ static bool index_names(struct eb_feature_set *set)
 static bool make_features(struct eb_feature_set *set, const struct eb_table_set *tables,
     const struct eb_model_config *config)
 {
-    const size_t feature_count = config ? config->feature_count : 0;
+    size_t feature_count = config ? config->feature_count : 0;
     set->features = calloc(tables->count + feature_count + 1, sizeof *set->features);
     if (!set->features) {
         return false;
@@ -103,7 +103,7 @@ static bool make_kinds(struct eb_feature_set *set)
     set->kinds = calloc(set->count + 1, sizeof *set->kinds);
     for (size_t i = 0; set->kinds && i < set->count; i++) {
         struct eb_feature *feature = &set->features[i];
-        const struct eb_bag_query query = {
+        struct eb_bag_query query = {
             .table = &feature->table->table,
             .reduction = feature->reduction,
             .missing = feature->missing,

@@ -90,7 +90,7 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->version = source->version;
     atomic_init(&version->references, 1);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
-    const uint64_t start_ms = eb_clock_steady_ms();
+    uint64_t start_ms = eb_clock_steady_ms();
     if (!load_version_tables(version, source, options, progress, failure)) {
         eb_model_version_free(version);
         return NULL;

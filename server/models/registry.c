@@ -136,8 +136,8 @@ struct eb_registry_model *eb_registry_next(
     struct eb_registry_model *found = NULL;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
-        const struct eb_policy_model seen = view(registry, model);
-        const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
+        struct eb_policy_model seen = view(registry, model);
+        struct eb_policy_choice choice = eb_version_policy_choose(&seen);
         bool is_urgent = choice.load == choice.target;
         if (choice.load != EB_POLICY_NONE && (!found || is_urgent)) {
             found = model;
@@ -255,8 +255,8 @@ void eb_registry_drop(struct eb_registry *registry, struct eb_registry_model *mo
 
 static void serve_version(struct eb_registry *registry, struct eb_registry_model *model)
 {
-    const struct eb_policy_model seen = view(registry, model);
-    const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
+    struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_choice choice = eb_version_policy_choose(&seen);
     struct eb_model_version *target =
         choice.serve == EB_POLICY_NONE ? NULL : model->versions[choice.serve].loaded;
     if (!target || target == model->served) {
@@ -281,8 +281,8 @@ static void move_labels(struct eb_registry *registry, struct eb_registry_model *
 {
     const struct eb_model_config *config = &model->settings->config;
     for (size_t i = 0; i < config->label_count; i++) {
-        const uint64_t number = config->labels[i].version;
-        const uint64_t before = model->labels[i];
+        uint64_t number = config->labels[i].version;
+        uint64_t before = model->labels[i];
         if (before != number && (is_resident(model, number) || !is_resident(model, before))) {
             model->labels[i] = number;
             registry->is_dirty = true;
@@ -294,7 +294,7 @@ static void move_labels(struct eb_registry *registry, struct eb_registry_model *
 static void note_wanted(
     const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
 {
-    const struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_model seen = view(registry, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
         bool is_wanted =
@@ -323,7 +323,7 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
     uint64_t now_ms, uint64_t *wake_ms)
 {
     note_wanted(registry, model, now_ms);
-    const struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_model seen = view(registry, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
         if (!version->loaded) {
@@ -353,7 +353,7 @@ static struct kept find_model_kept(
     const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
 {
     struct kept kept = {.model = model};
-    const struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_model seen = view(registry, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
         if (!version->loaded || eb_version_policy_judge(&seen, i, now_ms) != EB_POLICY_KEPT ||
@@ -373,7 +373,7 @@ static struct kept find_registry_kept(const struct eb_registry *registry, uint64
     struct kept most = {0};
     uint64_t total_bytes = 0;
     for (size_t i = 0; i < registry->count; i++) {
-        const struct kept kept = find_model_kept(registry, &registry->models[i], now_ms);
+        struct kept kept = find_model_kept(registry, &registry->models[i], now_ms);
         total_bytes += kept.bytes;
         if (kept.oldest && (!most.oldest || kept.bytes > most.bytes)) {
             most = kept;
@@ -440,7 +440,7 @@ bool eb_registry_is_due(struct eb_registry *registry, const char *name, uint64_t
 {
     struct eb_registry_model *model = eb_registry_find(registry, name);
     const struct eb_registry_version *version = eb_registry_find_version(model, number);
-    const struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_model seen = view(registry, model);
     return eb_file_stamp_is_same(&version->stamp, &version->tried_stamp) &&
            eb_version_policy_is_due(&seen, (size_t)(version - model->versions));
 }
@@ -448,7 +448,7 @@ bool eb_registry_is_due(struct eb_registry *registry, const char *name, uint64_t
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model)
 {
-    const struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_model seen = view(registry, model);
     for (size_t i = 0; i < model->count; i++) {
         if (model->versions[i].is_loading) {
             return false;
@@ -464,7 +464,7 @@ static struct eb_registry_version *find_spare(
     struct eb_registry_version *oldest = NULL;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
-        const struct eb_policy_model seen = view(registry, model);
+        struct eb_policy_model seen = view(registry, model);
         for (size_t k = 0; k < model->count; k++) {
             struct eb_registry_version *version = &model->versions[k];
             if (version->loaded && !(oldest && oldest->since_ms <= version->since_ms) &&
@@ -482,7 +482,7 @@ static uint64_t count_spare_bytes(struct eb_registry *registry, uint64_t now_ms)
     uint64_t bytes = 0;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
-        const struct eb_policy_model seen = view(registry, model);
+        struct eb_policy_model seen = view(registry, model);
         for (size_t k = 0; k < model->count; k++) {
             const struct eb_model_version *loaded = model->versions[k].loaded;
             if (loaded && eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {

@@ -36,7 +36,7 @@ static bool copy_snapshot_version(const struct eb_registry *registry,
     const struct eb_registry_version *from, enum eb_version_state state,
     struct eb_snapshot_version *to)
 {
-    const bool is_failed = state == EB_VERSION_FAILED;
+    bool is_failed = state == EB_VERSION_FAILED;
     *to = (struct eb_snapshot_version){.number = from->number,
         .state = state,
         .is_held = from->is_held,

@@ -81,7 +81,7 @@ static size_t find_registry_number(
     size_t first = 0;
     size_t end = count;
     while (first < end) {
-        const size_t middle = first + (end - first) / 2;
+        size_t middle = first + (end - first) / 2;
         if (versions[middle].number > number) {
             first = middle + 1;
         } else {
@@ -212,7 +212,7 @@ static bool update_versions(struct eb_registry *registry, struct eb_registry_mod
         free(view);
         return false;
     }
-    const uint64_t before = digest_versions(model->versions, model->count);
+    uint64_t before = digest_versions(model->versions, model->count);
     size_t count = seen->version_count;
     excuse_those_in_use(model, fresh, count);
     take_new_failures(registry, model, fresh, count);
@@ -324,7 +324,7 @@ static void hold_back(struct eb_registry_model *model)
 static bool update_config(struct eb_registry *registry, struct eb_registry_model *model,
     const struct eb_repository_model *seen)
 {
-    const bool is_mended = model->config_failure && !seen->config_failure;
+    bool is_mended = model->config_failure && !seen->config_failure;
     bool is_new = false;
     if (!set_failure(&model->config_failure, seen->config_failure, &is_new)) {
         return false;
@@ -374,7 +374,7 @@ static void tell_missing(const struct eb_registry *registry, struct eb_registry_
 static bool update_model(struct eb_registry *registry, const struct eb_repository_model *seen)
 {
     struct eb_registry_model *model = add_registry_model(registry, seen);
-    const bool is_mended = model && model->failure && !seen->failure;
+    bool is_mended = model && model->failure && !seen->failure;
     bool is_new = false;
     if (!model || !set_failure(&model->failure, seen->failure, &is_new)) {
         return false;

@@ -77,7 +77,7 @@ uint64_t eb_repository_stamp_files(const char *path)
         const char *name = listing.entries[i]->d_name;
         char *file = eb_directory_join(path, name, &failure);
         struct stat status = {0};
-        const int error = file && stat(file, &status) == 0 ? 0 : errno;
+        int error = file && stat(file, &status) == 0 ? 0 : errno;
         free(file);
         value = digest_scan(value, name, strlen(name) + 1);
         value = digest_scan(value, &error, sizeof error);
@@ -331,7 +331,7 @@ bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     if (!eb_directory_read(directory, &listing, failure)) {
         return false;
     }
-    const struct scan scan = {name_bytes_max, former, failure};
+    struct scan scan = {name_bytes_max, former, failure};
     bool is_good = add_models(&scan, directory, &listing, out);
     eb_directory_deinit(&listing);
     if (!is_good) {

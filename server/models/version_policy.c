@@ -28,8 +28,8 @@ static uint64_t find_fixed(const struct eb_policy_model *model)
 
 static size_t find_policy_target(const struct eb_policy_model *model)
 {
-    const uint64_t fixed = find_fixed(model);
-    const size_t served = find_policy_version(model, model->served);
+    uint64_t fixed = find_fixed(model);
+    size_t served = find_policy_version(model, model->served);
     if (fixed != 0) {
         size_t found = find_policy_version(model, fixed);
         if (found != EB_POLICY_NONE &&
@@ -69,7 +69,7 @@ static size_t find_substitute(const struct eb_policy_model *model)
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
 {
-    const size_t target = find_policy_target(model);
+    size_t target = find_policy_target(model);
     struct eb_policy_choice choice = {target, target, EB_POLICY_NONE};
     if (target != EB_POLICY_NONE && !model->versions[target].is_resident) {
         choice.serve = find_substitute(model);
@@ -133,9 +133,8 @@ static bool is_room(const struct eb_policy_model *model, size_t later)
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
-    const bool has_claim =
-        version->number == model->served || version->is_held || version->is_labelled;
-    const size_t later = count_later(model, index);
+    bool has_claim = version->number == model->served || version->is_held || version->is_labelled;
+    size_t later = count_later(model, index);
     return !has_claim && later > 0 && !is_room(model, later);
 }
 
@@ -147,10 +146,10 @@ enum eb_policy_fate eb_version_policy_judge(
     if (is_policy_wanted(model, index)) {
         return EB_POLICY_WANTED;
     }
-    const size_t later = count_later(model, index);
+    size_t later = count_later(model, index);
     if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {
-        const bool may_stay = model->kept_max == 0 || later < model->kept_max ||
-                              !eb_version_policy_may_evict(model, index);
+        bool may_stay = model->kept_max == 0 || later < model->kept_max ||
+                        !eb_version_policy_may_evict(model, index);
         return may_stay ? EB_POLICY_KEPT : EB_POLICY_EVICTED;
     }
     return is_room(model, later) && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;

@@ -82,8 +82,8 @@ static void *take_from_quota(void *context, size_t bytes)
     struct eb_receive_quota *quota = context;
     struct eb_buffer_pool *pool = quota->pool;
     assert(!quota->is_closed);
-    const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
-    const uint64_t rounded = bytes <= free_bytes ? eb_buffer_pool_rounded(bytes) : UINT64_MAX;
+    uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    uint64_t rounded = bytes <= free_bytes ? eb_buffer_pool_rounded(bytes) : UINT64_MAX;
     if (rounded > free_bytes || quota->held_bytes > free_bytes - rounded) {
         pool->refusals++;
         return NULL;
@@ -108,7 +108,7 @@ static void give_to_quota(void *context, void *buffer, size_t bytes)
     if (!buffer) {
         return;
     }
-    const uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    uint64_t rounded = eb_buffer_pool_rounded(bytes);
     assert(quota->held_bytes >= rounded);
     eb_buffer_pool_give(quota->pool, buffer, bytes);
     quota->held_bytes -= rounded;

@@ -87,9 +87,8 @@ static void reset_conn(struct eb_conn *conn, const char *reason)
 static int find_socket(const struct eb_conn *conn)
 {
     uv_os_fd_t socket;
-    int code = uv_fileno(&conn->peer.handle, &socket);
-    assert(code == 0); /* It is open. */
-    (void)code;
+    int rc = uv_fileno(&conn->peer.handle, &socket);
+    assert(rc == 0); /* It is open. */
     return socket;
 }
 
@@ -111,9 +110,8 @@ static void start_polling(struct eb_conn *conn)
     if (conn->is_unpolled) {
         conn->is_unpolled = false;
         eb_hangup_watch_forget(&conn->loop->hangups, find_socket(conn));
-        int code = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
-        assert(code == 0); /* It has been started before, and is not closing. */
-        (void)code;
+        int rc = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
+        assert(rc == 0); /* It has been started before, and is not closing. */
     }
 }
 
@@ -138,9 +136,9 @@ static void linger_conn(struct eb_conn *conn)
     start_polling(conn);
     eb_socket_output_end(&conn->output);
     conn->shutdown.data = conn;
-    int code = uv_shutdown(&conn->shutdown, &conn->peer.stream, on_shutdown);
-    if (code < 0) {
-        eb_conn_close(conn, uv_strerror(code));
+    int rc = uv_shutdown(&conn->shutdown, &conn->peer.stream, on_shutdown);
+    if (rc < 0) {
+        eb_conn_close(conn, uv_strerror(rc));
     }
 }
 
@@ -234,7 +232,7 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
     if (conn->slice.is_over || is_waiting(conn)) {
         return false;
     }
-    const bool is_light = eb_run_usage_resume(&conn->usage, now_ns) == 0 && !is_new(conn);
+    bool is_light = eb_run_usage_resume(&conn->usage, now_ns) == 0 && !is_new(conn);
     if (!eb_loop_may_read(conn->loop, is_light, now_ns)) {
         wait_for_slice(conn, now_ns);
         return false;
@@ -273,19 +271,19 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
         buffer->len = EB_TIME_SLICE_READ_MIN;
         return;
     }
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     if (may_read(conn, now_ns)) {
         *buffer = begin_read(conn, now_ns);
     }
 }
 
 /* The peer is gone. Clients that do not trust a server mostly say no more than that. */
-static void close_gone(struct eb_conn *conn, int code)
+static void close_gone(struct eb_conn *conn, int rc)
 {
     if (conn->tls && !conn->is_lingering && eb_tls_stream_is_shaking(conn->tls)) {
         log_refused(conn, "the peer left amid its TLS handshake: it may not trust tls_cert");
     }
-    eb_conn_close(conn, code == UV_EOF ? "closed by peer" : uv_strerror(code));
+    eb_conn_close(conn, rc == UV_EOF ? "closed by peer" : uv_strerror(rc));
 }
 
 static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
@@ -341,8 +339,8 @@ static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
     }
     uint64_t now_ms = uv_now(&conn->loop->uv);
     conn->age.heard_ms = now_ms;
-    const uint64_t message_count = conn->message_count;
-    const uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
+    uint64_t message_count = conn->message_count;
+    uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
     const uint8_t *bytes = (const uint8_t *)buffer->base;
     bool alive = conn->tls ? receive_conn_sealed(conn, bytes, (size_t)count, now_ms)
                            : receive_plain(conn, bytes, (size_t)count, now_ms);
@@ -389,18 +387,18 @@ static void on_output_written(struct eb_socket_output *output, int status)
 /* true: everything offered was taken and there may be more. */
 static bool write_once(struct eb_conn *conn)
 {
-    int code = eb_socket_output_write(&conn->output);
-    if (code < 0) {
-        eb_conn_close(conn,
-            code == UV_EPROTO && conn->tls ? eb_tls_stream_reason(conn->tls) : uv_strerror(code));
+    int rc = eb_socket_output_write(&conn->output);
+    if (rc < 0) {
+        eb_conn_close(
+            conn, rc == UV_EPROTO && conn->tls ? eb_tls_stream_reason(conn->tls) : uv_strerror(rc));
     }
-    return code > 0;
+    return rc > 0;
 }
 
 /* Does what look_at_slice does, and tells the loop the time. */
 static bool look_after_write(struct eb_conn *conn)
 {
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     conn->loop->seen_ns = now_ns;
     return conn->slice.is_over ? eb_time_slice_look(&conn->slice, now_ns)
                                : look_at_slice(conn, now_ns);
@@ -426,7 +424,7 @@ static void renew_slice(struct eb_conn *conn)
 /* Reads the socket once, as libuv would. Returns whether there may be more for this slice. */
 static bool read_socket(struct eb_conn *conn)
 {
-    const uv_buf_t buffer = begin_read(conn, uv_hrtime());
+    uv_buf_t buffer = begin_read(conn, uv_hrtime());
     if (buffer.len == 0) {
         return false;
     }
@@ -545,7 +543,7 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
 static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 {
     if (is_waiting(conn)) {
-        const uint64_t now_ns = uv_hrtime();
+        uint64_t now_ns = uv_hrtime();
         conn->waited_ns += now_ns - conn->waiting_since_ns;
         conn->waiting_since_ns = now_ns;
     }
@@ -565,9 +563,8 @@ static void check_lingering(struct eb_conn *conn, uint64_t now_ms)
         eb_conn_close(conn, "peer does not end its side");
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         conn->lingering_bytes = 0;
-        int code = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
-        assert(code == 0); /* It has been stopped, and is not closing. */
-        (void)code;
+        int rc = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
+        assert(rc == 0); /* It has been stopped, and is not closing. */
     }
 }
 
@@ -587,7 +584,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
                 now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
     if (silent || half) {
-        const bool shakes = conn->tls && !eb_tls_stream_is_ready(conn->tls);
+        bool shakes = conn->tls && !eb_tls_stream_is_ready(conn->tls);
         eb_conn_close(conn, shakes   ? "no TLS handshake in time"
                             : silent ? "no HTTP/2 preface in time"
                                      : "headers not ended in time");
@@ -630,20 +627,20 @@ static void read_peer_address(struct eb_address *address, int socket)
 static int open_stream(struct eb_conn *conn, int socket)
 {
     uv_loop_t *uv = &conn->loop->uv;
-    int code = conn->origin.is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0)
-                                    : uv_tcp_init(uv, &conn->peer.tcp);
-    assert(code == 0); /* with these arguments neither can fail */
+    int rc = conn->origin.is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0)
+                                  : uv_tcp_init(uv, &conn->peer.tcp);
+    assert(rc == 0); /* with these arguments neither can fail */
     conn->peer.handle.data = conn;
-    code = conn->origin.is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
-                                : uv_tcp_open(&conn->peer.tcp, socket);
-    if (code < 0) {
+    rc = conn->origin.is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
+                              : uv_tcp_open(&conn->peer.tcp, socket);
+    if (rc < 0) {
         close(socket);
-        return code;
+        return rc;
     }
     if (!conn->origin.is_unix) {
-        code = uv_tcp_nodelay(&conn->peer.tcp, 1);
+        rc = uv_tcp_nodelay(&conn->peer.tcp, 1);
     }
-    return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
+    return rc < 0 ? rc : uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
 }
 
 /* A unix socket's bytes do not leave the machine. */
@@ -661,7 +658,7 @@ static int open_conn_tls(struct eb_conn *conn)
 static struct eb_grpc_server *create_conn_session(struct eb_conn *conn)
 {
     const struct eb_loop_options *options = conn->loop->options;
-    const struct eb_grpc_server_memory memory = {
+    struct eb_grpc_server_memory memory = {
         .messages = eb_conn_receive_memory(conn), .output = &conn->loop->receive_memory};
     return eb_grpc_server_create(
         &options->conn_limits.session, &memory, &options->events.calls, conn);
@@ -685,12 +682,12 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     eb_conn_age_init(
         &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
     read_peer_address(&conn->address, socket);
-    int code = open_stream(conn, socket);
-    if (code == 0) {
-        code = open_conn_tls(conn);
+    int rc = open_stream(conn, socket);
+    if (rc == 0) {
+        rc = open_conn_tls(conn);
     }
     conn->quota = eb_receive_quota_create(&loop->receive_pool);
-    if (code == 0 && conn->quota) {
+    if (rc == 0 && conn->quota) {
         conn->session = create_conn_session(conn);
     }
     if (!conn->session) {

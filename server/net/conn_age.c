@@ -6,9 +6,9 @@
 void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *limits,
     uint64_t now_ms, uint64_t chance)
 {
-    const uint64_t spread_ms = limits->age_max_ms / AGE_PART;
+    uint64_t spread_ms = limits->age_max_ms / AGE_PART;
     /* The golden ratio's bits spread numbers that are close to each other. */
-    const uint64_t spread = chance * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    uint64_t spread = chance * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     *age = (struct eb_conn_age){
         .old_ms = limits->age_max_ms == 0
                       ? UINT64_MAX

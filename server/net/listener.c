@@ -30,8 +30,8 @@ static bool is_answered(const struct eb_address *address)
     if (probe < 0) {
         return true;
     }
-    int code = connect(probe, (const struct sockaddr *)&address->socket_address, address->size);
-    bool answered = code == 0 || errno != ECONNREFUSED;
+    int rc = connect(probe, (const struct sockaddr *)&address->socket_address, address->size);
+    bool answered = rc == 0 || errno != ECONNREFUSED;
     close(probe);
     return answered;
 }
@@ -95,11 +95,11 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
         /* With SO_REUSEPORT alone a second server would take half of the connections silently. */
         int fd = bind_tcp(address, false);
         if (fd < 0 || listen(fd, 1) != 0) {
-            int code = fail_listener("bind", why, why_bytes);
+            int rc = fail_listener("bind", why, why_bytes);
             if (fd >= 0) {
                 close(fd);
             }
-            return code;
+            return rc;
         }
         close(fd);
     }
@@ -119,16 +119,16 @@ int eb_listener_open(struct eb_listener *listener, const struct eb_address *addr
 {
     *listener =
         (struct eb_listener){.socket = -1, .is_admin = options.is_admin, .address = *address};
-    int code = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
-                                           : open_tcp(listener, options.probe, why, why_bytes);
-    if (code == 0 && listen(listener->socket, BACKLOG) != 0) {
-        code = fail_listener("listen", why, why_bytes);
+    int rc = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
+                                         : open_tcp(listener, options.probe, why, why_bytes);
+    if (rc == 0 && listen(listener->socket, BACKLOG) != 0) {
+        rc = fail_listener("listen", why, why_bytes);
     }
-    if (code != 0 && listener->socket >= 0) {
+    if (rc != 0 && listener->socket >= 0) {
         close(listener->socket);
         listener->socket = -1;
     }
-    return code;
+    return rc;
 }
 
 static bool is_listening_stream(int fd)
@@ -152,7 +152,7 @@ static bool is_open_to_all(const struct eb_address *address)
 /* What is wrong with a socket that was passed; NULL: nothing. */
 static const char *find_listener_failure(const struct eb_listener *listener)
 {
-    const int family = listener->address.socket_address.ss_family;
+    int family = listener->address.socket_address.ss_family;
     if (!is_listening_stream(listener->socket)) {
         return "is no stream socket that listens";
     }
@@ -174,20 +174,20 @@ int eb_listener_adopt(
     *listener = (struct eb_listener){.socket = socket, .is_admin = is_admin, .is_passed = true};
     struct eb_address *address = &listener->address;
     address->size = sizeof address->socket_address;
-    int code = 0;
+    int rc = 0;
     if (getsockname(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        code = fail_listener("getsockname", why, why_bytes);
+        rc = fail_listener("getsockname", why, why_bytes);
         address->size = 0;
     } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
-        code = fail_listener("fcntl", why, why_bytes);
+        rc = fail_listener("fcntl", why, why_bytes);
     } else if (find_listener_failure(listener)) {
         snprintf(why, why_bytes, "%s", find_listener_failure(listener));
-        code = -EINVAL;
+        rc = -EINVAL;
     }
-    if (code != 0) {
+    if (rc != 0) {
         eb_listener_close(listener);
     }
-    return code;
+    return rc;
 }
 
 void eb_listener_close(struct eb_listener *listener)
@@ -245,9 +245,9 @@ static void on_readable(uv_poll_t *watch, int status, int events)
 
 int eb_listener_start(struct eb_listener *listener, uv_loop_t *loop)
 {
-    int code = uv_poll_init(loop, &listener->watch, listener->socket);
-    if (code < 0) {
-        return code;
+    int rc = uv_poll_init(loop, &listener->watch, listener->socket);
+    if (rc < 0) {
+        return rc;
     }
     listener->watch.data = listener;
     listener->watching = true;
@@ -271,8 +271,7 @@ void eb_listener_stop(struct eb_listener *listener)
 void eb_listener_resume(struct eb_listener *listener)
 {
     if (listener->watching) {
-        int code = uv_poll_start(&listener->watch, UV_READABLE, on_readable);
-        assert(code == 0);
-        (void)code;
+        int rc = uv_poll_start(&listener->watch, UV_READABLE, on_readable);
+        assert(rc == 0);
     }
 }

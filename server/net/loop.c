@@ -31,7 +31,7 @@ struct handed_socket {
 static void start_loop_ticks(struct eb_loop *loop)
 {
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
-        const uint64_t tick_ms = loop->options->tick_ms;
+        uint64_t tick_ms = loop->options->tick_ms;
         uv_timer_start(&loop->tick, on_tick_timer, tick_ms, tick_ms);
     }
 }
@@ -48,7 +48,7 @@ static void wake_now(struct eb_loop *loop)
 static void note_idle(struct eb_loop *loop)
 {
     if (loop->busy_since_ns != 0) {
-        const uint64_t now_ns = loop->seen_ns ? loop->seen_ns : uv_hrtime();
+        uint64_t now_ns = loop->seen_ns ? loop->seen_ns : uv_hrtime();
         eb_histogram_add(&loop->counters.lag, now_ns - loop->busy_since_ns);
         loop->busy_since_ns = 0;
     }
@@ -196,9 +196,9 @@ static struct eb_conn *pop_waiting(struct eb_loop *loop)
  * served after the loop has read what has come for others. */
 static void run_waiting(struct eb_loop *loop, size_t count_max)
 {
-    const uint64_t begun_ns = uv_hrtime();
-    const uint64_t read_ns = loop->reading_since_ns ? begun_ns - loop->reading_since_ns : 0;
-    const uint64_t run_ns_max = read_ns < READING_NS_MAX ? read_ns : READING_NS_MAX;
+    uint64_t begun_ns = uv_hrtime();
+    uint64_t read_ns = loop->reading_since_ns ? begun_ns - loop->reading_since_ns : 0;
+    uint64_t run_ns_max = read_ns < READING_NS_MAX ? read_ns : READING_NS_MAX;
     uint64_t now_ns = begun_ns;
     for (size_t i = 0; i < count_max && (i == 0 || now_ns - begun_ns < run_ns_max); i++) {
         struct eb_conn *conn = pop_waiting(loop);
@@ -216,7 +216,7 @@ static void run_waiting(struct eb_loop *loop, size_t count_max)
 static void on_loop_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
-    const size_t waiting_count = loop->waiting.count;
+    size_t waiting_count = loop->waiting.count;
     if (has_marked(loop) || waiting_count > 0) {
         wake_now(loop);
     }
@@ -263,7 +263,7 @@ bool eb_loop_may_log(struct eb_loop *loop)
 
 static void report_left_out(struct eb_loop *loop, uint64_t now_ms)
 {
-    const uint64_t left_out = eb_log_rate_limit_take_left_out(&loop->refusals, now_ms);
+    uint64_t left_out = eb_log_rate_limit_take_left_out(&loop->refusals, now_ms);
     if (left_out > 0) {
         eb_log(EB_LOG_WARN, "connections_refused", eb_log_count("count", left_out),
             eb_log_text("reason", "more were refused than are logged one by one"));
@@ -284,7 +284,7 @@ static void on_tick_timer(uv_timer_t *timer)
         eb_listener_resume(&loop->listeners[i].listener);
     }
     report_left_out(loop, now_ms);
-    const bool has_more = loop->options->on_loop_tick(loop) || loop->refusals.left_out > 0;
+    bool has_more = loop->options->on_loop_tick(loop) || loop->refusals.left_out > 0;
     if (loop->state == EB_LOOP_SERVING && eb_list_is_empty(&loop->conns) && !has_more) {
         uv_timer_stop(&loop->tick);
     }
@@ -370,8 +370,7 @@ static struct eb_loop *choose_loop(struct eb_loop *loop, bool shared)
 static void on_loop_accept(struct eb_listener *listener, int socket)
 {
     struct eb_loop *loop = listener->context;
-    const struct eb_conn_origin origin = {
-        eb_address_is_unix(&listener->address), listener->is_admin};
+    struct eb_conn_origin origin = {eb_address_is_unix(&listener->address), listener->is_admin};
     wake_now(loop);
     const struct eb_loop_listener *slot =
         EB_CONTAINER_OF(listener, struct eb_loop_listener, listener);
@@ -406,11 +405,11 @@ int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, boo
     slot->listener.context = loop;
     slot->listener.on_accept = on_loop_accept;
     slot->listener.on_exhausted = on_loop_exhausted;
-    int code = eb_listener_start(&slot->listener, &loop->uv);
-    if (code == 0) {
+    int rc = eb_listener_start(&slot->listener, &loop->uv);
+    if (rc == 0) {
         loop->listener_count++;
     }
-    return code;
+    return rc;
 }
 
 /* ---- life ---- */
@@ -422,16 +421,16 @@ static void on_loop_delivery(struct eb_mailbox *mailbox)
 
 static int open_loop_handles(struct eb_loop *loop)
 {
-    int code = eb_watchers_reserve(&loop->uv, loop->options->connections_max);
-    code = code < 0 ? code : eb_mailbox_open(&loop->mailbox, &loop->uv);
-    if (code < 0) {
-        return code;
+    int rc = eb_watchers_reserve(&loop->uv, loop->options->connections_max);
+    rc = rc < 0 ? rc : eb_mailbox_open(&loop->mailbox, &loop->uv);
+    if (rc < 0) {
+        return rc;
     }
-    code = eb_hangup_watch_open(&loop->hangups, &loop->uv, on_loop_hangup);
-    if (code < 0) {
+    rc = eb_hangup_watch_open(&loop->hangups, &loop->uv, on_loop_hangup);
+    if (rc < 0) {
         eb_mailbox_close(&loop->mailbox);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
-        return code;
+        return rc;
     }
     loop->mailbox.on_delivery = on_loop_delivery;
     uv_timer_init(&loop->uv, &loop->tick);
@@ -448,11 +447,11 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     *out = NULL;
     struct eb_loop *loop = calloc(1, sizeof *loop);
     char *read_buffer = malloc(EB_TIME_SLICE_READ_MAX);
-    int code = loop && read_buffer ? uv_loop_init(&loop->uv) : UV_ENOMEM;
-    if (code < 0) {
+    int rc = loop && read_buffer ? uv_loop_init(&loop->uv) : UV_ENOMEM;
+    if (rc < 0) {
         free(read_buffer);
         free(loop);
-        return code;
+        return rc;
     }
     loop->read_buffer = read_buffer;
     eb_list_init(&loop->conns);
@@ -468,8 +467,8 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
     loop->tls = eb_tls_hold(options->tls);
     loop->user = options->on_loop_open(loop);
-    code = loop->user ? open_loop_handles(loop) : UV_ENOMEM;
-    if (code < 0) {
+    rc = loop->user ? open_loop_handles(loop) : UV_ENOMEM;
+    if (rc < 0) {
         if (loop->user) {
             options->on_loop_close(loop);
         }
@@ -477,7 +476,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
         eb_tls_drop(loop->tls);
         free(read_buffer);
         free(loop);
-        return code;
+        return rc;
     }
     *out = loop;
     return 0;
@@ -488,9 +487,9 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
     loop->drained_to = mailbox;
     loop->drained = drained;
     loop->is_started = true; /* before the thread can look */
-    int code = uv_thread_create(&loop->thread, run_loop_thread, loop);
-    loop->is_started = code == 0;
-    return code;
+    int rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
+    loop->is_started = rc == 0;
+    return rc;
 }
 
 void eb_loop_destroy(struct eb_loop *loop)
@@ -505,9 +504,8 @@ void eb_loop_destroy(struct eb_loop *loop)
         end_loop(loop);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
     }
-    int code = uv_loop_close(&loop->uv);
-    assert(code == 0);
-    (void)code;
+    int rc = uv_loop_close(&loop->uv);
+    assert(rc == 0);
     eb_buffer_pool_deinit(&loop->receive_pool);
     eb_buffer_pool_deinit(&loop->answer_pool);
     eb_tls_drop(loop->tls);

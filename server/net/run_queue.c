@@ -13,7 +13,7 @@ void eb_run_usage_idle(struct eb_run_usage *usage, uint64_t now_ns)
 uint64_t eb_run_usage_resume(struct eb_run_usage *usage, uint64_t now_ns)
 {
     if (usage->slices > 0) {
-        const uint64_t halvings = (now_ns - usage->idle_since_ns) / EB_RUN_HALVED_NS;
+        uint64_t halvings = (now_ns - usage->idle_since_ns) / EB_RUN_HALVED_NS;
         usage->slices = halvings < 64 ? usage->slices >> halvings : 0;
         usage->idle_since_ns += halvings * EB_RUN_HALVED_NS;
     }

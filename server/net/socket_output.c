@@ -29,11 +29,11 @@ static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers,
         output->writing_bytes += buffers[i].len;
     }
     output->write.data = output;
-    int code = uv_write(&output->write, output->stream, buffers, count, on_output_write);
-    if (code < 0) {
+    int rc = uv_write(&output->write, output->stream, buffers, count, on_output_write);
+    if (rc < 0) {
         output->writing_bytes = 0;
     }
-    return code;
+    return rc;
 }
 
 /* What the socket takes at once, or a negative libuv code. */
@@ -113,7 +113,7 @@ void eb_socket_output_end(struct eb_socket_output *output)
     size_t count;
     eb_tls_stream_end(output->tls);
     uint8_t *bytes = eb_tls_stream_begin_write(output->tls, &count);
-    const uv_buf_t buffer = uv_buf_init((char *)bytes, (unsigned)count);
+    uv_buf_t buffer = uv_buf_init((char *)bytes, (unsigned)count);
     if (count > 0) {
         (void)write_now(output, &buffer, 1);
     }

@@ -39,7 +39,7 @@ bool eb_time_slice_look(struct eb_time_slice *slice, uint64_t now_ns)
 
 void eb_time_slice_adapt(struct eb_time_slice *slice, bool is_full)
 {
-    const uint64_t taken_ns = slice->seen_ns - slice->begun_ns;
+    uint64_t taken_ns = slice->seen_ns - slice->begun_ns;
     if (slice->is_over && slice->read_bytes > EB_TIME_SLICE_READ_MIN) {
         slice->read_bytes /= 2;
     } else if (is_full && taken_ns < length_ns(slice) / 4 &&

@@ -40,7 +40,7 @@ struct report {
 /* Always false. */
 static bool refuse_tls(const struct report *why, const char *file, const char *what)
 {
-    const unsigned long code = ERR_peek_error();
+    unsigned long code = ERR_peek_error();
     const char *reason =
         ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
     snprintf(
@@ -174,7 +174,7 @@ static bool load_clients(
 
 struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes)
 {
-    const struct report report = {why, why_bytes};
+    struct report report = {why, why_bytes};
     struct eb_tls *tls = calloc(1, sizeof *tls);
     ERR_clear_error();
     if (!tls) {

@@ -18,7 +18,7 @@ static int64_t count_descriptors(uint64_t connections_max)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return uv_translate_sys_error(errno);
     }
-    const uint64_t wanted = connections_max + EB_WATCHERS_FILES_RESERVED;
+    uint64_t wanted = connections_max + EB_WATCHERS_FILES_RESERVED;
     return (int64_t)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted);
 }
 
@@ -26,7 +26,7 @@ static int64_t count_descriptors(uint64_t connections_max)
  * Returns the descriptor or a negative libuv code. */
 static int open_high_descriptor(int64_t count)
 {
-    const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event < 0) {
         return uv_translate_sys_error(errno);
     }
@@ -35,9 +35,9 @@ static int open_high_descriptor(int64_t count)
     for (int64_t number = count - 1; high < 0 && errno == EMFILE && number >= 0; number--) {
         high = fcntl(event, F_DUPFD_CLOEXEC, (int)number);
     }
-    const int code = high < 0 ? uv_translate_sys_error(errno) : high;
+    int rc = high < 0 ? uv_translate_sys_error(errno) : high;
     close(event);
-    return code;
+    return rc;
 }
 
 /* Returns whether memory for a table of `count` entries is available. This is an estimate: libuv,
@@ -46,7 +46,7 @@ static bool can_have_table(int64_t count)
 {
     /* volatile: the compiler would omit the call otherwise. */
     void *volatile table = malloc((size_t)count * 2 * sizeof(void *));
-    const bool has_memory = table;
+    bool has_memory = table;
     free(table);
     return has_memory;
 }
@@ -60,28 +60,28 @@ static void on_watcher_event(uv_poll_t *watch, int status, int events)
 
 int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
 {
-    const int64_t count = count_descriptors(connections_max);
+    int64_t count = count_descriptors(connections_max);
     if (count < 0) {
         return (int)count;
     }
     if (!can_have_table(count)) {
         return UV_ENOMEM;
     }
-    const int high = open_high_descriptor(count);
+    int high = open_high_descriptor(count);
     if (high < 0) {
         return high;
     }
     uv_poll_t watch;
-    int code = uv_poll_init(uv, &watch, high);
-    if (code == 0) {
-        code = uv_poll_start(
+    int rc = uv_poll_init(uv, &watch, high);
+    if (rc == 0) {
+        rc = uv_poll_start(
             &watch, UV_READABLE, on_watcher_event); /* libuv enlarges its table here. */
         uv_close((uv_handle_t *)&watch, NULL);
         uv_run(uv, UV_RUN_NOWAIT);
         assert(!uv_loop_alive(uv));
     }
     close(high);
-    return code;
+    return rc;
 }
 
 /* ---- hangup watch ---- */
@@ -108,15 +108,15 @@ int eb_hangup_watch_open(
         return uv_translate_sys_error(errno);
     }
     watch->on_hangup = on_hangup;
-    int code = uv_poll_init(loop, &watch->poll, watch->epoll);
-    if (code == 0) {
+    int rc = uv_poll_init(loop, &watch->poll, watch->epoll);
+    if (rc == 0) {
         watch->poll.data = watch;
-        code = uv_poll_start(&watch->poll, UV_READABLE, on_ends);
-        assert(code == 0);
+        rc = uv_poll_start(&watch->poll, UV_READABLE, on_ends);
+        assert(rc == 0);
     } else {
         close(watch->epoll);
     }
-    return code;
+    return rc;
 }
 
 static void on_epoll_closed(uv_handle_t *poll)
@@ -142,7 +142,6 @@ int eb_hangup_watch_add(struct eb_hangup_watch *watch, int socket, void *connect
 
 void eb_hangup_watch_forget(struct eb_hangup_watch *watch, int socket)
 {
-    int code = epoll_ctl(watch->epoll, EPOLL_CTL_DEL, socket, NULL);
-    assert(code == 0);
-    (void)code;
+    int rc = epoll_ctl(watch->epoll, EPOLL_CTL_DEL, socket, NULL);
+    assert(rc == 0);
 }

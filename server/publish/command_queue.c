@@ -49,8 +49,8 @@ bool eb_command_queue_needs_disk(
     struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     const struct eb_registry_version *version =
         model ? eb_registry_find_version(model, command->version) : NULL;
-    const bool is_to_end = command->verb == EB_MODEL_UNLOAD && version && version->loaded &&
-                           version->loaded == model->served;
+    bool is_to_end = command->verb == EB_MODEL_UNLOAD && version && version->loaded &&
+                     version->loaded == model->served;
     return is_to_end || is_about_disk(command, version);
 }
 
@@ -76,7 +76,7 @@ static bool is_on_disk(const struct eb_registry_model *model)
 static void unload(struct eb_command_queue *queue, struct eb_registry_model *model,
     struct eb_registry_version *version, struct verdict *verdict)
 {
-    const uint64_t number = version->number;
+    uint64_t number = version->number;
     if (!version->loaded) {
         decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
     } else if (!is_on_disk(model)) {
@@ -214,7 +214,7 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
     for (struct eb_model_command **link = &queue->first; *link;) {
         struct eb_model_command *command = *link;
         struct verdict verdict = {0};
-        const bool is_ready =
+        bool is_ready =
             command->scan <= queue->scans_done || !eb_command_queue_needs_disk(queue, command);
         if (!command->is_begun && is_ready) {
             begin_command(queue, command, &verdict);
@@ -245,7 +245,7 @@ static void take_command_back(const struct eb_command_queue *queue,
 static void check_lost(const struct eb_command_queue *queue, const struct eb_model_command *command,
     struct eb_registry_version *version, struct verdict *verdict)
 {
-    const uint64_t number = command->version;
+    uint64_t number = command->version;
     if (version && version->is_on_disk) {
         decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " was unloaded by another command", number);
@@ -260,8 +260,8 @@ static void check_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_registry_model *model,
     struct verdict *verdict)
 {
-    const bool is_to_serve = command->verb == EB_MODEL_SERVE;
-    const uint64_t number = command->version;
+    bool is_to_serve = command->verb == EB_MODEL_SERVE;
+    uint64_t number = command->version;
     struct eb_registry_version *version = eb_registry_find_version(model, number);
     if (!version) {
         check_lost(queue, command, NULL, verdict);

@@ -83,7 +83,7 @@ static void on_progress_mail(struct eb_mail *mail)
 static void tell_progress(
     struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
-    const size_t path_bytes = strlen(path) + 1;
+    size_t path_bytes = strlen(path) + 1;
     struct progress *progress = malloc(sizeof *progress + path_bytes);
     if (progress) {
         *progress = (struct progress){
@@ -112,12 +112,11 @@ static void on_loader_progress(
 /* Until what has been read may have been read. false: the load has been cancelled. */
 static bool sleep_until_due(const struct eb_load *load)
 {
-    const uint64_t due_ns = load->due_ns;
+    uint64_t due_ns = load->due_ns;
     bool is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     for (uint64_t now_ns = uv_hrtime(); now_ns < due_ns && !is_cancelled; now_ns = uv_hrtime()) {
-        const uint64_t left_ns = due_ns - now_ns;
-        const struct timespec wait = {
-            .tv_nsec = (long)(left_ns < SLEEP_NS_MAX ? left_ns : SLEEP_NS_MAX)};
+        uint64_t left_ns = due_ns - now_ns;
+        struct timespec wait = {.tv_nsec = (long)(left_ns < SLEEP_NS_MAX ? left_ns : SLEEP_NS_MAX)};
         (void)nanosleep(&wait, NULL);
         is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     }
@@ -128,8 +127,8 @@ static bool sleep_until_due(const struct eb_load *load)
 static bool keep_pace(void *context, uint64_t bytes)
 {
     struct eb_load *load = context;
-    const uint64_t now_ns = uv_hrtime();
-    const double per_byte_ns = (double)NS_PER_S / (double)load->loader->bytes_per_s;
+    uint64_t now_ns = uv_hrtime();
+    double per_byte_ns = (double)NS_PER_S / (double)load->loader->bytes_per_s;
     load->due_ns += (uint64_t)((double)bytes * per_byte_ns);
     if (load->due_ns < now_ns) {
         load->due_ns = now_ns;
@@ -146,9 +145,9 @@ static void run_load(struct eb_job *job)
 {
     struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
     const struct eb_table_options *tables = load->loader->tables;
-    const struct eb_version_source source = {load->model, load->number, load->path, load->settings,
+    struct eb_version_source source = {load->model, load->number, load->path, load->settings,
         load->residents, load->resident_count};
-    const struct eb_load_progress progress = {.report = on_loader_progress,
+    struct eb_load_progress progress = {.report = on_loader_progress,
         .go_on = load->loader->bytes_per_s > 0 ? keep_pace : NULL,
         .run_short = on_loader_short,
         .context = load};

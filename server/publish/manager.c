@@ -164,7 +164,7 @@ static void take_load(struct eb_manager *manager)
 {
     struct eb_registry *registry = &manager->registry;
     struct eb_load *load = manager->load;
-    const bool is_due = eb_registry_is_due(registry, load->model, load->number);
+    bool is_due = eb_registry_is_due(registry, load->model, load->number);
     end_load(manager, IDLE);
     eb_registry_note_loaded(registry, load->version, manager_now_ms());
     if (!is_due && manager->state != STOPPING) {
@@ -191,7 +191,7 @@ static void await_scan(struct eb_manager *manager)
 static void make_manager_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_failure failure;
-    const bool is_coming =
+    bool is_coming =
         manager->state == STOPPING || manager->retired_count > 0 ||
         eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms());
     end_load(manager, is_coming ? SHORT : IDLE);
@@ -207,10 +207,10 @@ static void make_manager_room(struct eb_manager *manager, const struct eb_load *
 static void note_manager_failure(struct eb_manager *manager, const struct eb_load *load)
 {
     const struct eb_registry_model *model = eb_registry_find(&manager->registry, load->model);
-    const bool is_void = load->settings != model->settings ||
-                         atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
+    bool is_void = load->settings != model->settings ||
+                   atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     eb_registry_note_files(&manager->registry, load->model, load->number, load->files);
-    const enum eb_registry_failure kind =
+    enum eb_registry_failure kind =
         load->failure.is_transient ? EB_REGISTRY_HINDERED : EB_REGISTRY_BROKEN;
     eb_registry_fail(&manager->registry, load->model, load->number,
         is_void ? NULL : load->failure.text,
@@ -273,7 +273,7 @@ static bool start_manager_load(struct eb_manager *manager)
     char *path = eb_registry_path(model, version);
     size_t resident_count;
     struct eb_model_version **residents = eb_registry_residents(model, &resident_count);
-    const struct eb_version_source source = {
+    struct eb_version_source source = {
         model->name, version->number, path, model->settings, residents, resident_count};
     manager->load = path && residents ? eb_loader_start(&manager->loader, &source) : NULL;
     free(path);
@@ -300,7 +300,7 @@ static void on_manager_wake(uv_timer_t *timer)
 
 static void arm_wake(struct eb_manager *manager, uint64_t wake_ms)
 {
-    const uint64_t now = manager_now_ms();
+    uint64_t now = manager_now_ms();
     if (wake_ms == UINT64_MAX) {
         uv_timer_stop(&manager->wake);
     } else {
@@ -339,8 +339,8 @@ static void on_manager_progress(uv_timer_t *timer)
     struct eb_manager *manager = timer->data;
     const struct eb_load *load = manager->load;
     if (load) {
-        const uint64_t done = atomic_load_explicit(&load->done_bytes, memory_order_relaxed);
-        const uint64_t total = atomic_load_explicit(&load->total_bytes, memory_order_relaxed);
+        uint64_t done = atomic_load_explicit(&load->done_bytes, memory_order_relaxed);
+        uint64_t total = atomic_load_explicit(&load->total_bytes, memory_order_relaxed);
         eb_command_queue_tell(&manager->commands, load->model, done, total);
         tell_loading(manager, load->path, done, total);
     } else {

@@ -62,7 +62,7 @@ void eb_publisher_start(struct eb_publisher *publisher, struct eb_snapshot *firs
 
 bool eb_publisher_publish(struct eb_publisher *publisher, struct eb_snapshot *snapshot)
 {
-    const size_t count = publisher->reader_count;
+    size_t count = publisher->reader_count;
     struct publication *publication =
         calloc(1, sizeof *publication + count * sizeof publication->deliveries[0]);
     if (!publication) {

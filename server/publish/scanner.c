@@ -69,15 +69,15 @@ static int add_watch(struct eb_watch *watch, const char *path, const struct stat
     entry->is_seen = true;
     strcpy(entry->path, path);
     entry->handle.data = entry;
-    int code = uv_fs_event_init(watch->loop, &entry->handle);
-    if (code < 0) {
+    int rc = uv_fs_event_init(watch->loop, &entry->handle);
+    if (rc < 0) {
         free(entry);
-        return code;
+        return rc;
     }
-    code = uv_fs_event_start(&entry->handle, on_watched_event, path, 0);
-    if (code < 0) {
+    rc = uv_fs_event_start(&entry->handle, on_watched_event, path, 0);
+    if (rc < 0) {
         close_entry(entry);
-        return code;
+        return rc;
     }
     entry->next = watch->entries;
     watch->entries = entry;
@@ -85,9 +85,9 @@ static int add_watch(struct eb_watch *watch, const char *path, const struct stat
 }
 
 /* Whether no other directory can be watched either. */
-static bool is_exhausted(int code)
+static bool is_exhausted(int rc)
 {
-    return code == UV_ENOSPC || code == UV_EMFILE || code == UV_ENFILE || code == UV_ENOMEM;
+    return rc == UV_ENOSPC || rc == UV_EMFILE || rc == UV_ENFILE || rc == UV_ENOMEM;
 }
 
 /* Whether it was not watched before. What is gone is of no interest: its parent will tell. */
@@ -102,9 +102,9 @@ static bool see(struct eb_watch *watch, const char *path, int *error)
         entry->is_seen = true;
         return false;
     }
-    int code = add_watch(watch, path, &status);
-    *error = is_exhausted(code) ? code : *error;
-    return code == 0;
+    int rc = add_watch(watch, path, &status);
+    *error = is_exhausted(rc) ? rc : *error;
+    return rc == 0;
 }
 
 static void close_unseen(struct eb_watch *watch)
@@ -199,7 +199,7 @@ static void on_scan_done(struct eb_job *job)
         return;
     }
     take_over(scanner);
-    const bool is_asked = scanner->is_asked;
+    bool is_asked = scanner->is_asked;
     scanner->is_asked = false;
     scanner->on_scanned(scanner->context, scanner->is_good);
     if (is_asked) {
@@ -245,9 +245,9 @@ static void on_change(void *context)
 
 int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
 {
-    int code = eb_worker_start(&scanner->worker, loop);
-    if (code < 0) {
-        return code;
+    int rc = eb_worker_start(&scanner->worker, loop);
+    if (rc < 0) {
+        return rc;
     }
     eb_worker_give_way(&scanner->worker);
     scanner->is_running = true;

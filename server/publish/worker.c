@@ -48,35 +48,34 @@ static void run_worker_thread(void *context)
 static void close_worker_loop(struct eb_worker *worker)
 {
     uv_run(&worker->uv, UV_RUN_DEFAULT);
-    int code = uv_loop_close(&worker->uv);
-    assert(code == 0);
-    (void)code;
+    int rc = uv_loop_close(&worker->uv);
+    assert(rc == 0);
 }
 
 int eb_worker_start(struct eb_worker *worker, uv_loop_t *owner)
 {
     *worker =
         (struct eb_worker){.give_way = {.deliver = on_give_way}, .end = {.deliver = on_worker_end}};
-    int code = uv_loop_init(&worker->uv);
-    if (code < 0) {
-        return code;
+    int rc = uv_loop_init(&worker->uv);
+    if (rc < 0) {
+        return rc;
     }
-    code = eb_mailbox_open(&worker->jobs, &worker->uv);
-    if (code < 0) {
+    rc = eb_mailbox_open(&worker->jobs, &worker->uv);
+    if (rc < 0) {
         close_worker_loop(worker);
-        return code;
+        return rc;
     }
-    code = eb_mailbox_open(&worker->results, owner);
-    if (code == 0) {
-        code = uv_thread_create(&worker->thread, run_worker_thread, worker);
-        if (code == 0) {
+    rc = eb_mailbox_open(&worker->results, owner);
+    if (rc == 0) {
+        rc = uv_thread_create(&worker->thread, run_worker_thread, worker);
+        if (rc == 0) {
             return 0;
         }
         eb_mailbox_close(&worker->results);
     }
     eb_mailbox_close(&worker->jobs);
     close_worker_loop(worker);
-    return code;
+    return rc;
 }
 
 void eb_worker_post(struct eb_worker *worker, struct eb_job *job)
@@ -97,8 +96,7 @@ void eb_worker_stop(struct eb_worker *worker)
     assert(worker->job_count == 0);
     eb_mailbox_post(&worker->jobs, &worker->end);
     uv_thread_join(&worker->thread);
-    int code = uv_loop_close(&worker->uv);
-    assert(code == 0);
-    (void)code;
+    int rc = uv_loop_close(&worker->uv);
+    assert(rc == 0);
     eb_mailbox_close(&worker->results);
 }

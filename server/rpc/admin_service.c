@@ -68,8 +68,8 @@ static enum eb_status translate_outcome(enum eb_model_outcome outcome)
 
 static void answer_admin(struct eb_rpc_call *call, const struct eb_admin_command *command)
 {
-    const enum eb_status status = translate_outcome(command->outcome);
-    const struct eb_wire_progress done = {.done = true, .text = command->text};
+    enum eb_status status = translate_outcome(command->outcome);
+    struct eb_wire_progress done = {.done = true, .text = command->text};
     if (status != EB_STATUS_OK) {
         eb_rpc_call_finish(call, status, command->text, 0);
     } else if (call->is_finished || send_progress(call, &done)) {
@@ -159,7 +159,7 @@ static struct eb_admin_command *create_admin_call(
     struct eb_rpc_call *call, const struct asked *asked)
 {
     const struct eb_wire_model_query *request = asked->request;
-    const size_t model_bytes = strlen(request->model) + 1;
+    size_t model_bytes = strlen(request->model) + 1;
     struct eb_admin_command *command = calloc(1, sizeof *command + model_bytes);
     if (command) {
         memcpy(command->model, request->model, model_bytes);
@@ -181,12 +181,11 @@ static struct eb_admin_command *read_command(struct eb_rpc_call *call,
 {
     struct eb_service_loop *loop = call->conn->loop;
     const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
-    const struct eb_codec_limits codec_limits = {
-        .name_bytes_max = (uint32_t)limits->name_bytes_max};
+    struct eb_codec_limits codec_limits = {.name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_admin_command *command = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
-    const struct asked asked = {verb, eb_version_request_decode(&loop->arena, message->bytes,
-                                          message->size, &codec_limits, error)};
+    struct asked asked = {verb, eb_version_request_decode(&loop->arena, message->bytes,
+                                    message->size, &codec_limits, error)};
     if (asked.request && check_command(loop, &asked, error)) {
         command = create_admin_call(call, &asked);
         if (!command) {

@@ -65,7 +65,7 @@ static bool decide_access(const struct eb_auth_call *self, struct eb_error *erro
 /* What the header says. */
 static void read_caller_token(struct eb_auth_call *self, const char *authorization)
 {
-    const size_t scheme_bytes = sizeof scheme - 1;
+    size_t scheme_bytes = sizeof scheme - 1;
     if (!authorization) {
         return;
     }

@@ -4,22 +4,22 @@
 static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
 {
     /* Small answers are copied into what is to be written, and from then on count there only. */
-    const uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
+    uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
     return conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
 }
 
 uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn)
 {
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
-    const uint64_t held_bytes =
+    uint64_t held_bytes =
         conn->answer_bytes + conn->interactive.held_bytes + conn->batch.held_bytes;
-    const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
     if (held_bytes == 0 && pool->taken_bytes <= pool->cap_bytes / EB_BACKPRESSURE_LITTLE_PART) {
         return free_bytes;
     }
-    const uint64_t last_bytes = pool->cap_bytes / EB_BACKPRESSURE_LAST_PART;
-    const uint64_t shared_bytes = free_bytes > held_bytes ? (free_bytes - held_bytes) / 2 : 0;
-    const uint64_t ample_bytes = free_bytes > last_bytes ? free_bytes - last_bytes : 0;
+    uint64_t last_bytes = pool->cap_bytes / EB_BACKPRESSURE_LAST_PART;
+    uint64_t shared_bytes = free_bytes > held_bytes ? (free_bytes - held_bytes) / 2 : 0;
+    uint64_t ample_bytes = free_bytes > last_bytes ? free_bytes - last_bytes : 0;
     return shared_bytes > ample_bytes ? shared_bytes : ample_bytes;
 }
 
@@ -27,15 +27,15 @@ uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn)
  */
 static uint64_t find_share_bytes(const struct eb_rpc_conn *conn)
 {
-    const uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
-    const uint64_t room_bytes = eb_backpressure_room_bytes(conn);
+    uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
+    uint64_t room_bytes = eb_backpressure_room_bytes(conn);
     return room_bytes < bytes_max ? room_bytes + 1 : bytes_max;
 }
 
 static bool is_over_share(const struct eb_rpc_conn *conn)
 {
-    const uint64_t bytes_max = find_share_bytes(conn);
-    const uint64_t batch_max = bytes_max / EB_BACKPRESSURE_BATCH_PART;
+    uint64_t bytes_max = find_share_bytes(conn);
+    uint64_t batch_max = bytes_max / EB_BACKPRESSURE_BATCH_PART;
     uint64_t bytes = find_untaken_bytes(conn);
     bytes += conn->interactive.held_bytes;
     bytes += conn->batch.held_bytes < batch_max ? conn->batch.held_bytes : batch_max;
@@ -77,7 +77,7 @@ bool eb_backpressure_is_queue_full(const struct eb_rpc_call *call)
 
 enum eb_backpressure eb_backpressure_of_stream(const struct eb_rpc_call *call)
 {
-    const enum eb_backpressure why = eb_backpressure_of_conn(call->conn);
+    enum eb_backpressure why = eb_backpressure_of_conn(call->conn);
     if (why != EB_BACKPRESSURE_NONE) {
         return why;
     }

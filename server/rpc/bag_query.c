@@ -50,9 +50,9 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
 void eb_bag_query_choose(
     struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type)
 {
-    const bool is_other = (reduction != 0 && reduction != (int32_t)query->reduction) ||
-                          (missing != 0 && missing != (int32_t)query->missing) ||
-                          (output_type != 0 && output_type != (int32_t)query->table->type);
+    bool is_other = (reduction != 0 && reduction != (int32_t)query->reduction) ||
+                    (missing != 0 && missing != (int32_t)query->missing) ||
+                    (output_type != 0 && output_type != (int32_t)query->table->type);
     if (!is_other) {
         return;
     }
@@ -95,8 +95,7 @@ const struct eb_feature *eb_bag_query_refuse_name(
 static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query_place *place,
     const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
 {
-    const struct eb_bag_query_weights weights = {
-        wire->weights, wire->weights_bytes, wire->weights_type};
+    struct eb_bag_query_weights weights = {wire->weights, wire->weights_bytes, wire->weights_type};
     return eb_bag_query_weigh(place, &weights, query, error);
 }
 
@@ -111,7 +110,7 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
     query->num_bags = wire->num_bags;
     query->indices_per_bag = wire->indices_per_bag;
     query->include_last_offset = wire->include_last_offset;
-    const int32_t output_type = wire->output_type ? wire->output_type : (int32_t)place->output_type;
+    int32_t output_type = wire->output_type ? wire->output_type : (int32_t)place->output_type;
     if ((wire->reduction | wire->missing | output_type) != 0) {
         eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
@@ -119,7 +118,7 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
         query->has_default = true;
         query->default_index = wire->default_index;
     }
-    const bool says_weights = wire->weights_bytes > 0 || wire->weights_type != 0;
+    bool says_weights = wire->weights_bytes > 0 || wire->weights_type != 0;
     return !says_weights || fill_bag_weights(place, wire, query, error);
 }
 

@@ -43,7 +43,7 @@ static struct eb_wire_feature describe_catalogue_feature(const struct eb_feature
 static bool describe_features(
     struct eb_arena *arena, const struct eb_feature_set *set, struct eb_wire_version *out)
 {
-    const size_t feature_count = set->count - set->table_count;
+    size_t feature_count = set->count - set->table_count;
     struct eb_wire_table *tables = eb_arena_take(arena, (set->table_count + 1) * sizeof *tables);
     struct eb_wire_feature *features = eb_arena_take(arena, (feature_count + 1) * sizeof *features);
     struct eb_wire_feature_list *groups =
@@ -184,8 +184,8 @@ static bool find_described(const struct eb_unary_request *unary,
     const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
     struct eb_error *error)
 {
-    const struct selection selection = {.only = query->version, .has_tables = has_tables};
-    const struct eb_model_choice choice = eb_unary_choose(unary, query);
+    struct selection selection = {.only = query->version, .has_tables = has_tables};
+    struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     if (!model) {
         return false;
@@ -205,7 +205,7 @@ static bool find_described(const struct eb_unary_request *unary,
 struct eb_outgoing *eb_catalogue_get_model(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = eb_unary_limits(unary);
+    struct eb_codec_limits limits = eb_unary_limits(unary);
     const struct eb_wire_model_query *query =
         eb_model_query_decode(unary->arena, unary->bytes, unary->size, &limits, error);
     struct eb_wire_model described;
@@ -222,7 +222,7 @@ struct eb_outgoing *eb_catalogue_get_model(
 struct eb_outgoing *eb_catalogue_list_versions(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = eb_unary_limits(unary);
+    struct eb_codec_limits limits = eb_unary_limits(unary);
     const struct eb_wire_model_query *query =
         eb_version_request_decode(unary->arena, unary->bytes, unary->size, &limits, error);
     struct eb_wire_model described;

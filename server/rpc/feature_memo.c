@@ -33,9 +33,9 @@ static size_t count_memo_text_bytes(const struct eb_wire_group *group)
 static bool make_list(const struct eb_wire_group *group, struct eb_known_features *list,
     struct eb_feature_memo_entry *entry)
 {
-    const size_t count = group->feature_count;
-    const size_t text_bytes = count_memo_text_bytes(group);
-    const size_t pointer_bytes = count * (sizeof *entry->features + sizeof *list->names);
+    size_t count = group->feature_count;
+    size_t text_bytes = count_memo_text_bytes(group);
+    size_t pointer_bytes = count * (sizeof *entry->features + sizeof *list->names);
     const struct eb_feature **features =
         malloc(pointer_bytes + group->run_bytes + text_bytes + count);
     if (!features) {
@@ -65,7 +65,7 @@ static size_t find_memo_place(const struct eb_feature_memo *memo)
     for (size_t i = 1; i < memo->count; i++) {
         oldest = memo->entries[i].used < memo->entries[oldest].used ? i : oldest;
     }
-    const uint64_t age = memo->group_count - memo->entries[oldest].used;
+    uint64_t age = memo->group_count - memo->entries[oldest].used;
     return age < EB_FEATURE_MEMO_AGE_MIN ? memo->count : oldest;
 }
 
@@ -79,7 +79,7 @@ static bool can_be_known(const struct eb_wire_group *group)
 /* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
 static size_t add_memo(struct eb_feature_memo *memo, const struct eb_wire_group *group)
 {
-    const size_t place = find_memo_place(memo);
+    size_t place = find_memo_place(memo);
     struct eb_known_features list;
     struct eb_feature_memo_entry entry = {.used = memo->group_count};
     if (!can_be_known(group) || place == EB_FEATURE_MEMO_LISTS ||
@@ -96,8 +96,7 @@ static size_t add_memo(struct eb_feature_memo *memo, const struct eb_wire_group 
 void eb_feature_memo_keep(struct eb_feature_memo *memo, const struct eb_wire_group *group,
     const struct eb_model_version *version, const struct eb_feature *const *features)
 {
-    const size_t place =
-        group->known ? (size_t)(group->known - memo->lists) : add_memo(memo, group);
+    size_t place = group->known ? (size_t)(group->known - memo->lists) : add_memo(memo, group);
     if (place < EB_FEATURE_MEMO_LISTS) {
         struct eb_feature_memo_entry *entry = &memo->entries[place];
         assert(memo->lists[place].count == group->feature_count);

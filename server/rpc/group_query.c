@@ -25,7 +25,7 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
     struct eb_error *error)
 {
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
-    const bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
+    bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
     if (wire->reduction == EB_REDUCTION_NONE) {
         return refuse_feature(place, error, "a group cannot have the reduction NONE");
     }
@@ -46,7 +46,7 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
 static bool check_feature_counts(const struct eb_bag_query_place *place,
     const struct eb_wire_group *wire, struct eb_error *error)
 {
-    const bool has_offsets = wire->offsets.width != 0;
+    bool has_offsets = wire->offsets.width != 0;
     const struct eb_wire_array *array = has_offsets ? &wire->offsets : &wire->lengths;
     uint64_t wanted = (uint64_t)wire->feature_count * wire->bags + has_offsets;
     if (array->width != 0 && eb_wire_array_count(array) != wanted) {
@@ -62,8 +62,8 @@ static bool check_feature_counts(const struct eb_bag_query_place *place,
 static bool make_lengths(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {
-    const uint64_t count = (uint64_t)wire->feature_count * wire->bags;
-    const int64_t value_count = (int64_t)eb_wire_array_count(&wire->values);
+    uint64_t count = (uint64_t)wire->feature_count * wire->bags;
+    int64_t value_count = (int64_t)eb_wire_array_count(&wire->values);
     int32_t *lengths = eb_arena_take(arena, (count + 1) * sizeof *lengths);
     if (!lengths) {
         return eb_bag_query_refuse(
@@ -97,7 +97,7 @@ static bool find_feature_starts(const struct eb_bag_query_place *place, struct e
     struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    const uint64_t value_count = eb_wire_array_count(&wire->values);
+    uint64_t value_count = eb_wire_array_count(&wire->values);
     uint64_t *starts = eb_arena_take(arena, (wire->feature_count + 1) * sizeof *starts);
     if (!starts) {
         return eb_bag_query_refuse(
@@ -131,7 +131,7 @@ static bool check_feature_weights(
     const struct eb_bag_query_place *place, struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    const uint64_t value_count = eb_wire_array_count(&wire->values);
+    uint64_t value_count = eb_wire_array_count(&wire->values);
     if (wire->weights_bytes == 0) {
         return true;
     }
@@ -215,8 +215,8 @@ static inline struct eb_int_array slice(
 static __attribute__((noinline)) bool fill_feature_weights(const struct eb_group_query *group,
     const struct eb_bag_query_place *place, struct eb_bag_query *query, struct eb_error *error)
 {
-    const uint64_t first = group->starts[place->feature];
-    const uint64_t count = group->starts[place->feature + 1] - first;
+    uint64_t first = group->starts[place->feature];
+    uint64_t count = group->starts[place->feature + 1] - first;
     if (count == 0) {
         return true;
     }
@@ -232,8 +232,8 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
     const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    const uint64_t first = group->starts[place->feature];
-    const uint64_t count = group->starts[place->feature + 1] - first;
+    uint64_t first = group->starts[place->feature];
+    uint64_t count = group->starts[place->feature + 1] - first;
     eb_bag_query_begin(feature, query);
     query->layout = EB_LAYOUT_LENGTHS;
     query->indices = slice(&wire->values, first, count);
@@ -242,10 +242,10 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
     query->num_bags = wire->bags;
     query->indices_per_bag = 0;
     query->include_last_offset = false;
-    const int32_t output_type = (int32_t)place->output_type;
+    int32_t output_type = (int32_t)place->output_type;
     if ((wire->reduction | wire->missing | output_type) != 0) {
         eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
-    const bool says_weights = group->weight_bytes > 0 || wire->weights_type != 0;
+    bool says_weights = group->weight_bytes > 0 || wire->weights_type != 0;
     return !says_weights || fill_feature_weights(group, place, query, error);
 }

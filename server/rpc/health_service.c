@@ -42,12 +42,12 @@ struct view {
 
 static enum eb_health_status find_health(const struct view *view, const char *name)
 {
-    const bool is_ours = is_service(name);
+    bool is_ours = is_service(name);
     const struct eb_snapshot_model *model = is_ours ? NULL : eb_snapshot_find(view->snapshot, name);
     if (!is_ours && (!model || !eb_principal_may_see(view->caller, name))) {
         return EB_HEALTH_SERVICE_UNKNOWN;
     }
-    const bool is_ready = is_ours || model->served;
+    bool is_ready = is_ours || model->served;
     return is_ready && !view->is_leaving ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
 }
 
@@ -58,7 +58,7 @@ static struct view view_of(const struct eb_unary_request *unary)
 
 static uint32_t name_bytes_max(const struct eb_limits *limits)
 {
-    const uint64_t of_models = limits->name_bytes_max;
+    uint64_t of_models = limits->name_bytes_max;
     return (uint32_t)(of_models > SERVICE_NAME_BYTES_MAX ? of_models : SERVICE_NAME_BYTES_MAX);
 }
 
@@ -72,8 +72,8 @@ static struct eb_outgoing *check_health(
     if (!name) {
         return NULL;
     }
-    const struct view view = view_of(unary);
-    const enum eb_health_status status = find_health(&view, name);
+    struct view view = view_of(unary);
+    enum eb_health_status status = find_health(&view, name);
     if (status == EB_HEALTH_SERVICE_UNKNOWN) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "no service and no model \"%s\"; List says what there is", name);
@@ -90,7 +90,7 @@ static struct eb_outgoing *check_health(
  * that. NULL: the arena is full. */
 static struct eb_wire_health *name_all(const struct eb_unary_request *unary, size_t *count)
 {
-    const size_t service_count = eb_method_table_count();
+    size_t service_count = eb_method_table_count();
     const struct eb_snapshot *snapshot = unary->snapshot;
     struct eb_wire_health *items =
         eb_arena_take(unary->arena, (1 + service_count + snapshot->count) * sizeof *items);
@@ -120,7 +120,7 @@ static struct eb_outgoing *list_health(const struct eb_unary_request *unary, str
     if (!items) {
         return eb_unary_refuse_memory(error);
     }
-    const struct view view = view_of(unary);
+    struct view view = view_of(unary);
     for (size_t i = 0; i < count; i++) {
         items[i].status = find_health(&view, items[i].name);
     }
@@ -140,10 +140,10 @@ static void tell_watch(struct eb_rpc_call *call)
     struct eb_health_watch *watch = call->watch;
     const struct eb_lookup_pool *lookups = &call->conn->loop->lookups;
     struct eb_error error;
-    const bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(lookups->loop);
-    const struct view view = {lookups->snapshot, eb_auth_call_renew(call, &error), is_leaving};
+    bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(lookups->loop);
+    struct view view = {lookups->snapshot, eb_auth_call_renew(call, &error), is_leaving};
     assert(view.caller); /* Everybody may call. */
-    const enum eb_health_status status = find_health(&view, watch->name);
+    enum eb_health_status status = find_health(&view, watch->name);
     if (status == watch->told || call->is_finished ||
         eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         return;
@@ -189,7 +189,7 @@ static void forget_watch(struct eb_rpc_call *call)
 /* NULL: *error. */
 static struct eb_health_watch *create_watch(const char *name, struct eb_error *error)
 {
-    const size_t name_bytes = strlen(name) + 1;
+    size_t name_bytes = strlen(name) + 1;
     struct eb_health_watch *watch = calloc(1, sizeof *watch + name_bytes);
     if (watch) {
         memcpy(watch->name, name, name_bytes);

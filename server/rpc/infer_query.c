@@ -37,7 +37,7 @@ static struct eb_bag_query_place place_of_tensor(const struct sorting *sorting, 
 static bool refuse_infer(
     const struct sorting *sorting, const struct inputs *table, const char *text)
 {
-    const struct eb_bag_query_place place = place_of_tensor(sorting, table->feature->name);
+    struct eb_bag_query_place place = place_of_tensor(sorting, table->feature->name);
     return eb_bag_query_refuse(&place, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
@@ -45,7 +45,7 @@ static bool refuse_infer(
 static const struct eb_feature *find_feature(const struct sorting *sorting, const char *name)
 {
     const struct eb_feature_set *features = &sorting->version->features;
-    const struct eb_bag_query_place place = place_of_tensor(sorting, name);
+    struct eb_bag_query_place place = place_of_tensor(sorting, name);
     if (name[0] != '\0') {
         return eb_bag_query_find(&place, sorting->error);
     }
@@ -62,7 +62,7 @@ static const struct eb_feature *find_feature(const struct sorting *sorting, cons
 /* Where the feature's inputs are, or are to be. */
 static uint32_t *find_infer_slot(const struct sorting *sorting, const struct eb_feature *feature)
 {
-    const size_t mask = sorting->slot_count - 1;
+    size_t mask = sorting->slot_count - 1;
     size_t at = (size_t)(feature - sorting->version->features.features) & mask;
     while (sorting->slots[at] != 0 && sorting->tables[sorting->slots[at] - 1].feature != feature) {
         at = (at + 1) & mask;
@@ -124,8 +124,7 @@ static bool fill_layout(const struct sorting *sorting, const struct eb_infer_opt
 {
     const struct eb_infer_input *indices = table->roles[EB_INFER_INDICES];
     const struct eb_infer_input *offsets = table->roles[EB_INFER_OFFSETS];
-    const int32_t reduction =
-        out->reduction != 0 ? out->reduction : (int32_t)table->feature->reduction;
+    int32_t reduction = out->reduction != 0 ? out->reduction : (int32_t)table->feature->reduction;
     if (indices->rank == 2 && offsets) {
         return refuse_infer(sorting, table,
             "indices of two dimensions are packed bags, which have no offsets; give one of both");
@@ -211,9 +210,9 @@ static struct inputs *find_inputs(
     if (!feature) {
         return NULL;
     }
-    const uint32_t number = *find_infer_slot(sorting, feature);
+    uint32_t number = *find_infer_slot(sorting, feature);
     if (number == 0) {
-        const struct inputs none = {.feature = feature};
+        struct inputs none = {.feature = feature};
         (void)refuse_infer(sorting, &none, "its output is asked for, but it has no inputs");
         return NULL;
     }
@@ -269,7 +268,7 @@ bool eb_infer_query_make(struct eb_infer_request *infer, const struct eb_model_v
             sorting.count, (unsigned long long)queries_max);
         return false;
     }
-    const bool are_listed = infer->output_count == 0;
+    bool are_listed = infer->output_count == 0;
     return (!are_listed || list_outputs(&sorting, infer, arena)) &&
            make_queries(&sorting, infer, arena, are_listed);
 }

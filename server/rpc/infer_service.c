@@ -44,7 +44,7 @@ struct eb_outgoing *eb_infer_service_server_ready(
 struct eb_outgoing *eb_infer_service_server_metadata(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const struct eb_infer_server server = {
+    struct eb_infer_server server = {
         .name = NAME,
         .version = unary->facts->version,
         .extension_count = sizeof extensions / sizeof extensions[0],
@@ -64,7 +64,7 @@ struct eb_outgoing *eb_infer_service_server_metadata(
 static struct eb_wire_model_query *read_infer_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
-    const struct eb_codec_input input = {
+    struct eb_codec_input input = {
         .descriptor = descriptor,
         .bytes = unary->bytes,
         .size = unary->size,
@@ -85,13 +85,12 @@ struct eb_outgoing *eb_infer_service_model_ready(
     if (!query) {
         return NULL;
     }
-    const struct eb_model_choice choice = eb_unary_choose(unary, query);
+    struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     if (!model && error->status != EB_STATUS_NOT_FOUND) {
         return NULL;
     }
-    const bool is_ready =
-        !unary->is_leaving && model && eb_snapshot_find_version(model, query->version);
+    bool is_ready = !unary->is_leaving && model && eb_snapshot_find_version(model, query->version);
     return answer_flag(unary, is_ready, error);
 }
 
@@ -100,7 +99,7 @@ struct eb_outgoing *eb_infer_service_model_ready(
 static struct eb_infer_feature describe_infer_feature(const struct eb_feature *feature)
 {
     const struct eb_named_table *table = feature->table;
-    const enum eb_type type = table->table.type;
+    enum eb_type type = table->table.type;
     return (struct eb_infer_feature){
         .name = feature->name,
         .type = (int32_t)type,
@@ -152,7 +151,7 @@ static bool find_infer_model(const struct eb_unary_request *unary,
     if (!query) {
         return false;
     }
-    const struct eb_model_choice choice = eb_unary_choose(unary, query);
+    struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     const struct eb_model_version *version =
         model ? eb_model_choice_find_version(&choice, model, error) : NULL;

@@ -159,7 +159,7 @@ static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message
 {
     const struct eb_limits *limits = lookup->pool->context->limits;
     const struct eb_feature_memo *memo = &lookup->pool->memo;
-    const struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
+    struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
         .name_bytes_max = (uint32_t)limits->name_bytes_max,
         .known = memo->lists,
         .known_count = memo->count};
@@ -194,7 +194,7 @@ static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message
 
 static bool take_version(struct eb_lookup *lookup)
 {
-    const struct eb_model_choice choice = {
+    struct eb_model_choice choice = {
         .snapshot = lookup->pool->snapshot,
         .caller = lookup->caller,
         .right = EB_MODEL_RIGHT_LOOK_UP,
@@ -275,8 +275,8 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
 static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
 {
     const struct eb_plan *plan = &lookup->plan;
-    const bool is_partial = lookup->request->partial && lookup->may_be_partial && !is_small &&
-                            count_together(plan, 0) < plan->result_count;
+    bool is_partial = lookup->request->partial && lookup->may_be_partial && !is_small &&
+                      count_together(plan, 0) < plan->result_count;
     lookup->partials = &lookup->whole;
     if (!is_partial) {
         return lay_out_answer(lookup, &lookup->whole, 0, plan->result_count);
@@ -314,7 +314,7 @@ static bool check_share(struct eb_lookup *lookup)
 
 static uint32_t passed_us(uint64_t from_ns, uint64_t to_ns)
 {
-    const uint64_t us = eb_passed_ns(from_ns, to_ns) / 1000;
+    uint64_t us = eb_passed_ns(from_ns, to_ns) / 1000;
     return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
@@ -347,7 +347,7 @@ static struct eb_outgoing *make_error_answer(
 /* Reports a request of a stream that is over and whose answer's way is not watched. */
 static void report_stream_answer(struct eb_rpc_call *call, enum eb_status status)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
         .status = status,
         .conn = call->conn,
         .method_index = call->method_index,
@@ -408,7 +408,7 @@ static struct eb_outgoing *answer_late(
 /* Reports an answer that was ready in time and has waited beyond its deadline. */
 static void report_unsent(struct eb_rpc_call *call, uint64_t request_id)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_UNSENT,
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_UNSENT,
         .status = EB_STATUS_DEADLINE_EXCEEDED,
         .text = unsent_text,
         .conn = call->conn,
@@ -424,7 +424,7 @@ struct eb_outgoing *eb_lookup_drop_if_expired(
     if (eb_conn_looked_ns(context) < eb_reply_find_terms(message)->deadline_ns) {
         return message;
     }
-    const struct eb_reply_terms terms = *eb_reply_find_terms(message);
+    struct eb_reply_terms terms = *eb_reply_find_terms(message);
     if (!terms.has_more) {
         report_unsent(grpc_call->user, terms.request_id);
     }
@@ -436,8 +436,8 @@ struct eb_outgoing *eb_lookup_drop_if_expired(
 static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
 {
     /* What waits when a connection breaks is dropped as if it had been written. */
-    const bool is_sent = has_left && !eb_conn_is_ending(terms->conn->conn);
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+    bool is_sent = has_left && !eb_conn_is_ending(terms->conn->conn);
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
         .status = is_sent ? EB_STATUS_OK : EB_STATUS_CANCELLED,
         .conn = terms->conn,
         .method_index = terms->method_index,
@@ -450,8 +450,8 @@ static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
 static void watch_answer(
     struct eb_rpc_call *call, const struct eb_lookup *lookup, struct eb_reply_terms *terms)
 {
-    const uint64_t ended_ns = lookup->looked_ns;
-    const uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : ended_ns;
+    uint64_t ended_ns = lookup->looked_ns;
+    uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : ended_ns;
     terms->on_gone = on_answer_gone;
     terms->conn = call->conn;
     terms->times = (struct eb_answer_times){
@@ -519,7 +519,7 @@ static void send_partial(struct eb_lookup *lookup, struct eb_outgoing *partial)
 /* The last step of every lookup: error or answer, never both. */
 static void conclude_lookup(struct eb_lookup *lookup)
 {
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     lookup->looked_ns = now_ns;
     if (lookup->error.status == EB_STATUS_OK && now_ns >= lookup->deadline_ns) {
         lookup->refusal = EB_REFUSAL_EXPIRED_UNSENT;
@@ -540,7 +540,7 @@ static void conclude_lookup(struct eb_lookup *lookup)
 /* Sends a partial answer that is not the last. After an error it is of no use to its peer. */
 static void give_partial(struct eb_lookup *lookup, struct eb_outgoing *answer)
 {
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     if (lookup->error.status != EB_STATUS_OK || now_ns >= lookup->deadline_ns) {
         eb_outgoing_drop(answer);
         return;
@@ -574,7 +574,7 @@ static void on_lookup_back(struct eb_mail *mail)
     partial->answer = NULL;
     lookup->open_partial_count--;
     *count_queued(lookup) -= 1;
-    const uint64_t begun_ns = partial->work.begun_ns;
+    uint64_t begun_ns = partial->work.begun_ns;
     if (begun_ns != 0 && (lookup->begun_ns == 0 || begun_ns < lookup->begun_ns)) {
         lookup->begun_ns = begun_ns;
     }
@@ -637,7 +637,7 @@ static bool refuse_lookup(
 static bool submit_works(struct eb_lookup *lookup)
 {
     struct eb_lookup_pool *pool = lookup->pool;
-    const size_t count = lookup->partial_count;
+    size_t count = lookup->partial_count;
     struct eb_admission admission;
     struct eb_work **works = eb_arena_take(&lookup->arena, count * sizeof(struct eb_work *));
     if (!works) {
@@ -653,8 +653,7 @@ static bool submit_works(struct eb_lookup *lookup)
         works[i]->source = lookup->conn;
         works[i]->on_done = on_work_done;
     }
-    const enum eb_admit admit =
-        eb_executor_admit(pool->context->executor, works, count, &admission);
+    enum eb_admit admit = eb_executor_admit(pool->context->executor, works, count, &admission);
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
@@ -677,7 +676,7 @@ static void compute_inline(struct eb_lookup *lookup, uint64_t now_ns)
     lookup->begun_ns = now_ns;
     lookup->is_inline = true;
     if (work->job_count > 0) {
-        const struct eb_bag_tile all = {
+        struct eb_bag_tile all = {
             .jobs = work->jobs,
             .job_count = work->job_count,
             .bag_end = work->jobs[work->job_count - 1].bag_count,
@@ -704,7 +703,7 @@ static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
 /* What was checked and laid out. false: QUEUED. */
 static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
 {
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     lookup->looked_ns = now_ns;
     lookup->state = EB_LOOKUP_CHECKED;
     if (!is_in_time(lookup, now_ns)) {
@@ -721,9 +720,9 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
  * it is QUEUED. */
 static bool run_lookup(struct eb_lookup *lookup)
 {
-    const bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
+    bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
     if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check_lookup(lookup)) {
-        const bool is_inline = is_small(lookup);
+        bool is_inline = is_small(lookup);
         if (lay_out_all(lookup, is_inline) && check_share(lookup) &&
             !compute_or_submit(lookup, is_inline)) {
             return false;
@@ -797,8 +796,8 @@ static uint64_t start_lookup(
     struct eb_rpc_conn *conn = call->conn;
     /* Until it is run nothing else takes from the pool or gives. */
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
-    const uint64_t taken_bytes = pool->taken_bytes;
-    const uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);
+    uint64_t taken_bytes = pool->taken_bytes;
+    uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);
     struct eb_lookup *lookup = take_lookup(call);
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
@@ -809,7 +808,7 @@ static uint64_t start_lookup(
     lookup->may_be_partial = eb_rpc_call_is_stream(call);
     lookup->taken_bytes_max = taken_bytes_max;
     lookup->caller = eb_auth_call_renew(call, &lookup->error);
-    const bool is_request =
+    bool is_request =
         read_lookup(lookup, message, arrival_ns, call->deadline_ns) || !lookup->is_undecodable;
     if (is_request && eb_rpc_call_is_stream(call) && lookup->is_withdrawal) {
         withdraw_lookup(call, lookup->request_id);
@@ -819,17 +818,17 @@ static uint64_t start_lookup(
     if (is_request) {
         check_id(call, lookup);
     }
-    const bool is_good = check_lookup_load(conn, lookup);
+    bool is_good = check_lookup_load(conn, lookup);
     eb_rpc_conn_link(lookup, call);
     if (!is_good) {
         eb_outcome_lookup_ready(lookup);
     }
-    const bool is_over = !is_good || run_lookup(lookup);
-    const uint64_t now_ns = is_good ? lookup->looked_ns : uv_hrtime();
+    bool is_over = !is_good || run_lookup(lookup);
+    uint64_t now_ns = is_good ? lookup->looked_ns : uv_hrtime();
     if (is_over) {
         end_lookup(lookup);
     } else {
-        const uint64_t message_bytes = eb_buffer_pool_rounded(lookup->message.taken_bytes);
+        uint64_t message_bytes = eb_buffer_pool_rounded(lookup->message.taken_bytes);
         eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
     }
     return now_ns;

@@ -43,7 +43,7 @@ struct eb_method_place eb_method_find(const char *path)
 {
     const char *service = path + (path[0] == '/');
     const char *slash = strchr(service, '/');
-    const size_t size = slash ? (size_t)(slash - service) : 0;
+    size_t size = slash ? (size_t)(slash - service) : 0;
     size_t index = 0;
     for (size_t i = 0; size > 0 && service > path && eb_method_tables[i]; i++) {
         const struct eb_method_table *table = eb_method_tables[i];

@@ -31,9 +31,8 @@ const struct eb_snapshot_model *eb_model_choice_find(
 struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
     const struct eb_snapshot_model *model, struct eb_error *error)
 {
-    const bool has_label = choice->label && choice->label[0] != '\0';
-    const uint64_t number =
-        has_label ? eb_snapshot_find_label(model, choice->label) : choice->version;
+    bool has_label = choice->label && choice->label[0] != '\0';
+    uint64_t number = has_label ? eb_snapshot_find_label(model, choice->label) : choice->version;
     if (has_label && number == 0) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "model \"%s\" has no version with the label \"%s\"", model->name, choice->label);

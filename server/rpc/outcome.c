@@ -66,12 +66,12 @@ static void count_call_gone(const struct eb_outcome *outcome)
     const struct eb_rpc_call *call = outcome->call;
     const struct eb_grpc_call *grpc_call = outcome->grpc_call;
     struct eb_counters *counters = outcome->conn->loop->counters;
-    const unsigned method = call ? call->method_index : eb_method_find(grpc_call->path).index;
+    unsigned method = call ? call->method_index : eb_method_find(grpc_call->path).index;
     if (!call || !eb_rpc_call_is_stream(call) || is_stream_failure(outcome->status)) {
         count_request(counters, method, outcome->status);
     }
     /* A call that the session itself ends with INTERNAL had a malformed message too. */
-    const bool is_malformed = grpc_call->reason || (call && call->is_undecodable);
+    bool is_malformed = grpc_call->reason || (call && call->is_undecodable);
     counters->undecodable += outcome->status == EB_STATUS_INTERNAL && is_malformed;
     counters->refusals[EB_REFUSAL_MEMORY] += grpc_call->lacked_memory;
 }
@@ -119,7 +119,7 @@ static struct eb_access_record begin_record(
 /* Returns whether the access log's mode asks for it. */
 static bool is_outcome_wanted(const struct eb_outcome *outcome, bool is_good)
 {
-    const bool is_sampled = outcome->call && outcome->call->call->trace->is_sampled;
+    bool is_sampled = outcome->call && outcome->call->call->trace->is_sampled;
     return eb_access_log_wants(&outcome->conn->loop->access_log, is_good, is_sampled);
 }
 
@@ -173,7 +173,7 @@ static void describe_lookup(struct eb_access_record *record, const struct eb_loo
 static void describe_times(
     struct eb_access_record *record, const struct eb_lookup *lookup, uint64_t over_ns)
 {
-    const uint64_t begun_ns = lookup->begun_ns != 0 ? lookup->begun_ns : over_ns;
+    uint64_t begun_ns = lookup->begun_ns != 0 ? lookup->begun_ns : over_ns;
     record->is_timed = true;
     record->total_ns = eb_passed_ns(lookup->arrival_ns, over_ns);
     record->queue_ns = eb_passed_ns(lookup->arrival_ns, begun_ns);
@@ -183,7 +183,7 @@ static void describe_times(
 static void record_lookup(const struct eb_outcome *outcome, bool is_wanted, bool is_slow)
 {
     struct eb_service_loop *loop = outcome->conn->loop;
-    const bool is_line = is_wanted && is_outcome_admitted(outcome, outcome->status == EB_STATUS_OK);
+    bool is_line = is_wanted && is_outcome_admitted(outcome, outcome->status == EB_STATUS_OK);
     char peer[EB_ADDRESS_TEXT_BYTES];
     if (!is_line && !is_slow) {
         return;
@@ -204,9 +204,9 @@ static void log_lookup(const struct eb_outcome *outcome)
 {
     const struct eb_lookup *lookup = outcome->lookup;
     struct eb_rpc_call *call = outcome->call;
-    const bool is_slow = eb_slow_list_wants(
+    bool is_slow = eb_slow_list_wants(
         &call->conn->loop->slow, eb_passed_ns(lookup->arrival_ns, outcome->over_ns));
-    const bool is_wanted = is_outcome_wanted(outcome, outcome->status == EB_STATUS_OK);
+    bool is_wanted = is_outcome_wanted(outcome, outcome->status == EB_STATUS_OK);
     /* The request of a unary call is its call, which is not logged once more. */
     call->is_reported = !eb_rpc_call_is_stream(call) || lookup->is_undecodable;
     if (is_wanted || is_slow) {
@@ -225,7 +225,7 @@ static uint64_t find_message_ns(const struct eb_rpc_call *call)
 static void log_request(const struct eb_outcome *outcome)
 {
     const struct eb_rpc_call *call = outcome->call;
-    const bool is_good = is_good_end(call, outcome->status);
+    bool is_good = is_good_end(call, outcome->status);
     if (!is_outcome_wanted(outcome, is_good) || !is_outcome_admitted(outcome, is_good)) {
         return;
     }
@@ -339,7 +339,7 @@ void eb_outcome_lookup_lost(const struct eb_lookup *lookup)
         outcome.text = call->call->reason ? call->call->reason : cut_text;
     }
     eb_outcome_report(&outcome, EB_OUTCOME_READY);
-    const struct eb_outcome gone = {.subject = EB_OUTCOME_LOOKUP,
+    struct eb_outcome gone = {.subject = EB_OUTCOME_LOOKUP,
         .status = EB_STATUS_CANCELLED,
         .conn = call->conn,
         .method_index = call->method_index,

@@ -68,7 +68,7 @@ static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_p
 static bool check_joined(const struct eb_bag_query_place *place, const struct draft *first,
     const struct draft *draft, struct eb_error *error)
 {
-    const enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
+    enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     const char *what = place->is_group ? "a group" : "concat";
     if (draft->query.reduction == EB_REDUCTION_NONE) {
         return eb_bag_query_refuse(place, error, status, "%s is not possible with NONE", what);
@@ -136,7 +136,7 @@ static bool grow_scratch(struct eb_plan *plan, size_t bytes)
 static inline uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
 {
     /* Before there is a piece, for a query that needs none, any address would do. */
-    const bool is_there = plan->scratch && bytes <= plan->scratch_room_bytes;
+    bool is_there = plan->scratch && bytes <= plan->scratch_room_bytes;
     return is_there || grow_scratch(plan, bytes) ? plan->scratch_room : NULL;
 }
 
@@ -283,7 +283,7 @@ static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *gro
     const struct eb_bag_query_place *whole, struct eb_error *error)
 {
     struct eb_bag_query_place place = *whole;
-    const size_t count = group->wire->feature_count;
+    size_t count = group->wire->feature_count;
     struct draft *drafts = eb_arena_take(plan->arena, count * sizeof *drafts);
     if (!drafts) {
         return eb_plan_refuse_memory(error, "the request's queries");
@@ -309,8 +309,8 @@ static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *gro
 static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_error *error)
 {
     const struct eb_wire_group *wire = &plan->request->groups[number];
-    const struct eb_plan_asked asked = plan->asked;
-    const struct eb_plan_counts counts = plan->counts;
+    struct eb_plan_asked asked = plan->asked;
+    struct eb_plan_counts counts = plan->counts;
     struct eb_group_query group;
     struct eb_bag_query_place place = {
         .version = plan->version,
@@ -385,8 +385,8 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
     struct draft draft;
     for (size_t i = 0; i < plan->request->query_count; i++) {
         begin_result(plan, i, false);
-        const bool is_good = draft_query(plan, i, &place, &draft, error) &&
-                             check_plan(plan, &place, &draft, 0, error);
+        bool is_good = draft_query(plan, i, &place, &draft, error) &&
+                       check_plan(plan, &place, &draft, 0, error);
         if (!is_good) {
             return_caps(plan);
         }

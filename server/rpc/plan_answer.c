@@ -86,9 +86,9 @@ static bool describe_joined(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
     const struct eb_bag_job *jobs = &plan->jobs[from->query_first];
-    const uint64_t row_bytes = count_row_bytes(plan, from);
+    uint64_t row_bytes = count_row_bytes(plan, from);
     result->missing = count_answer_missing(jobs, from->query_count);
-    const size_t listed_count = result->missing > 0 ? from->query_count : 0;
+    size_t listed_count = result->missing > 0 ? from->query_count : 0;
     uint64_t *numbers = eb_arena_take(plan->arena, (listed_count + 2) * sizeof *numbers);
     if (!numbers) {
         return false;
@@ -129,7 +129,7 @@ static bool fits_pattern(const struct description *out, const struct eb_plan_res
 static bool describe_result(
     struct description *out, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
-    const bool may_be_alike = is_common(out->plan, from);
+    bool may_be_alike = is_common(out->plan, from);
     if (may_be_alike && fits_pattern(out, from)) {
         result->query = from->number;
         result->like = out->pattern;
@@ -154,7 +154,7 @@ static bool describe_result(
 /* The response without its bytes; false: the arena is full. */
 static bool describe_answer(struct description *out)
 {
-    const size_t count = out->response.result_count;
+    size_t count = out->response.result_count;
     struct eb_wire_result *results = eb_arena_take(out->plan->arena, (count + 1) * sizeof *results);
     bool is_good = results;
     for (size_t i = 0; i < count && is_good; i++) {
@@ -174,7 +174,7 @@ static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, 
         jobs->out_stride_bytes = queries->result_row_bytes;
         return;
     }
-    const uint64_t row_bytes = count_row_bytes(plan, result);
+    uint64_t row_bytes = count_row_bytes(plan, result);
     for (size_t i = 0; i < result->query_count; i++) {
         jobs[i].out = values;
         jobs[i].out_stride_bytes = row_bytes;

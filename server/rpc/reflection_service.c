@@ -18,9 +18,9 @@ static void refuse_reflection(struct answer *answer, const char *what, const cha
 
 static void find_file(struct answer *answer, const struct eb_wire_reflection_request *request)
 {
-    const bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
-    const bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &answer->files)
-                                    : eb_schema_find_file(request->name, &answer->files);
+    bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
+    bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &answer->files)
+                              : eb_schema_find_file(request->name, &answer->files);
     if (is_found) {
         answer->response.files = &answer->files;
     } else {
@@ -43,7 +43,7 @@ static void find_extensions(struct answer *answer, const struct eb_wire_reflecti
 /* false: the arena is full. */
 static bool list_services(struct answer *answer, struct eb_arena *arena)
 {
-    const size_t count = eb_method_table_count();
+    size_t count = eb_method_table_count();
     const char **names = eb_arena_take(arena, count * sizeof *names);
     for (size_t i = 0; names && i < count; i++) {
         names[i] = eb_method_table_at(i)->service;

@@ -18,7 +18,7 @@ void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
 {
     if (!call->is_finished) {
-        const struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+        struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
             .conn = call->conn,
             .call = call,
             .grpc_call = call->call,
@@ -46,7 +46,7 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
     if (call->is_request_ended && !call->has_dropped) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else if (call->is_draining) {
-        const bool is_end = eb_loop_is_draining(eb_rpc_call_loop(call));
+        bool is_end = eb_loop_is_draining(eb_rpc_call_loop(call));
         eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
             is_end ? "the server is shutting down; send what has no answer again, elsewhere"
                    : "this connection is over; send what has no answer again, over another",

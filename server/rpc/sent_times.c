@@ -5,9 +5,9 @@ void eb_sent_times_settle(struct eb_sent_times *sent, uint64_t now_ns)
     struct eb_histogram *stages = sent->counters->stages;
     for (size_t i = 0; i < sent->count; i++) {
         const struct eb_answer_times *times = &sent->samples[i].times;
-        const uint64_t answers = sent->samples[i].answers;
-        const uint64_t send_ns = eb_passed_ns(times->ended_ns, now_ns);
-        const uint64_t total_ns = times->queue_ns + times->compute_ns + send_ns;
+        uint64_t answers = sent->samples[i].answers;
+        uint64_t send_ns = eb_passed_ns(times->ended_ns, now_ns);
+        uint64_t total_ns = times->queue_ns + times->compute_ns + send_ns;
         eb_histogram_add_some(&stages[EB_STAGE_QUEUE], times->queue_ns, answers);
         eb_histogram_add_some(&stages[EB_STAGE_COMPUTE], times->compute_ns, answers);
         eb_histogram_add_some(&stages[EB_STAGE_SEND], send_ns, answers);

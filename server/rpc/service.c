@@ -31,7 +31,7 @@ const struct eb_method_table *const eb_method_tables[] = {
 /* A call that is no lookup has been dealt with, before which there had been so many shortages. */
 static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 {
-    const bool is_refused = call->is_finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
+    bool is_refused = call->is_finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
     if (is_refused && eb_lookup_pool_shortages(&call->conn->loop->lookups) != shortages) {
         eb_outcome_count_refusal(call->conn, EB_REFUSAL_MEMORY);
     }
@@ -40,7 +40,7 @@ static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 /* Reports a request of a stream that was answered. */
 static void report_answered(struct eb_rpc_call *call)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
         .status = EB_STATUS_OK,
         .conn = call->conn,
         .call = call,
@@ -53,9 +53,9 @@ static void report_answered(struct eb_rpc_call *call)
 static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
-    const uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
+    uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
     struct eb_error error;
-    const struct eb_unary_request unary = {
+    struct eb_unary_request unary = {
         .snapshot = loop->lookups.snapshot,
         .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
@@ -85,7 +85,7 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
 /* Starts a feed, if its caller may still have it. */
 static void start_server_streaming(struct eb_rpc_call *call)
 {
-    const uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
+    uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
     struct eb_error error;
     if (eb_auth_call_renew(call, &error)) {
         struct eb_grpc_message message = eb_grpc_call_take_message(call->call);
@@ -121,7 +121,7 @@ static void start_ready(struct eb_rpc_call *call)
 static void start_call(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
-    const enum eb_backpressure why = eb_backpressure_of_start(call);
+    enum eb_backpressure why = eb_backpressure_of_start(call);
     if (why == EB_BACKPRESSURE_LIMIT) {
         eb_outcome_count_refusal(call->conn, EB_REFUSAL_IN_FLIGHT);
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
@@ -190,7 +190,7 @@ static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
 static void report_refused(
     struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call, const struct eb_error *error)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
         .status = error->status,
         .text = error->text,
         .conn = conn,
@@ -201,7 +201,7 @@ static void report_refused(
 /* Reports what the peer of a closed call was told. */
 static void report_closed(struct eb_rpc_conn *conn, const struct eb_grpc_call *grpc_call)
 {
-    const struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
         .status = eb_grpc_call_outcome(grpc_call),
         .conn = conn,
         .call = grpc_call->user,
@@ -222,7 +222,7 @@ static void refuse_service(
 /* NULL: refused. */
 static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call)
 {
-    const struct eb_method_place place = eb_method_find(grpc_call->path);
+    struct eb_method_place place = eb_method_find(grpc_call->path);
     struct eb_error error;
     if (!place.method) {
         eb_method_refuse(grpc_call->path, &error);
@@ -251,8 +251,7 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
     eb_list_push(&conn->calls, &call->link);
-    const enum eb_method_access access =
-        place.method->is_probe ? EB_METHOD_FOR_ALL : place.table->access;
+    enum eb_method_access access = place.method->is_probe ? EB_METHOD_FOR_ALL : place.table->access;
     if (!eb_auth_call_begin(call, access, &error)) {
         eb_rpc_call_finish(call, error.status, error.text, 0);
     }
@@ -282,7 +281,7 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_conn *conn = eb_conn_user(context);
     if (conn) {
-        const struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
+        struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
             .status = grpc_call->status,
             .text = grpc_call->reason,
             .conn = conn,
@@ -298,9 +297,9 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
  * before it had been dealt with, or reading began, unless it was kept back. */
 static uint64_t find_arrival_ns(const struct eb_rpc_conn *conn, uint64_t arrived_ms)
 {
-    const uint64_t now_ns = eb_conn_looked_ns(conn->conn);
-    const uint64_t end_ns = (arrived_ms + 1) * 1000000;
-    const bool is_new = arrived_ms >= eb_loop_now_ms(eb_rpc_conn_loop(conn));
+    uint64_t now_ns = eb_conn_looked_ns(conn->conn);
+    uint64_t end_ns = (arrived_ms + 1) * 1000000;
+    bool is_new = arrived_ms >= eb_loop_now_ms(eb_rpc_conn_loop(conn));
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
@@ -513,7 +512,7 @@ static void on_conn_close(struct eb_conn *conn)
 /* A loop has its part of the lines. */
 static void open_access_log(struct eb_service_loop *state, const struct eb_server_facts *facts)
 {
-    const uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;
+    uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;
     eb_access_log_init(&state->access_log, (enum eb_access_log_mode)facts->access_log,
         (uint32_t)facts->limits->access_log_sample, lines_max > 0 ? (uint32_t)lines_max : 1);
 }
@@ -526,7 +525,7 @@ static void *on_loop_open(struct eb_loop *loop)
     if (!state) {
         return NULL;
     }
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     state->service = service;
     state->auth = eb_auth_hold(service->auth);
     state->counters = eb_loop_counters(loop);

@@ -26,8 +26,8 @@ struct eb_table_block {
 
 static struct eb_table_count *make_count(const char *model, const char *table)
 {
-    const size_t model_bytes = strlen(model) + 1;
-    const size_t table_bytes = strlen(table) + 1;
+    size_t model_bytes = strlen(model) + 1;
+    size_t table_bytes = strlen(table) + 1;
     struct eb_table_count *count = calloc(1, sizeof *count + model_bytes + table_bytes);
     if (count) {
         char *texts = (char *)(count + 1);
@@ -53,7 +53,7 @@ static size_t find_table_place(
     size_t first = 0;
     size_t end = counters->count;
     while (first < end) {
-        const size_t middle = first + (end - first) / 2;
+        size_t middle = first + (end - first) / 2;
         if (eb_table_sums_compare(&counters->counts[middle]->sum, model, table) < 0) {
             first = middle + 1;
         } else {
@@ -77,7 +77,7 @@ static bool grow_table(struct eb_table_counters *counters)
     if (counters->count < counters->room) {
         return true;
     }
-    const size_t room = counters->room > 0 ? 2 * counters->room : ROOM_MIN;
+    size_t room = counters->room > 0 ? 2 * counters->room : ROOM_MIN;
     struct eb_table_count **counts =
         realloc(counters->counts, room * sizeof(struct eb_table_count *));
     if (counts) {
@@ -92,7 +92,7 @@ static bool grow_table(struct eb_table_counters *counters)
 static struct eb_table_count *keep_count(
     struct eb_table_counters *counters, const char *model, const char *table)
 {
-    const size_t place = find_table_place(counters, model, table);
+    size_t place = find_table_place(counters, model, table);
     struct eb_table_count *count = find_at(counters, place, model, table);
     if (count != &counters->beyond || counters->count == EB_TABLE_COUNTERS_TABLES_MAX ||
         !grow_table(counters)) {
@@ -134,14 +134,14 @@ static const struct eb_table_block *find_block(
     size_t first = 0;
     size_t end = blocks->count;
     while (first < end) {
-        const size_t middle = first + (end - first) / 2;
+        size_t middle = first + (end - first) / 2;
         if ((uintptr_t)blocks->blocks[middle].version < (uintptr_t)version) {
             first = middle + 1;
         } else {
             end = middle;
         }
     }
-    const bool is_there = first < blocks->count && blocks->blocks[first].version == version;
+    bool is_there = first < blocks->count && blocks->blocks[first].version == version;
     return is_there ? &blocks->blocks[first] : NULL;
 }
 
@@ -188,7 +188,7 @@ static int compare_blocks(const void *a, const void *b)
 {
     const struct eb_table_block *one = a;
     const struct eb_table_block *other = b;
-    const uintptr_t address = (uintptr_t)one->version;
+    uintptr_t address = (uintptr_t)one->version;
     return (address > (uintptr_t)other->version) - (address < (uintptr_t)other->version);
 }
 
@@ -269,7 +269,7 @@ static void add_hot(struct eb_table_counters *counters, struct eb_table_count *c
 /* Halves what was sampled as often as is due; what nothing is left of is dropped. */
 static void halve(struct eb_table_counters *counters, uint64_t now_ns)
 {
-    const uint64_t due = (now_ns - counters->halved_ns) / EB_TABLE_COUNTERS_HALF_NS;
+    uint64_t due = (now_ns - counters->halved_ns) / EB_TABLE_COUNTERS_HALF_NS;
     counters->halved_ns += due * EB_TABLE_COUNTERS_HALF_NS;
     for (uint64_t n = 0; n < due && n < HALVINGS_MAX; n++) {
         for (size_t i = 0; i < counters->count; i++) {
@@ -294,7 +294,7 @@ static struct eb_table_count *find_count(struct eb_table_counters *counters,
     if (block) {
         return block->counts[table - version->tables.tables];
     }
-    const size_t place = find_table_place(counters, version->model, table->name);
+    size_t place = find_table_place(counters, version->model, table->name);
     return find_at(counters, place, version->model, table->name);
 }
 
@@ -344,7 +344,7 @@ void eb_table_counters_add(
     const struct eb_table_block *block = find_block(&counters->blocks, version);
     const struct eb_plan_query *queries = plan->queries;
     const struct eb_bag_job *jobs = plan->jobs;
-    const size_t query_count = plan->counts.query_count;
+    size_t query_count = plan->counts.query_count;
     if (block) {
         struct eb_table_count *const *counts = block->counts;
         const struct eb_named_table *tables = version->tables.tables;
@@ -377,7 +377,7 @@ static void copy_count(
     const struct eb_table_counters *counters, const struct eb_table_count *count, struct copy *copy)
 {
     struct eb_table_sum *sum = copy->sum++;
-    const size_t text_bytes = count_table_text_bytes(count);
+    size_t text_bytes = count_table_text_bytes(count);
     *sum = count->sum;
     sum->model = memcpy(copy->text, count->sum.model, text_bytes);
     sum->table = copy->text + strlen(copy->text) + 1;
@@ -393,8 +393,8 @@ struct eb_table_sums *eb_table_counters_copy(struct eb_table_counters *counters,
 {
     prune(counters, now_ns);
     halve(counters, now_ns);
-    const bool has_beyond = counters->beyond.sum.bags > 0 || counters->beyond.sum.indices > 0;
-    const size_t sum_count = counters->count + has_beyond;
+    bool has_beyond = counters->beyond.sum.bags > 0 || counters->beyond.sum.indices > 0;
+    size_t sum_count = counters->count + has_beyond;
     size_t bytes = sizeof(struct eb_table_sums) + sum_count * sizeof(struct eb_table_sum) +
                    counters->hot_count * sizeof(struct eb_hot_rows);
     bytes += has_beyond ? count_table_text_bytes(&counters->beyond) : 0;

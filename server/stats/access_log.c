@@ -100,8 +100,8 @@ void eb_access_log_write(const struct eb_access_record *record)
 
 bool eb_access_log_report(struct eb_access_log *log, uint64_t now_ms)
 {
-    const uint64_t failures = eb_log_rate_limit_take_left_out(&log->failures, now_ms);
-    const uint64_t successes = eb_log_rate_limit_take_left_out(&log->successes, now_ms);
+    uint64_t failures = eb_log_rate_limit_take_left_out(&log->failures, now_ms);
+    uint64_t successes = eb_log_rate_limit_take_left_out(&log->successes, now_ms);
     if (failures + successes > 0) {
         eb_log(EB_LOG_WARN, "requests_not_logged", eb_log_count("failed", failures),
             eb_log_count("good", successes),

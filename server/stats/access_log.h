@@ -72,7 +72,7 @@ static inline bool eb_access_log_wants(struct eb_access_log *log, bool is_good, 
     if (log->mode != EB_ACCESS_LOG_SAMPLED || !is_good) {
         return log->mode != EB_ACCESS_LOG_OFF;
     }
-    const bool is_next = log->passed == 0;
+    bool is_next = log->passed == 0;
     log->passed = log->passed + 1 < log->sample ? log->passed + 1 : 0;
     return is_next || is_sampled;
 }

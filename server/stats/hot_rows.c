@@ -82,10 +82,10 @@ static struct eb_hot_rows_sum *find_sum(const struct eb_hot_rows_merge *merge, i
 
 void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows *rows)
 {
-    const double indices_per_sample = (double)rows->indices_per_sample;
+    double indices_per_sample = (double)rows->indices_per_sample;
     for (uint32_t i = 0; i < rows->count; i++) {
         const struct eb_hot_rows_kept *kept = &rows->kept[i];
-        const uint32_t hits = kept->hits - kept->over;
+        uint32_t hits = kept->hits - kept->over;
         struct eb_hot_rows_sum *sum = find_sum(merge, kept->id);
         sum->id = kept->id;
         sum->hits += hits;
@@ -130,7 +130,7 @@ size_t eb_hot_rows_top(
         }
     }
     for (size_t i = 0; i < count; i++) {
-        const double share = first[i].indices / merge->indices;
+        double share = first[i].indices / merge->indices;
         /* Halving loses a sample of an odd number, so that the parts may be more than the whole. */
         top[i] = (struct eb_stats_hot_row){first[i].id, share < 1 ? share : 1};
     }
@@ -160,7 +160,7 @@ static uint64_t roll(struct eb_index_sampler *sampler)
 
 void eb_index_sampler_begin(struct eb_index_sampler *sampler, uint64_t now_ns)
 {
-    const uint64_t windows = (now_ns - sampler->begun_ns) / EB_INDEX_SAMPLER_WINDOW_NS;
+    uint64_t windows = (now_ns - sampler->begun_ns) / EB_INDEX_SAMPLER_WINDOW_NS;
     sampler->gap = sampler->passed / windows / EB_INDEX_SAMPLER_WINDOW_SAMPLES + 1;
     sampler->begun_ns = now_ns;
     sampler->passed = 0;

@@ -25,7 +25,7 @@ static void set_floor(struct eb_slow_list *list)
 {
     list->floor_ns = 0;
     if (list->count == EB_STATS_SLOW_REQUESTS) {
-        const uint64_t quickest_ns = total_ns(list, find_quickest(list));
+        uint64_t quickest_ns = total_ns(list, find_quickest(list));
         list->floor_ns = quickest_ns + quickest_ns / EB_SLOW_LIST_STEP;
     }
 }
@@ -66,8 +66,8 @@ void eb_slow_list_add(
     struct eb_slow_list *list, const struct eb_access_record *record, uint64_t now_ms)
 {
     eb_slow_list_age(list, now_ms);
-    const bool is_full = list->count == EB_STATS_SLOW_REQUESTS;
-    const size_t index = is_full ? find_quickest(list) : list->count++;
+    bool is_full = list->count == EB_STATS_SLOW_REQUESTS;
+    size_t index = is_full ? find_quickest(list) : list->count++;
     list->requests[index].over_ms = now_ms;
     describe_request(&list->requests[index].shown, record);
     set_floor(list);
@@ -75,7 +75,7 @@ void eb_slow_list_add(
 
 void eb_slow_list_age(struct eb_slow_list *list, uint64_t now_ms)
 {
-    const size_t count = list->count;
+    size_t count = list->count;
     if (now_ms - list->aged_ms < EB_SLOW_LIST_LOOK_MS) {
         return;
     }

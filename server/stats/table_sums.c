@@ -13,7 +13,7 @@ struct walk {
 
 int eb_table_sums_compare(const struct eb_table_sum *sum, const char *model, const char *table)
 {
-    const int order = strcmp(sum->model, model);
+    int order = strcmp(sum->model, model);
     return order != 0 ? order : strcmp(sum->table, table);
 }
 
@@ -21,7 +21,7 @@ int eb_table_sums_compare(const struct eb_table_sum *sum, const char *model, con
 static const struct eb_table_sum *next_of_list(const struct walk *walk, size_t list)
 {
     const struct eb_table_sums *from = walk->lists[list];
-    const size_t position = walk->positions[list];
+    size_t position = walk->positions[list];
     return position < from->count ? &from->sums[position] : NULL;
 }
 
@@ -114,7 +114,7 @@ bool eb_table_sums_merge(
     walk.hot.room = eb_hot_rows_room(list_count);
     walk.hot.sums = calloc(walk.hot.room, sizeof *walk.hot.sums);
     walk.positions = calloc(list_count + 1, sizeof *walk.positions);
-    const bool is_good = walk.hot.sums && walk.positions && merge_all_tables(&walk, stats);
+    bool is_good = walk.hot.sums && walk.positions && merge_all_tables(&walk, stats);
     free(walk.positions);
     free(walk.hot.sums);
     return is_good;

@@ -127,10 +127,10 @@ bool eb_key_load(
 static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
     uint8_t *buffer, struct eb_failure *failure)
 {
-    const struct eb_packed_section keys = find_keys(piece);
+    struct eb_packed_section keys = find_keys(piece);
     for (uint64_t done = 0; done < keys.bytes; done += CHUNK_BYTES) {
         uint64_t left = keys.bytes - done;
-        const struct eb_packed_section part = {
+        struct eb_packed_section part = {
             keys.offset + done, left < CHUNK_BYTES ? left : CHUNK_BYTES};
         if (!read_section(load, piece, &part, buffer, failure)) {
             return false;

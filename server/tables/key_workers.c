@@ -65,7 +65,7 @@ static void report_part(const struct worker *worker, double part)
 static void digest_keys(struct worker *worker)
 {
     struct shift *shift = worker->shift;
-    const struct eb_key_range slices = worker->slices;
+    struct eb_key_range slices = worker->slices;
     for (uint64_t i = slices.first; i < slices.end && !shift->is_over; i++) {
         shift->digests[i] = eb_key_build_digest(&shift->build, i);
         report_part(worker, (double)(i + 1 - slices.first) / (double)(slices.end - slices.first));
@@ -76,10 +76,10 @@ static void digest_keys(struct worker *worker)
 static void sort(struct worker *worker)
 {
     struct shift *shift = worker->shift;
-    const struct eb_key_range rows = worker->rows;
+    struct eb_key_range rows = worker->rows;
     for (uint64_t row = rows.first; row < rows.end && !shift->is_over; row += EB_KEY_SLICE_ROWS) {
         uint64_t left = rows.end - row;
-        const struct eb_key_range some = {
+        struct eb_key_range some = {
             row, row + (left < EB_KEY_SLICE_ROWS ? left : EB_KEY_SLICE_ROWS)};
         if (shift->phase == COUNT) {
             eb_key_build_count(&shift->build, worker->number, some);

@@ -70,22 +70,22 @@ static int read_mappings(struct eb_page_report *report, FILE *file)
 {
     struct eb_page_extent extent = {0};
     size_t room = 0;
-    int code = 0;
+    int rc = 0;
     char line[LINE_BYTES];
-    while (code == 0 && fgets(line, sizeof line, file)) {
+    while (rc == 0 && fgets(line, sizeof line, file)) {
         uint64_t begin;
         uint64_t end;
         if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &begin, &end) == 2) {
-            code = keep_extent(report, &room, &extent);
+            rc = keep_extent(report, &room, &extent);
             extent = (struct eb_page_extent){.begin = begin, .end = end};
         } else {
             read_page_line(&extent, line);
         }
     }
-    if (code == 0 && ferror(file)) {
-        code = -EIO;
+    if (rc == 0 && ferror(file)) {
+        rc = -EIO;
     }
-    return code == 0 ? keep_extent(report, &room, &extent) : code;
+    return rc == 0 ? keep_extent(report, &room, &extent) : rc;
 }
 
 int eb_page_report_open(struct eb_page_report *report, const char *root)
@@ -97,12 +97,12 @@ int eb_page_report_open(struct eb_page_report *report, const char *root)
     if (!file) {
         return -errno;
     }
-    int code = read_mappings(report, file);
+    int rc = read_mappings(report, file);
     fclose(file);
-    if (code < 0) {
+    if (rc < 0) {
         eb_page_report_close(report);
     }
-    return code;
+    return rc;
 }
 
 void eb_page_report_close(struct eb_page_report *report)

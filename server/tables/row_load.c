@@ -85,7 +85,7 @@ static const char *find_row_path(const struct chunk *chunk, uint64_t row)
 /* Says which row is no fused one. Always false. */
 static bool locate_loaded_row(const struct chunk *chunk, uint64_t row)
 {
-    const struct eb_failure why = *chunk->failure;
+    struct eb_failure why = *chunk->failure;
     return eb_failure_set(chunk->failure, "%s: row %" PRIu64 " of table '%.64s': %s",
         find_row_path(chunk, row), row, chunk->load->table->name, why.text);
 }

@@ -58,7 +58,7 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
     struct eb_table_digest *digest, struct eb_named_table *table)
 {
     struct eb_table_memory *memory = &loading->set->memory;
-    const uint64_t bytes = eb_table_memory_join(planned->rows_bytes, planned->index_bytes);
+    uint64_t bytes = eb_table_memory_join(planned->rows_bytes, planned->index_bytes);
     uint8_t *rows = eb_table_memory_take(memory, bytes, loading->failure);
     if (!rows) {
         return eb_failure_locate(loading->failure, planned->name);
@@ -67,8 +67,8 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
     *table = describe_set(planned, rows);
     table->index = index;
     table->index_bytes = planned->index_bytes;
-    const struct eb_row_load row_load = {loading->plan, planned, rows, &loading->meter, digest};
-    const struct eb_key_load key_load = {loading->plan, planned, index, &loading->meter, digest};
+    struct eb_row_load row_load = {loading->plan, planned, rows, &loading->meter, digest};
+    struct eb_key_load key_load = {loading->plan, planned, index, &loading->meter, digest};
     return eb_row_load(&row_load, loading->failure) &&
            (!index || eb_key_load(&key_load, &table->keys, loading->failure));
 }

@@ -51,7 +51,7 @@ static uint64_t whole_pages(uint64_t bytes)
 
 uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes)
 {
-    const uint64_t unit = EB_TABLE_MEMORY_ALIGNMENT;
+    uint64_t unit = EB_TABLE_MEMORY_ALIGNMENT;
     return index_bytes == 0
                ? rows_bytes
                : add_saturated(add_saturated(rows_bytes, unit - 1) / unit * unit, index_bytes);
@@ -113,9 +113,9 @@ static bool populate(const struct eb_table_mapping *mapping)
 
 static void place_on_nodes(struct eb_table_memory *memory, const struct eb_table_mapping *mapping)
 {
-    int code = eb_numa_policy_apply(memory->options.numa, mapping->base, mapping->bytes);
-    if (code < 0) {
-        memory->numa_error = code;
+    int rc = eb_numa_policy_apply(memory->options.numa, mapping->base, mapping->bytes);
+    if (rc < 0) {
+        memory->numa_error = rc;
     }
 }
 
@@ -265,7 +265,7 @@ void *eb_table_memory_take(
 /* Of the slice of the mapping that begins at `done`; the last one is shorter. */
 static uint64_t slice_bytes(const struct eb_table_mapping *mapping, uint64_t done)
 {
-    const uint64_t most = mapping->is_pooled ? EB_PAGE_1G_BYTES : EB_TABLE_MEMORY_SLICE_BYTES;
+    uint64_t most = mapping->is_pooled ? EB_PAGE_1G_BYTES : EB_TABLE_MEMORY_SLICE_BYTES;
     return mapping->bytes - done < most ? mapping->bytes - done : most;
 }
 

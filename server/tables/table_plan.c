@@ -449,8 +449,8 @@ static bool check_table(const struct eb_model_config_table *table, const struct 
 static bool check_fit_default(const struct eb_model_config_feature *feature,
     const struct eb_planned_table *table, struct eb_failure *failure)
 {
-    const uint64_t rows = table->tensor.dims[0];
-    const bool is_row = feature->default_index >= 0 && (uint64_t)feature->default_index < rows;
+    uint64_t rows = table->tensor.dims[0];
+    bool is_row = feature->default_index >= 0 && (uint64_t)feature->default_index < rows;
     return table->is_keyed || !feature->has_default || feature->default_index == -1 || is_row ||
            eb_failure_set(failure,
                "model.yaml: feature '%.64s': default_index %" PRId64 " is none of the %" PRIu64
@@ -511,10 +511,10 @@ static bool check_fit_group(const struct eb_model_config *config,
     struct eb_failure *failure)
 {
     const struct eb_model_config_feature *first = &config->features[group->features[0]];
-    const enum eb_type type = find_fit_table(plan, first->table)->type;
+    enum eb_type type = find_fit_table(plan, first->table)->type;
     for (size_t i = 0; i < group->feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[group->features[i]];
-        const enum eb_type other = find_fit_table(plan, feature->table)->type;
+        enum eb_type other = find_fit_table(plan, feature->table)->type;
         if (feature->reduction == EB_REDUCTION_NONE) {
             return eb_failure_set(failure,
                 "model.yaml: group '%.64s': feature '%.64s' has the reduction NONE, which no group "

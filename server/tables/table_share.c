@@ -58,9 +58,9 @@ static bool compare(const struct search *search, const struct eb_planned_table *
     if (!eb_table_digest_init(&digest, planned, search->failure)) {
         return false;
     }
-    const struct eb_row_load rows = {
+    struct eb_row_load rows = {
         .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
-    const struct eb_key_load keys = {
+    struct eb_key_load keys = {
         .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
     bool is_good = eb_row_load_compare(&rows, resident->base, is_same, search->failure);
     if (is_good && *is_same && planned->is_keyed) {
@@ -125,7 +125,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
     struct eb_load_meter *meter, struct eb_failure *failure)
 {
-    const struct search search = {plan, options, meter, failure};
+    struct search search = {plan, options, meter, failure};
     for (size_t i = 0; i < plan->table_count; i++) {
         struct eb_planned_table *planned = &plan->tables[i];
         if (planned->is_open && !find_equal(&search, planned)) {

@@ -94,13 +94,13 @@ static bool set_dim(
     struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_failure *failure)
 {
     format->elements = dim;
-    const uint64_t needed = eb_fused_row_bytes(format);
+    uint64_t needed = eb_fused_row_bytes(format);
     if (row_bytes > needed && is_aligned(format, row_bytes)) {
         format->layout = EB_FUSED_F32_ALIGNED;
         return true;
     }
-    const bool may_pad = format->layout == EB_FUSED_F16_FIRST;
-    const uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
+    bool may_pad = format->layout == EB_FUSED_F16_FIRST;
+    uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
     return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
            eb_failure_set(failure,
                "dim %" PRIu32 " makes rows of %" PRIu64 " bytes%s, these have %" PRIu64
@@ -138,7 +138,7 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
 /* Writes the names of the other formats with the same codes, as "a" or "a or b". */
 static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
 {
-    const enum eb_fused_layout own =
+    enum eb_fused_layout own =
         format->layout == EB_FUSED_F32_ALIGNED ? EB_FUSED_F32_LAST : format->layout;
     size_t used = 0;
     for (int i = 1; i < EB_MODEL_FORMAT_COUNT; i++) {
@@ -162,7 +162,7 @@ bool eb_table_storage_check_row(struct eb_table_storage_check *check,
             "right one, or correct the row",
             (double)scale->scale, (double)scale->bias, others);
     }
-    const enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
+    enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
     struct eb_fused_counters *counters = &check->counters;
     if ((sign == EB_FUSED_ZERO || sign == EB_FUSED_NEGATIVE) &&
         counters->zero + counters->negative == 0) {
@@ -199,7 +199,7 @@ static bool choose_fused(struct eb_planned_table *table, struct eb_failure *fail
         return refuse_storage(table, "its format says another; leave storage out", failure);
     }
     if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, failure)) {
-        const struct eb_failure why = *failure;
+        struct eb_failure why = *failure;
         return eb_failure_set(failure, "model.yaml: table '%.64s': %s", table->name, why.text);
     }
     table->is_fused = true;

@@ -252,7 +252,7 @@ static struct eb_admission_terms find_terms(const struct eb_executor *executor, 
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out)
 {
-    const uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     struct eb_work whole = *works[0];
     whole.weight_bytes = 0;
     for (size_t i = 0; i < count; i++) {
@@ -260,8 +260,8 @@ enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *co
         whole.weight_bytes += works[i]->weight_bytes;
     }
     uv_mutex_lock(&executor->lock);
-    const struct eb_admission_terms terms = find_terms(executor, now_ns);
-    const enum eb_admit admit = eb_admission_decide(&executor->queue, &terms, &whole, out);
+    struct eb_admission_terms terms = find_terms(executor, now_ns);
+    enum eb_admit admit = eb_admission_decide(&executor->queue, &terms, &whole, out);
     for (size_t i = 0; admit == EB_ADMIT_TAKEN && i < count; i++) {
         eb_queue_push(&executor->queue, works[i]);
     }
@@ -275,7 +275,7 @@ enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *co
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor)
 {
     uv_mutex_lock(&executor->lock);
-    const struct eb_admission_terms terms = find_terms(executor, 0);
+    struct eb_admission_terms terms = find_terms(executor, 0);
     uint32_t ms = eb_admission_retry_after_ms(&executor->queue, &terms, EB_WORK_BATCH);
     uv_mutex_unlock(&executor->lock);
     return ms;

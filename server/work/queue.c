@@ -42,7 +42,7 @@ uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile)
 {
     uint64_t bytes = 0;
     for (uint32_t n = 0; n < tile->job_count; n++) {
-        const struct eb_bag_part part = eb_bag_tile_part(tile, n);
+        struct eb_bag_part part = eb_bag_tile_part(tile, n);
         const struct eb_bag_job *job = part.job;
         uint32_t elements = part.element_end - part.element_first;
         uint64_t bags = part.bag_end - part.bag_first;
@@ -153,7 +153,7 @@ static void add_source(struct eb_queue *queue, struct eb_work *work)
 static void remove_source(struct eb_queue *queue, struct eb_work *work)
 {
     struct eb_queue_level *level = &queue->levels[level_of(work->priority)];
-    const bool was_served = level->served == &work->in_round;
+    bool was_served = level->served == &work->in_round;
     ring_remove(&queue->buckets[bucket_of(work)], &work->in_bucket);
     ring_remove(&level->served, &work->in_round);
     if (was_served && level->served) {
