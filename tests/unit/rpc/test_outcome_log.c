@@ -23,30 +23,41 @@ static const struct service_request bad = {.id = 6, .bags = 1, .table = "none"};
 
 static char captured[65536];
 
-/* A service that logs every request, and one who calls it. */
-struct fixture {
-    struct service_host host;
-    struct wire_peer peer;
-    struct eb_capture capture;
-};
+/* The capture of standard error, and whether it runs. */
+static struct eb_capture capture;
+static bool is_capturing;
 
-static void start(struct fixture *fixture)
+static void stop_capture(void)
 {
-    service_host_init(&fixture->host);
+    if (is_capturing) {
+        is_capturing = false;
+        eb_capture_stop(&capture, captured, sizeof captured);
+    }
+}
+
+/* Ends the capture that a failed test has left running, so that cmocka's own lines are seen. */
+static int tear_down(void **state)
+{
+    stop_capture();
+    return service_fixture_tear_down(state);
+}
+
+/* Starts a service that logs every request, and connects the peer. */
+static void start_logging(struct service_fixture *fixture)
+{
     fixture->host.facts.access_log = EB_ACCESS_LOG_ALL;
     fixture->host.limits.access_log_per_s_max = LINES_PER_S;
     service_host_start(&fixture->host);
-    eb_capture_start(&fixture->capture, STDERR_FILENO);
+    eb_capture_start(&capture, STDERR_FILENO);
+    is_capturing = true;
     wire_peer_open(&fixture->peer, &fixture->host.address);
 }
 
-/* All is over then, and `captured` has what was logged. */
-static void stop(struct fixture *fixture)
+/* Stops the service and fills `captured` with what was logged. */
+static void stop_logging(struct service_fixture *fixture)
 {
-    wire_peer_close(&fixture->peer);
-    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&fixture->host);
-    eb_capture_stop(&fixture->capture, captured, sizeof captured);
+    service_fixture_stop(fixture);
+    stop_capture();
 }
 
 /* Lines of requests with these words in them, without those by which tests wait. */
@@ -63,7 +74,7 @@ static unsigned count_lines(const char *words)
     return count;
 }
 
-static void expect(unsigned lines, const char *words)
+static void expect_lines(unsigned lines, const char *words)
 {
     if (count_lines(words) != lines) {
         print_error("%s\n", captured);
@@ -73,147 +84,137 @@ static void expect(unsigned lines, const char *words)
 
 static void tells_each_call_once(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call calls[2];
-    start(&fixture);
-    service_call_lookup(&fixture.peer, &calls[0], &good);
-    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
-    service_call_lookup(&fixture.peer, &calls[1], &bad);
-    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_NOT_FOUND);
-    stop(&fixture);
-    expect(2, " event=request ");
-    expect(1, " code=OK method=embag.v1.EmbeddingBag/Lookup stream=false ");
-    expect(1, " queries=1 bags=1 rows=1 missing=0 ");
-    expect(1, " request_id=5 priority=interactive version=7 model=trial");
-    expect(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/Lookup ");
-    expect(1, " request_id=6 priority=interactive version=7 model=trial error=");
+    start_logging(fixture);
+    service_call_lookup(&fixture->peer, &calls[0], &good);
+    service_call_expect_end(&fixture->peer, &calls[0], EB_STATUS_OK);
+    service_call_lookup(&fixture->peer, &calls[1], &bad);
+    service_call_expect_end(&fixture->peer, &calls[1], EB_STATUS_NOT_FOUND);
+    stop_logging(fixture);
+    expect_lines(2, " event=request ");
+    expect_lines(1, " code=OK method=embag.v1.EmbeddingBag/Lookup stream=false ");
+    expect_lines(1, " queries=1 bags=1 rows=1 missing=0 ");
+    expect_lines(1, " request_id=5 priority=interactive version=7 model=trial");
+    expect_lines(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/Lookup ");
+    expect_lines(1, " request_id=6 priority=interactive version=7 model=trial error=");
 }
 
 static void tells_each_request_of_a_stream(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    struct service_call call;
-    start(&fixture);
-    service_call_open(&fixture.peer, &call, STREAM, 0);
-    service_call_write(&call, &good, false);
-    service_call_write(&call, &bad, false);
-    service_call_expect_answers(&fixture.peer, &call, 2);
-    service_call_write(&call, &good, true);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
-    stop(&fixture);
-    expect(3, " event=request ");
-    expect(2, " code=OK method=embag.v1.EmbeddingBag/LookupStream stream=true ");
-    expect(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/LookupStream stream=true ");
+    struct service_fixture *fixture = *state;
+    start_logging(fixture);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call, &good, false);
+    service_call_write(&fixture->call, &bad, false);
+    service_call_expect_answers(&fixture->peer, &fixture->call, 2);
+    service_call_write(&fixture->call, &good, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    stop_logging(fixture);
+    expect_lines(3, " event=request ");
+    expect_lines(2, " code=OK method=embag.v1.EmbeddingBag/LookupStream stream=true ");
+    expect_lines(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/LookupStream stream=true ");
 }
 
 static void tells_what_ends_a_stream_once(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    struct service_call call;
-    start(&fixture);
-    service_call_open(&fixture.peer, &call, STREAM, 0);
-    service_call_write(&call, &good, false);
-    service_call_expect_answers(&fixture.peer, &call, 1);
-    wire_peer_write_bytes(&call.wire, "\xff", 1, false);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_INTERNAL);
-    stop(&fixture);
-    expect(2, " event=request ");
-    expect(1, " code=INTERNAL ");
+    struct service_fixture *fixture = *state;
+    start_logging(fixture);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call, &good, false);
+    service_call_expect_answers(&fixture->peer, &fixture->call, 1);
+    wire_peer_write_bytes(&fixture->call.wire, "\xff", 1, false);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_INTERNAL);
+    stop_logging(fixture);
+    expect_lines(2, " event=request ");
+    expect_lines(1, " code=INTERNAL ");
 }
 
 static void tells_what_was_no_request(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call calls[2];
-    start(&fixture);
-    service_call_open(&fixture.peer, &calls[0], "/embag.v1.EmbeddingBag/None", 0);
+    start_logging(fixture);
+    service_call_open(&fixture->peer, &calls[0], "/embag.v1.EmbeddingBag/None", 0);
     service_call_write(&calls[0], &good, true);
-    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_UNIMPLEMENTED);
-    service_call_open(&fixture.peer, &calls[1], LOOKUP, 0);
+    service_call_expect_end(&fixture->peer, &calls[0], EB_STATUS_UNIMPLEMENTED);
+    service_call_open(&fixture->peer, &calls[1], LOOKUP, 0);
     service_call_write(&calls[1], &good, false);
     service_call_write(&calls[1], &good, true);
-    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_UNIMPLEMENTED);
-    stop(&fixture);
-    expect(2, " code=UNIMPLEMENTED ");
-    expect(2, " event=request ");
-    expect(1, " method=embag.v1.EmbeddingBag/None stream=false ");
-    expect(1, "there were more");
+    service_call_expect_end(&fixture->peer, &calls[1], EB_STATUS_UNIMPLEMENTED);
+    stop_logging(fixture);
+    expect_lines(2, " code=UNIMPLEMENTED ");
+    expect_lines(2, " event=request ");
+    expect_lines(1, " method=embag.v1.EmbeddingBag/None stream=false ");
+    expect_lines(1, "there were more");
 }
 
 static void tells_what_its_client_gives_up(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call unary;
     struct service_call stream;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_lookup(&fixture.peer, &unary, &good);
-    service_call_open(&fixture.peer, &stream, STREAM, 0);
+    start_logging(fixture);
+    service_host_hold(&fixture->host);
+    service_call_lookup(&fixture->peer, &unary, &good);
+    service_call_open(&fixture->peer, &stream, STREAM, 0);
     service_call_write(&stream, &good, false);
     service_call_write(
         &stream, &(struct service_request){.id = 8, .bags = 1, .priority = 1}, false);
     service_call_write(&stream, &(struct service_request){.id = 5, .cancel = true}, false);
-    service_peer_settle(&fixture.peer);
+    service_peer_settle(&fixture->peer);
     eb_grpc_client_cancel(unary.wire.call);
     eb_grpc_client_cancel(stream.wire.call);
-    service_peer_settle(&fixture.peer);
-    service_host_release(&fixture.host);
-    stop(&fixture);
-    expect(3, " event=request ");
-    expect(3, " code=CANCELLED ");
-    expect(1, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup stream=false ");
-    expect(2, " code=CANCELLED method=embag.v1.EmbeddingBag/LookupStream stream=true ");
-    expect(1, " request_id=8 priority=batch ");
+    service_peer_settle(&fixture->peer);
+    service_host_release(&fixture->host);
+    stop_logging(fixture);
+    expect_lines(3, " event=request ");
+    expect_lines(3, " code=CANCELLED ");
+    expect_lines(1, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup stream=false ");
+    expect_lines(2, " code=CANCELLED method=embag.v1.EmbeddingBag/LookupStream stream=true ");
+    expect_lines(1, " request_id=8 priority=batch ");
 }
 
 static void tells_what_was_cut_with_its_connection(void **state)
 {
-    (void)state;
-    struct fixture fixture;
+    struct service_fixture *fixture = *state;
     struct service_call calls[2];
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_lookup(&fixture.peer, &calls[0], &good);
-    service_call_open(&fixture.peer, &calls[1], LOOKUP, 0);
-    service_peer_settle(&fixture.peer);
-    stop(&fixture);
-    expect(2, " event=request ");
-    expect(2, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup ");
-    expect(1, " request_id=5 ");
+    start_logging(fixture);
+    service_host_hold(&fixture->host);
+    service_call_lookup(&fixture->peer, &calls[0], &good);
+    service_call_open(&fixture->peer, &calls[1], LOOKUP, 0);
+    service_peer_settle(&fixture->peer);
+    stop_logging(fixture);
+    expect_lines(2, " event=request ");
+    expect_lines(2, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup ");
+    expect_lines(1, " request_id=5 ");
 }
 
 static void tells_what_expires_once(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    struct service_call call;
-    start(&fixture);
-    service_host_hold(&fixture.host);
-    service_call_open(&fixture.peer, &call, LOOKUP, 30000);
-    service_call_write(&call, &good, true);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
-    service_host_release(&fixture.host);
-    stop(&fixture);
-    expect(1, " event=request ");
-    expect(1, " code=DEADLINE_EXCEEDED ");
-    expect(1, " model=trial error=");
+    struct service_fixture *fixture = *state;
+    start_logging(fixture);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, LOOKUP, 30000);
+    service_call_write(&fixture->call, &good, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_DEADLINE_EXCEEDED);
+    service_host_release(&fixture->host);
+    stop_logging(fixture);
+    expect_lines(1, " event=request ");
+    expect_lines(1, " code=DEADLINE_EXCEEDED ");
+    expect_lines(1, " model=trial error=");
 }
 
-static void count(struct eb_loop *loop, void *part)
+static void add_counts(struct eb_loop *loop, void *part)
 {
     eb_service_count(loop, part);
 }
 
 /* How many lookups have been answered. */
-static uint64_t count_answered(struct fixture *fixture)
+static uint64_t count_answered(struct service_fixture *fixture)
 {
     static struct eb_loop_stats part;
-    loop_host_act(fixture->host.loops.loops[0], count, &part);
+    loop_host_act(fixture->host.loops.loops[0], add_counts, &part);
     free(part.tables);
     return part.counters.queries;
 }
@@ -221,26 +222,26 @@ static uint64_t count_answered(struct fixture *fixture)
 /* Of an answer in parts the peer's window takes the first ones only; the others wait until
  * `late_ms` after the request was sent. Whether the log says that they have, which it does once;
  * not where the machine was so slow that none of them was made before. */
-static bool try_late_parts(uint64_t late_ms)
+static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
 {
-    struct fixture fixture;
-    struct service_call call;
-    start(&fixture);
-    service_call_open(&fixture.peer, &call, STREAM, 0);
-    service_call_write(&call,
+    start_logging(fixture);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    service_call_write(&fixture->call,
         &(struct service_request){
             .id = 5, .bags = 100000, .queries = 30, .partial = true, .timeout_us = late_ms * 1000},
         true);
-    wire_peer_send(&fixture.peer);
+    wire_peer_send(&fixture->peer);
     const uint64_t begun_ns = uv_hrtime();
-    while (count_answered(&fixture) == 0 && uv_hrtime() - begun_ns < UINT64_C(1000000) * late_ms) {
+    while (count_answered(fixture) == 0 && uv_hrtime() - begun_ns < UINT64_C(1000000) * late_ms) {
         uv_sleep(1);
     }
     uv_sleep((unsigned)late_ms);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
-    assert_true(call.count < 30);
-    assert_int_equal(call.answers[call.count - 1].error_code, EB_STATUS_DEADLINE_EXCEEDED);
-    stop(&fixture);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_true(fixture->call.count < 30);
+    assert_int_equal(
+        fixture->call.answers[fixture->call.count - 1].error_code, EB_STATUS_DEADLINE_EXCEEDED);
+    stop_logging(fixture);
+    service_host_init(&fixture->host); /* for the next, or for the teardown */
     const char *line = strstr(captured, " event=answer_unsent ");
     assert_true(!line || !strstr(line + 1, " event=answer_unsent "));
     return line;
@@ -248,36 +249,35 @@ static bool try_late_parts(uint64_t late_ms)
 
 static void tells_once_of_parts_that_have_waited_too_long(void **state)
 {
-    (void)state;
+    struct service_fixture *fixture = *state;
     bool has_waited = false;
     for (uint64_t late_ms = LATE_MS; !has_waited && late_ms <= LATE_MS_MAX; late_ms *= 3) {
-        has_waited = try_late_parts(late_ms);
+        has_waited = try_late_parts(fixture, late_ms);
     }
     assert_true(has_waited);
 }
 
 static void tells_why_the_session_ended_a_call(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    struct service_call call;
-    start(&fixture);
-    service_call_open(&fixture.peer, &call, SERVICE_HOST_METHOD("ListModels"), 0);
-    wire_peer_write(&call.wire, EB_UNARY_BYTES_MAX + 1, 0, true);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_RESOURCE_EXHAUSTED);
-    stop(&fixture);
-    expect(1, " event=request ");
-    expect(1, " code=RESOURCE_EXHAUSTED method=embag.v1.EmbeddingBag/ListModels stream=false ");
-    expect(1, "error=\"the message is larger than the limit of 32768 bytes\"");
+    struct service_fixture *fixture = *state;
+    start_logging(fixture);
+    service_call_open(&fixture->peer, &fixture->call, SERVICE_HOST_METHOD("ListModels"), 0);
+    wire_peer_write(&fixture->call.wire, EB_UNARY_BYTES_MAX + 1, 0, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_RESOURCE_EXHAUSTED);
+    stop_logging(fixture);
+    expect_lines(1, " event=request ");
+    expect_lines(
+        1, " code=RESOURCE_EXHAUSTED method=embag.v1.EmbeddingBag/ListModels stream=false ");
+    expect_lines(1, "error=\"the message is larger than the limit of 32768 bytes\"");
 }
 
 /* What stats shows of the loop. */
-static struct eb_stats *take_stats(struct fixture *fixture)
+static struct eb_stats *take_stats(struct service_fixture *fixture)
 {
     static struct eb_loop_stats part;
     struct eb_stats *stats = eb_stats_make(1);
     assert_non_null(stats);
-    loop_host_act(fixture->host.loops.loops[0], count, &part);
+    loop_host_act(fixture->host.loops.loops[0], add_counts, &part);
     eb_stats_add(stats, &part);
     free(part.tables);
     return stats;
@@ -285,18 +285,14 @@ static struct eb_stats *take_stats(struct fixture *fixture)
 
 static void keeps_slow_lookups_whatever_is_logged(void **state)
 {
-    (void)state;
-    struct fixture fixture;
-    struct service_call call;
-    service_host_init(&fixture.host);
-    service_host_start(&fixture.host);
-    wire_peer_open(&fixture.peer, &fixture.host.address);
-    service_host_hold(&fixture.host);
-    service_call_lookup(&fixture.peer, &call, &good);
-    service_peer_settle(&fixture.peer);
-    service_host_release(&fixture.host);
-    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
-    struct eb_stats *stats = take_stats(&fixture);
+    struct service_fixture *fixture = *state;
+    service_fixture_start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_lookup(&fixture->peer, &fixture->call, &good);
+    service_peer_settle(&fixture->peer);
+    service_host_release(&fixture->host);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    struct eb_stats *stats = take_stats(fixture);
     const struct eb_stats_slow *slow = stats->slow;
     assert_int_equal(stats->slow_count, 1);
     assert_string_equal(slow->method, "embag.v1.EmbeddingBag/Lookup");
@@ -308,23 +304,22 @@ static void keeps_slow_lookups_whatever_is_logged(void **state)
     assert_int_equal(
         slow->ns[EB_STAGE_TOTAL], slow->ns[EB_STAGE_QUEUE] + slow->ns[EB_STAGE_COMPUTE]);
     eb_stats_free(stats);
-    wire_peer_close(&fixture.peer);
-    service_host_stop(&fixture.host);
 }
 
 EB_TEST_GROUP(outcome_log)
 {
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, service_fixture_set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_each_call_once),
-        cmocka_unit_test(tells_each_request_of_a_stream),
-        cmocka_unit_test(tells_what_ends_a_stream_once),
-        cmocka_unit_test(tells_what_was_no_request),
-        cmocka_unit_test(tells_what_its_client_gives_up),
-        cmocka_unit_test(tells_what_was_cut_with_its_connection),
-        cmocka_unit_test(tells_what_expires_once),
-        cmocka_unit_test(tells_once_of_parts_that_have_waited_too_long),
-        cmocka_unit_test(tells_why_the_session_ended_a_call),
-        cmocka_unit_test(keeps_slow_lookups_whatever_is_logged),
+        FIXTURE(tells_each_call_once),
+        FIXTURE(tells_each_request_of_a_stream),
+        FIXTURE(tells_what_ends_a_stream_once),
+        FIXTURE(tells_what_was_no_request),
+        FIXTURE(tells_what_its_client_gives_up),
+        FIXTURE(tells_what_was_cut_with_its_connection),
+        FIXTURE(tells_what_expires_once),
+        FIXTURE(tells_once_of_parts_that_have_waited_too_long),
+        FIXTURE(tells_why_the_session_ended_a_call),
+        FIXTURE(keeps_slow_lookups_whatever_is_logged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
