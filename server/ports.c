@@ -37,7 +37,7 @@ static bool try_address(const struct use *use, const struct eb_address *address)
     struct eb_listener_options options = {.probe = true, .is_admin = use->is_admin};
     struct eb_listener listener;
     struct eb_failure failure;
-    if (eb_listener_open(&listener, address, options, failure.text, sizeof failure.text) < 0) {
+    if (eb_listener_open(&listener, address, options, &failure) < 0) {
         log_no_address(address, failure.text);
         return false;
     }
@@ -54,7 +54,7 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
     for (uint32_t i = 0; i < count; i++) {
         struct eb_listener_options options = {.probe = i == 0, .is_admin = use->is_admin};
         struct eb_address bound = listener.address;
-        int rc = eb_listener_open(&listener, &bound, options, failure.text, sizeof failure.text);
+        int rc = eb_listener_open(&listener, &bound, options, &failure);
         if (rc == 0) {
             rc = eb_loop_listen(use->loops[i], &listener, is_unix);
             if (rc < 0) {
@@ -75,10 +75,10 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
 static bool visit_text(const struct use *use, const char *text)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    struct eb_failure failure;
-    size_t count = eb_address_resolve(text, addresses, failure.text, sizeof failure.text);
+    struct eb_error error;
+    size_t count = eb_address_resolve(text, addresses, &error);
     if (count == 0) {
-        eb_log_fail_start(text, failure.text, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+        eb_log_fail_start(text, error.text, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -122,8 +122,7 @@ static bool adopt(struct eb_ports *ports, const struct eb_passed_socket *passed)
 {
     struct eb_listener *listener = &ports->passed[ports->passed_count];
     struct eb_failure failure;
-    int rc = eb_listener_adopt(
-        listener, passed->socket, passed->is_admin, failure.text, sizeof failure.text);
+    int rc = eb_listener_adopt(listener, passed->socket, passed->is_admin, &failure);
     if (rc < 0) {
         log_bad_socket(listener, failure.text);
         return false;

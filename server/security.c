@@ -47,7 +47,7 @@ static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure
         .is_client_optional = config->tls_client_verify == EB_TLS_CLIENT_OPTIONAL,
         .is_1_3_only = config->tls_min_version == EB_TLS_1_3,
     };
-    struct eb_tls *tls = eb_tls_open(&options, failure->text, sizeof failure->text);
+    struct eb_tls *tls = eb_tls_open(&options, failure);
     if (tls) {
         eb_secret_check_file(config->tls_key);
         log_certificate(config, tls);

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHY_BYTES 256
-
 /* Longer than Prometheus and probes keep a connection idle between two scrapes a minute apart. */
 #define IDLE_MS 75000
 #define REQUEST_MS 10000
@@ -54,10 +52,10 @@ static bool open_web(struct eb_web_port *port, const struct eb_config *config, c
     struct eb_failure *failure)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    char why[WHY_BYTES];
-    size_t count = eb_address_resolve(config->http_listen, addresses, why, WHY_BYTES);
+    struct eb_error error;
+    size_t count = eb_address_resolve(config->http_listen, addresses, &error);
     if (count == 0) {
-        return eb_failure_set(failure, "%s", why);
+        return eb_failure_set(failure, "%s", error.text);
     }
     struct eb_web_options options = {
         .facts = {.version = EMBAG_VERSION,

@@ -89,12 +89,12 @@ static void fill_unix(const char *path, struct eb_address *out)
 }
 
 size_t eb_address_resolve(
-    const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes)
+    const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], struct eb_error *error)
 {
     struct eb_endpoint endpoint;
-    const char *error = eb_endpoint_parse(text, 0, &endpoint);
-    if (error) {
-        snprintf(why, why_bytes, "%s", error);
+    const char *why = eb_endpoint_parse(text, 0, &endpoint);
+    if (why) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s", why);
         return 0;
     }
     if (endpoint.is_unix) {
@@ -106,7 +106,8 @@ size_t eb_address_resolve(
     struct addrinfo *found;
     int rc = getaddrinfo(endpoint.host, endpoint.port, &hints, &found);
     if (rc != 0) {
-        snprintf(why, why_bytes, "host \"%s\": %s", endpoint.host, gai_strerror(rc));
+        eb_error_set(
+            error, EB_STATUS_UNAVAILABLE, "host \"%s\": %s", endpoint.host, gai_strerror(rc));
         return 0;
     }
     size_t count = 0;

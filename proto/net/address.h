@@ -2,6 +2,8 @@
  * Thread: any; eb_address_resolve asks getaddrinfo, so at start only. Memory: none kept. */
 #pragma once
 
+#include "proto/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
@@ -37,10 +39,10 @@ bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);
  * is for resolve. */
 const char *eb_address_error(const char *text);
 
-/* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0: `why` says what is wrong.
- */
+/* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0 with *error
+ * set if the text is no address or its host is not found. */
 size_t eb_address_resolve(
-    const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes);
+    const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], struct eb_error *error);
 
 bool eb_address_is_unix(const struct eb_address *address);
 /* A unix address's path, NUL-terminated also where it fills sun_path to its last byte, as a peer's

@@ -645,23 +645,23 @@ static bool open_listener(
     struct eb_web *web, const struct eb_address *address, struct eb_failure *failure)
 {
     struct eb_listener *listener = &web->listeners[web->listener_count];
-    char step[128];
-    int rc = eb_listener_open(
-        listener, address, (struct eb_listener_options){.probe = true}, step, sizeof step);
+    struct eb_failure step;
+    int rc =
+        eb_listener_open(listener, address, (struct eb_listener_options){.probe = true}, &step);
     if (rc == 0) {
         listener->context = web;
         listener->on_accept = on_accept;
         listener->on_exhausted = on_exhausted;
         rc = eb_listener_start(listener, &web->uv);
         if (rc < 0) {
-            snprintf(step, sizeof step, "%s", uv_strerror(rc));
+            eb_failure_set(&step, "%s", uv_strerror(rc));
             eb_listener_close(listener);
         }
     }
     if (rc < 0) {
         char text[EB_ADDRESS_TEXT_BYTES];
         eb_address_format(address, text);
-        return eb_failure_set(failure, "%s: %s", text, step);
+        return eb_failure_set(failure, "%s: %s", text, step.text);
     }
     web->listener_count++;
     return true;

@@ -16,10 +16,10 @@
  * peers that reconnected at once, the p50 of other callers is 1.3 ms with 8; with 64 it was 3.1. */
 #define ACCEPTS_PER_TURN_MAX 8
 
-static int fail_listener(const char *step, char *why, size_t why_bytes)
+static int fail_listener(const char *step, struct eb_failure *failure)
 {
     int error = errno;
-    snprintf(why, why_bytes, "%s: %s", step, strerror(error));
+    eb_failure_set(failure, "%s: %s", step, strerror(error));
     return -error;
 }
 
@@ -36,7 +36,7 @@ static bool is_answered(const struct eb_address *address)
     return answered;
 }
 
-static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
+static int open_unix(struct eb_listener *listener, struct eb_failure *failure)
 {
     const struct eb_address *address = &listener->address;
     const char *path = eb_address_unix_path(address);
@@ -44,23 +44,23 @@ static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
     if (lstat(path, &status) == 0) {
         if (!S_ISSOCK(status.st_mode) || is_answered(address)) {
             errno = EADDRINUSE;
-            return fail_listener("bind", why, why_bytes);
+            return fail_listener("bind", failure);
         }
         if (unlink(path) != 0) {
-            return fail_listener("unlink of a stale socket", why, why_bytes);
+            return fail_listener("unlink of a stale socket", failure);
         }
     }
     listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->socket < 0) {
-        return fail_listener("socket", why, why_bytes);
+        return fail_listener("socket", failure);
     }
     /* Linux gives the file the socket's mode: at no time is it open to others. */
     if (listener->is_admin && fchmod(listener->socket, S_IRUSR | S_IWUSR) != 0) {
-        return fail_listener("fchmod", why, why_bytes);
+        return fail_listener("fchmod", failure);
     }
     if (bind(listener->socket, (const struct sockaddr *)&address->socket_address, address->size) !=
         0) {
-        return fail_listener("bind", why, why_bytes);
+        return fail_listener("bind", failure);
     }
     return 0;
 }
@@ -88,14 +88,14 @@ static int bind_tcp(const struct eb_address *address, bool shared)
     return fd;
 }
 
-static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t why_bytes)
+static int open_tcp(struct eb_listener *listener, bool probe, struct eb_failure *failure)
 {
     struct eb_address *address = &listener->address;
     if (probe) {
         /* With SO_REUSEPORT alone a second server would take half of the connections silently. */
         int fd = bind_tcp(address, false);
         if (fd < 0 || listen(fd, 1) != 0) {
-            int rc = fail_listener("bind", why, why_bytes);
+            int rc = fail_listener("bind", failure);
             if (fd >= 0) {
                 close(fd);
             }
@@ -105,24 +105,24 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
     }
     listener->socket = bind_tcp(address, true);
     if (listener->socket < 0) {
-        return fail_listener("bind", why, why_bytes);
+        return fail_listener("bind", failure);
     }
     if (getsockname(
             listener->socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        return fail_listener("getsockname", why, why_bytes);
+        return fail_listener("getsockname", failure);
     }
     return 0;
 }
 
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
-    struct eb_listener_options options, char *why, size_t why_bytes)
+    struct eb_listener_options options, struct eb_failure *failure)
 {
     *listener =
         (struct eb_listener){.socket = -1, .is_admin = options.is_admin, .address = *address};
-    int rc = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
-                                         : open_tcp(listener, options.probe, why, why_bytes);
+    int rc = eb_address_is_unix(address) ? open_unix(listener, failure)
+                                         : open_tcp(listener, options.probe, failure);
     if (rc == 0 && listen(listener->socket, BACKLOG) != 0) {
-        rc = fail_listener("listen", why, why_bytes);
+        rc = fail_listener("listen", failure);
     }
     if (rc != 0 && listener->socket >= 0) {
         close(listener->socket);
@@ -169,19 +169,19 @@ static const char *find_listener_failure(const struct eb_listener *listener)
 }
 
 int eb_listener_adopt(
-    struct eb_listener *listener, int socket, bool is_admin, char *why, size_t why_bytes)
+    struct eb_listener *listener, int socket, bool is_admin, struct eb_failure *failure)
 {
     *listener = (struct eb_listener){.socket = socket, .is_admin = is_admin, .is_passed = true};
     struct eb_address *address = &listener->address;
     address->size = sizeof address->socket_address;
     int rc = 0;
     if (getsockname(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        rc = fail_listener("getsockname", why, why_bytes);
+        rc = fail_listener("getsockname", failure);
         address->size = 0;
     } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
-        rc = fail_listener("fcntl", why, why_bytes);
+        rc = fail_listener("fcntl", failure);
     } else if (find_listener_failure(listener)) {
-        snprintf(why, why_bytes, "%s", find_listener_failure(listener));
+        eb_failure_set(failure, "%s", find_listener_failure(listener));
         rc = -EINVAL;
     }
     if (rc != 0) {

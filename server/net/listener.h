@@ -4,6 +4,7 @@
 #pragma once
 
 #include "proto/net/address.h"
+#include "server/base/failure.h"
 
 #include <uv.h>
 
@@ -31,15 +32,15 @@ struct eb_listener_options {
 /* Opens a socket that listens on the address. Fails with -EADDRINUSE if anyone, including another
  * embagd, listens on the address. The system's choice replaces a port of 0. A TCP socket shares its
  * port with others of this process. The file of a stale unix socket is replaced. Returns 0, or a
- * negative errno with the failed step in `why`. */
+ * negative errno with the failed step in *failure. */
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
-    struct eb_listener_options options, char *why, size_t why_bytes);
+    struct eb_listener_options options, struct eb_failure *failure);
 /* Takes a socket that somebody else has bound and that listens. If `is_admin`, it must be a unix
  * socket that is not open to every user. Returns 0. Otherwise closes the socket and returns a
- * negative errno, with the reason in `why`; the listener's address has size 0 if the socket has
+ * negative errno, with the reason in *failure; the listener's address has size 0 if the socket has
  * none. */
 int eb_listener_adopt(
-    struct eb_listener *listener, int socket, bool is_admin, char *why, size_t why_bytes);
+    struct eb_listener *listener, int socket, bool is_admin, struct eb_failure *failure);
 /* Closes the socket of a listener that was never started, and removes a unix socket's file. Does
  * nothing if it is closed already. */
 void eb_listener_close(struct eb_listener *listener);

@@ -31,20 +31,13 @@ struct eb_tls {
     atomic_uint holds;
 };
 
-/* For what is wrong with a file. */
-struct report {
-    char *text;
-    size_t bytes;
-};
-
 /* Always false. */
-static bool refuse_tls(const struct report *why, const char *file, const char *what)
+static bool refuse_tls(struct eb_failure *failure, const char *file, const char *what)
 {
     unsigned long code = ERR_peek_error();
     const char *reason =
         ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
-    snprintf(
-        why->text, why->bytes, "%s: %s%s%s", file, what, reason ? ": " : "", reason ? reason : "");
+    eb_failure_set(failure, "%s: %s%s%s", file, what, reason ? ": " : "", reason ? reason : "");
     ERR_clear_error();
     return false;
 }
@@ -110,58 +103,59 @@ static bool set_tls_rules(SSL_CTX *context, const struct eb_tls_options *options
 /* ---- files ---- */
 
 /* Another kind of file, a FIFO say, could be opened for ever. */
-static bool is_file(const char *file, const struct report *why)
+static bool is_file(const char *file, struct eb_failure *failure)
 {
     struct stat status;
     if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
-        return refuse_tls(why, file, "is no regular file");
+        return refuse_tls(failure, file, "is no regular file");
     }
     return true; /* What cannot be looked at cannot be read either, which says why. */
 }
 
 /* Clients refuse a certificate that is out of its time. */
-static bool check_time(const X509 *certificate, const char *file, const struct report *why)
+static bool check_time(const X509 *certificate, const char *file, struct eb_failure *failure)
 {
     if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
-        return refuse_tls(why, file, "the certificate has expired; put a new one in its place");
+        return refuse_tls(failure, file, "the certificate has expired; put a new one in its place");
     }
     if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
-        return refuse_tls(
-            why, file, "the certificate is not valid yet; wait, or look at this machine's clock");
+        return refuse_tls(failure, file,
+            "the certificate is not valid yet; wait, or look at this machine's clock");
     }
     return true;
 }
 
 static bool load_own(
-    SSL_CTX *context, const struct eb_tls_options *options, const struct report *why)
+    SSL_CTX *context, const struct eb_tls_options *options, struct eb_failure *failure)
 {
-    if (!is_file(options->certificate_file, why) || !is_file(options->key_file, why)) {
+    if (!is_file(options->certificate_file, failure) || !is_file(options->key_file, failure)) {
         return false;
     }
     if (SSL_CTX_use_certificate_chain_file(context, options->certificate_file) != 1) {
-        return refuse_tls(why, options->certificate_file, "cannot be read as certificates in PEM");
+        return refuse_tls(
+            failure, options->certificate_file, "cannot be read as certificates in PEM");
     }
     if (SSL_CTX_use_PrivateKey_file(context, options->key_file, SSL_FILETYPE_PEM) != 1) {
-        return refuse_tls(why, options->key_file,
+        return refuse_tls(failure, options->key_file,
             "cannot be used as the certificate's key, in PEM and without a password");
     }
-    return check_time(SSL_CTX_get0_certificate(context), options->certificate_file, why);
+    return check_time(SSL_CTX_get0_certificate(context), options->certificate_file, failure);
 }
 
 static bool load_clients(
-    SSL_CTX *context, const struct eb_tls_options *options, const struct report *why)
+    SSL_CTX *context, const struct eb_tls_options *options, struct eb_failure *failure)
 {
     const char *file = options->client_ca_file;
     if (!file) {
         return true;
     }
-    if (!is_file(file, why)) {
+    if (!is_file(file, failure)) {
         return false;
     }
     STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
     if (!names || SSL_CTX_load_verify_file(context, file) != 1) {
         sk_X509_NAME_pop_free(names, X509_NAME_free);
-        return refuse_tls(why, file, "cannot be read as certificates in PEM");
+        return refuse_tls(failure, file, "cannot be read as certificates in PEM");
     }
     SSL_CTX_set_client_CA_list(context, names);
     SSL_CTX_set_verify(context,
@@ -172,21 +166,20 @@ static bool load_clients(
 
 /* ---- life ---- */
 
-struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes)
+struct eb_tls *eb_tls_open(const struct eb_tls_options *options, struct eb_failure *failure)
 {
-    struct report report = {why, why_bytes};
     struct eb_tls *tls = calloc(1, sizeof *tls);
     ERR_clear_error();
     if (!tls) {
-        refuse_tls(&report, "TLS", "out of memory");
+        refuse_tls(failure, "TLS", "out of memory");
         return NULL;
     }
     atomic_init(&tls->holds, 1);
     tls->context = SSL_CTX_new(TLS_server_method());
     if (!tls->context || !set_tls_rules(tls->context, options)) {
-        refuse_tls(&report, "TLS", "OpenSSL cannot be used");
-    } else if (load_own(tls->context, options, &report) &&
-               load_clients(tls->context, options, &report)) {
+        refuse_tls(failure, "TLS", "OpenSSL cannot be used");
+    } else if (load_own(tls->context, options, failure) &&
+               load_clients(tls->context, options, failure)) {
         return tls;
     }
     eb_tls_drop(tls);

@@ -3,6 +3,8 @@
  * Thread: any; an open eb_tls does not change. Memory: on the heap until its last hold is gone. */
 #pragma once
 
+#include "server/base/failure.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,8 +23,8 @@ struct eb_tls_options {
 };
 
 /* Reads the files. The caller has the only hold. Returns NULL with the file and the problem in
- * `why`. A certificate that has expired, or is not valid yet, is such a problem. */
-struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes);
+ * *failure. A certificate that has expired, or is not valid yet, is such a problem. */
+struct eb_tls *eb_tls_open(const struct eb_tls_options *options, struct eb_failure *failure);
 /* Adds a hold and returns `tls`, which may be NULL. */
 struct eb_tls *eb_tls_hold(struct eb_tls *tls);
 /* Drops a hold. The last one frees `tls`. Accepts NULL. */

@@ -106,8 +106,8 @@ static char text[TEXT_BYTES]; /* the last answer */
 static void resolve(const char *from, struct eb_address *out)
 {
     struct eb_address found[EB_ADDRESS_RESOLVED_MAX];
-    char why[256];
-    assert_int_equal(eb_address_resolve(from, found, why, sizeof why), 1);
+    struct eb_error error;
+    assert_int_equal(eb_address_resolve(from, found, &error), 1);
     *out = found[0];
 }
 

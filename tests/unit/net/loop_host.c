@@ -194,10 +194,11 @@ void loop_host_listen(
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     struct eb_listener listener;
-    char why[256];
-    assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 1);
+    struct eb_error error;
+    struct eb_failure failure;
+    assert_int_equal(eb_address_resolve(text, addresses, &error), 1);
     assert_int_equal(eb_listener_open(&listener, &addresses[0],
-                         (struct eb_listener_options){.probe = number == 0}, why, sizeof why),
+                         (struct eb_listener_options){.probe = number == 0}, &failure),
         0);
     *bound = listener.address;
     assert_int_equal(eb_loop_listen(host->loops[number], &listener, eb_address_is_unix(bound)), 0);

@@ -13,10 +13,10 @@
 
 static size_t resolve_text(const char *text, struct eb_address *out)
 {
-    char why[256] = "";
-    size_t count = eb_address_resolve(text, out, why, sizeof why);
+    struct eb_error error;
+    size_t count = eb_address_resolve(text, out, &error);
     if (count == 0) {
-        assert_true(why[0] != '\0');
+        assert_true(error.text[0] != '\0');
     }
     return count;
 }
@@ -25,12 +25,12 @@ static size_t resolve_text(const char *text, struct eb_address *out)
 static void expect_failure(const char *text, const char *wanted)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    char why[256] = "";
-    const char *error = eb_address_error(text);
-    assert_non_null(error);
-    assert_string_equal(error, wanted);
-    assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 0);
+    struct eb_error error;
+    const char *why = eb_address_error(text);
+    assert_non_null(why);
     assert_string_equal(why, wanted);
+    assert_int_equal(eb_address_resolve(text, addresses, &error), 0);
+    assert_string_equal(error.text, wanted);
 }
 
 static void says_what_is_wrong_with_a_form(void **state)

@@ -50,12 +50,12 @@ static struct eb_tls *open_server_tls(void)
 {
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
-    char why[256] = "";
+    struct eb_failure failure;
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
     const struct eb_tls_options options = {.certificate_file = certificate, .key_file = key};
-    struct eb_tls *tls = eb_tls_open(&options, why, sizeof why);
-    assert_string_equal(why, "");
+    struct eb_tls *tls = eb_tls_open(&options, &failure);
+    assert_string_equal(failure.text, "");
     assert_non_null(tls);
     return tls;
 }

@@ -32,12 +32,13 @@ struct watched {
 };
 
 static char folder[] = "/tmp/embag-test-listener-XXXXXX";
-static char why[256];
+static struct eb_failure failure;
 
 static struct eb_address resolve_listener(const char *text)
 {
+    struct eb_error error;
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 1);
+    assert_int_equal(eb_address_resolve(text, addresses, &error), 1);
     return addresses[0];
 }
 
@@ -78,9 +79,9 @@ static int bind_plain(const struct eb_address *address, int type)
 
 static int open_listener(struct eb_listener *listener, const struct eb_address *address, bool probe)
 {
-    memset(why, 0, sizeof why);
+    memset(failure.text, 0, sizeof failure.text);
     return eb_listener_open(
-        listener, address, (struct eb_listener_options){.probe = probe}, why, sizeof why);
+        listener, address, (struct eb_listener_options){.probe = probe}, &failure);
 }
 
 /* ---- sockets that were passed ---- */
@@ -100,7 +101,7 @@ static void adopts_a_socket_and_leaves_its_file(void **state)
     struct eb_address address;
     struct eb_listener listener;
     int fd = make_passed(&address, 0600);
-    assert_int_equal(eb_listener_adopt(&listener, fd, true, why, sizeof why), 0);
+    assert_int_equal(eb_listener_adopt(&listener, fd, true, &failure), 0);
     assert_int_equal(listener.socket, fd);
     assert_true(listener.is_admin);
     assert_string_equal(path_of(&listener.address), path_of(&address));
@@ -115,8 +116,8 @@ static void adopts_a_socket_and_leaves_its_file(void **state)
 static void expect_not_adopted(int fd, bool is_admin, const char *part)
 {
     struct eb_listener listener;
-    assert_true(eb_listener_adopt(&listener, fd, is_admin, why, sizeof why) < 0);
-    assert_non_null(strstr(why, part));
+    assert_true(eb_listener_adopt(&listener, fd, is_admin, &failure) < 0);
+    assert_non_null(strstr(failure.text, part));
     assert_int_equal(listener.socket, -1);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
@@ -131,7 +132,7 @@ static void refuses_to_adopt_what_does_not_listen(void **state)
     expect_not_adopted(file, false, "getsockname");
     file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct eb_listener listener;
-    assert_true(eb_listener_adopt(&listener, file, false, why, sizeof why) < 0);
+    assert_true(eb_listener_adopt(&listener, file, false, &failure) < 0);
     assert_int_equal(listener.address.size, 0);
 }
 
@@ -165,7 +166,7 @@ static void adopts_an_admin_socket_of_the_longest_path(void **state)
     /* On the heap, where a read beyond it is found. */
     struct eb_listener *listener = malloc(sizeof *listener);
     assert_non_null(listener);
-    int code = eb_listener_adopt(listener, fd, true, why, sizeof why);
+    int code = eb_listener_adopt(listener, fd, true, &failure);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(code, 0);
     eb_listener_close(listener);
@@ -201,8 +202,8 @@ static void refuses_a_port_in_use(void **state)
         struct eb_listener listener;
         assert_int_equal(open_listener(&listener, &address, probe), -EADDRINUSE);
         assert_int_equal(listener.socket, -1);
-        assert_non_null(strstr(why, "bind"));
-        assert_non_null(strstr(why, strerror(EADDRINUSE)));
+        assert_non_null(strstr(failure.text, "bind"));
+        assert_non_null(strstr(failure.text, strerror(EADDRINUSE)));
         eb_listener_close(&listener);
     }
     close(plain);
@@ -257,7 +258,7 @@ static void keeps_an_admin_socket_for_its_owner(void **state)
     struct stat status;
     struct eb_address address = unix_address("admin");
     const mode_t before = umask(0);
-    assert_int_equal(eb_listener_open(&listener, &address, options, why, sizeof why), 0);
+    assert_int_equal(eb_listener_open(&listener, &address, options, &failure), 0);
     umask(before);
     assert_true(listener.is_admin);
     assert_int_equal(lstat(path_of(&address), &status), 0);

@@ -350,12 +350,13 @@ static void takes_so_many_listeners_and_no_more(void **state)
     struct eb_loop *loop;
     struct eb_listener listener;
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    char why[256];
-    assert_int_equal(eb_address_resolve("127.0.0.1:0", addresses, why, sizeof why), 1);
+    struct eb_error error;
+    struct eb_failure failure;
+    assert_int_equal(eb_address_resolve("127.0.0.1:0", addresses, &error), 1);
     assert_int_equal(eb_loop_create(&loop, &host->options), 0);
     for (unsigned i = 0; i <= LISTENERS_OF_A_LOOP; i++) {
         assert_int_equal(eb_listener_open(&listener, &addresses[0],
-                             (struct eb_listener_options){.probe = true}, why, sizeof why),
+                             (struct eb_listener_options){.probe = true}, &failure),
             0);
         assert_int_equal(
             eb_loop_listen(loop, &listener, false), i < LISTENERS_OF_A_LOOP ? 0 : UV_ENOBUFS);

@@ -46,10 +46,10 @@ static int tear_down_group(void **state)
 static void tells_for_how_long_a_certificate_is_good(void **state)
 {
     (void)state;
-    char why[256];
+    struct eb_failure failure;
     const struct eb_tls_options options = {
         .certificate_file = own, .key_file = key, .client_ca_file = ca, .is_1_3_only = true};
-    struct eb_tls *tls = eb_tls_open(&options, why, sizeof why);
+    struct eb_tls *tls = eb_tls_open(&options, &failure);
     assert_non_null(tls);
     assert_int_equal(eb_tls_days_left(tls), 10);
     assert_ptr_equal(eb_tls_hold(tls), tls);
@@ -77,10 +77,10 @@ static void names_the_file_that_is_bad(void **state)
         {{own, key, junk, false, false}, junk, "certificates in PEM"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char why[256] = "";
-        assert_null(eb_tls_open(&cases[i].options, why, sizeof why));
-        eb_scratch_expect(why, cases[i].file);
-        eb_scratch_expect(why, cases[i].part);
+        struct eb_failure failure;
+        assert_null(eb_tls_open(&cases[i].options, &failure));
+        eb_scratch_expect(failure.text, cases[i].file);
+        eb_scratch_expect(failure.text, cases[i].part);
     }
 }
 
@@ -99,11 +99,11 @@ static void refuses_a_certificate_out_of_its_time(void **state)
     eb_scratch_path(&scratch, "timed.key", path_key);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct eb_tls_options options = {.certificate_file = path, .key_file = path_key};
-        char why[256] = "";
+        struct eb_failure failure;
         tls_authority_issue_for(&authority, &scratch, "timed", cases[i].from_day, cases[i].to_day);
-        assert_null(eb_tls_open(&options, why, sizeof why));
-        eb_scratch_expect(why, path);
-        eb_scratch_expect(why, cases[i].part);
+        assert_null(eb_tls_open(&options, &failure));
+        eb_scratch_expect(failure.text, path);
+        eb_scratch_expect(failure.text, cases[i].part);
     }
     tls_authority_deinit(&authority);
 }

@@ -60,15 +60,15 @@ static struct eb_tls *open_stream_tls(bool asks_clients)
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
     char ca[EB_SCRATCH_PATH_BYTES];
-    char why[256] = "";
+    struct eb_failure failure;
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
     eb_scratch_path(&scratch, "ca.pem", ca);
     const struct eb_tls_options options = {.certificate_file = certificate,
         .key_file = key,
         .client_ca_file = asks_clients ? ca : NULL};
-    struct eb_tls *tls = eb_tls_open(&options, why, sizeof why);
-    assert_string_equal(why, "");
+    struct eb_tls *tls = eb_tls_open(&options, &failure);
+    assert_string_equal(failure.text, "");
     assert_non_null(tls);
     return tls;
 }

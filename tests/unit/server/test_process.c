@@ -432,10 +432,10 @@ static void expect_served(struct eb_config *config, bool tells_twice)
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     struct eb_capture capture;
     uv_thread_t thread;
-    char why[256];
+    struct eb_error error;
     listen_at(config, "socket");
     eb_scratch_path(&scratch, "socket", teller.path);
-    assert_int_equal(eb_address_resolve(config->listen[0], addresses, why, sizeof why), 1);
+    assert_int_equal(eb_address_resolve(config->listen[0], addresses, &error), 1);
     teller.address = addresses[0];
     size_t descriptors = count_entries("/proc/self/fd");
     struct eb_process *process = expect_start(config);
