@@ -50,7 +50,7 @@ static struct eb_tls *open_server_tls(void)
 {
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
-    struct eb_failure failure;
+    struct eb_failure failure = {.text = ""};
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
     const struct eb_tls_options options = {.certificate_file = certificate, .key_file = key};

@@ -46,7 +46,7 @@ static int tear_down_group(void **state)
 static void tells_for_how_long_a_certificate_is_good(void **state)
 {
     (void)state;
-    struct eb_failure failure;
+    struct eb_failure failure = {.text = ""};
     const struct eb_tls_options options = {
         .certificate_file = own, .key_file = key, .client_ca_file = ca, .is_1_3_only = true};
     struct eb_tls *tls = eb_tls_open(&options, &failure);
@@ -77,7 +77,7 @@ static void names_the_file_that_is_bad(void **state)
         {{own, key, junk, false, false}, junk, "certificates in PEM"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct eb_failure failure;
+        struct eb_failure failure = {.text = ""};
         assert_null(eb_tls_open(&cases[i].options, &failure));
         eb_scratch_expect(failure.text, cases[i].file);
         eb_scratch_expect(failure.text, cases[i].part);
@@ -99,7 +99,7 @@ static void refuses_a_certificate_out_of_its_time(void **state)
     eb_scratch_path(&scratch, "timed.key", path_key);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct eb_tls_options options = {.certificate_file = path, .key_file = path_key};
-        struct eb_failure failure;
+        struct eb_failure failure = {.text = ""};
         tls_authority_issue_for(&authority, &scratch, "timed", cases[i].from_day, cases[i].to_day);
         assert_null(eb_tls_open(&options, &failure));
         eb_scratch_expect(failure.text, path);

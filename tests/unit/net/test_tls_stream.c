@@ -60,7 +60,7 @@ static struct eb_tls *open_stream_tls(bool asks_clients)
     char certificate[EB_SCRATCH_PATH_BYTES];
     char key[EB_SCRATCH_PATH_BYTES];
     char ca[EB_SCRATCH_PATH_BYTES];
-    struct eb_failure failure;
+    struct eb_failure failure = {.text = ""};
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
     eb_scratch_path(&scratch, "ca.pem", ca);
