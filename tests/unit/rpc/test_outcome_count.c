@@ -43,7 +43,7 @@ static uint64_t count_requests(const char *path, enum eb_status status)
 /* Of all methods and statuses, but those by which service_peer_settle waits. */
 static uint64_t count_all_requests(void)
 {
-    const unsigned unseen = eb_method_find(SERVICE_HOST_METHOD("GetServer")).index;
+    unsigned unseen = eb_method_find(SERVICE_HOST_METHOD("GetServer")).index;
     uint64_t sum = 0;
     for (unsigned i = 0; i < EB_COUNTERS_METHODS_MAX; i++) {
         for (unsigned k = 0; i != unseen && k < EB_COUNTERS_STATUSES; k++) {
@@ -311,7 +311,7 @@ static void counts_bytes_that_are_no_message_once_whatever_was_in_flight(void **
 /* The one lookup that there is has been computed. */
 static void wait_until_answered(struct service_fixture *fixture)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
     while (count_loop(fixture)->queries == 0 && uv_hrtime() < deadline_ns) {
         uv_sleep(1);
     }
@@ -476,7 +476,7 @@ static void counts_connections_that_are_one_too_many(void **state)
     fixture->host.loops.options.connections_max = 1;
     service_fixture_start(fixture);
     look_up(fixture, &small);
-    const int socket = wire_connect(&fixture->host.address, 0);
+    int socket = wire_connect(&fixture->host.address, 0);
     assert_true(wire_read_to_end(socket, SERVICE_HOST_TIMEOUT_MS, NULL, 0));
     close(socket);
     assert_int_equal(count_loop(fixture)->refusals[EB_REFUSAL_CONNECTIONS], 1);

@@ -65,8 +65,8 @@ static unsigned count_lines(const char *words)
 {
     unsigned count = 0;
     for (const char *line = captured; *line;) {
-        const size_t size = strcspn(line, "\n");
-        const bool is_request =
+        size_t size = strcspn(line, "\n");
+        bool is_request =
             memmem(line, size, " event=request ", 15) && !memmem(line, size, "/GetServer ", 11);
         count += is_request && memmem(line, size, words, strlen(words));
         line += size + (line[size] == '\n');
@@ -231,7 +231,7 @@ static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
             .id = 5, .bags = 100000, .queries = 30, .partial = true, .timeout_us = late_ms * 1000},
         true);
     wire_peer_send(&fixture->peer);
-    const uint64_t begun_ns = uv_hrtime();
+    uint64_t begun_ns = uv_hrtime();
     while (count_answered(fixture) == 0 && uv_hrtime() - begun_ns < UINT64_C(1000000) * late_ms) {
         uv_sleep(1);
     }
