@@ -106,42 +106,124 @@ static bool wait_for_all(struct counted_work **works, int count)
     return true;
 }
 
-static struct eb_executor *create(uint64_t queue_bytes_max)
+/* ---- the executor of a test ---- */
+
+/* On the heap: the threads may outlive a test that fails. */
+struct team {
+    struct eb_executor *executor; /* NULL: not created, or destroyed */
+    struct counted_work *held;    /* what holds the thread of set_up_held; else NULL */
+    atomic_bool is_cancelled;     /* true, for a work that a test cancels */
+};
+
+static int taken_count;  /* works that the executor has taken, without `held` */
+static uv_sem_t gate;    /* holds a thread until it is posted */
+static uv_sem_t arrived; /* the thread of set_up_held has come to the gate */
+
+static void create_executor(struct team *team, unsigned threads, uint64_t queue_bytes_max)
 {
-    struct eb_executor *executor = eb_executor_create(
-        eb_bag_ops_find(NULL), &eb_bag_schedules_default, THREADS, queue_bytes_max);
-    assert_non_null(executor);
-    return executor;
+    team->executor = eb_executor_create(
+        eb_bag_ops_find(NULL), &eb_bag_schedules_default, threads, queue_bytes_max);
+    assert_non_null(team->executor);
 }
 
-/* Works that executors have taken one by one. */
-static int taken_count;
-
-static enum eb_admit admit_one(
-    struct eb_executor *executor, struct counted_work *counted, struct eb_admission *told)
+static enum eb_admit admit_works(
+    struct team *team, struct eb_work **works, size_t count, struct eb_admission *told)
 {
-    struct eb_work *work = &counted->work;
-    enum eb_admit verdict = eb_executor_admit(executor, &work, 1, told);
-    taken_count += verdict == EB_ADMIT_TAKEN;
+    enum eb_admit verdict = eb_executor_admit(team->executor, works, count, told);
+    taken_count += verdict == EB_ADMIT_TAKEN ? (int)count : 0;
     return verdict;
 }
 
-/* Returns whether the executor has taken the work. */
-static bool submit(struct eb_executor *executor, struct eb_work *work)
+static enum eb_admit admit_one(
+    struct team *team, struct counted_work *counted, struct eb_admission *told)
 {
-    struct eb_admission told;
-    bool is_taken = eb_executor_admit(executor, &work, 1, &told) == EB_ADMIT_TAKEN;
-    taken_count += is_taken;
-    return is_taken;
+    struct eb_work *work = &counted->work;
+    return admit_works(team, &work, 1, told);
 }
 
-/* Holds the only thread of an executor until the gate is opened. */
-static uv_sem_t gate;
-
-static void pass_gate(struct eb_work *work, enum eb_work_outcome outcome)
+/* Returns whether the executor has taken the work. */
+static bool submit(struct team *team, struct counted_work *counted)
 {
+    struct eb_admission told;
+    return admit_one(team, counted, &told) == EB_ADMIT_TAKEN;
+}
+
+static int set_up(void **state)
+{
+    struct team *team = calloc(1, sizeof *team);
+    assert_non_null(team);
+    *state = team;
+    atomic_store(&team->is_cancelled, true);
+    assert_int_equal(uv_sem_init(&gate, 0), 0);
+    assert_int_equal(uv_sem_init(&arrived, 0), 0);
+    atomic_store(&places, 0);
+    taken_count = 0;
+    return 0;
+}
+
+static void destroy_executor(struct team *team)
+{
+    eb_executor_destroy(team->executor);
+    team->executor = NULL;
+}
+
+static void open_gate(void)
+{
+    for (int i = 0; i < THREADS; i++) {
+        uv_sem_post(&gate);
+    }
+}
+
+static int tear_down(void **state)
+{
+    struct team *team = *state;
+    /* If the test has failed, nobody else waits for its works, which must be done. */
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
+    open_gate();
+    while (atomic_load(&places) < taken_count && uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+    destroy_executor(team);
+    uv_sem_destroy(&arrived);
+    uv_sem_destroy(&gate);
+    if (team->held) {
+        free_work(team->held);
+    }
+    free(team);
+    return 0;
+}
+
+/* ---- one thread that is held until all works wait ---- */
+
+static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    (void)work;
+    (void)outcome;
+    uv_sem_post(&arrived);
     uv_sem_wait(&gate);
-    on_done(work, outcome);
+}
+
+static int set_up_held(void **state)
+{
+    set_up(state);
+    struct team *team = *state;
+    create_executor(team, 1, UINT64_MAX / 2);
+    team->held = make_work();
+    team->held->work.on_done = come_to_gate;
+    team->held->work.job_count = 0;
+    team->held->work.weight_bytes = 0;
+    assert_true(submit(team, team->held));
+    taken_count = 0;
+    uv_sem_wait(&arrived);
+    return 0;
+}
+
+/* Opens the gate, waits for the works, and ends the executor. */
+static void release_team(struct team *team, struct counted_work **works, int count)
+{
+    open_gate();
+    assert_true(wait_for_all(works, count));
+    destroy_executor(team);
 }
 
 /* Tiles that were open of the work that came after one, when that was done. */
@@ -154,36 +236,26 @@ static void watch(struct eb_work *work, enum eb_work_outcome outcome)
     on_done(work, outcome);
 }
 
-/* Two works that wait behind a gate for one thread. Returns how many tiles of the second that
- * thread had been given when the first was done. */
-static size_t count_given_ahead(struct counted_work *first, struct counted_work *second)
+/* Two works that wait for the held thread. Returns how many tiles of the second that thread had
+ * been given when the first was done. */
+static size_t count_given_ahead(
+    struct team *team, struct counted_work *first, struct counted_work *second)
 {
-    struct counted_work *held = make_work();
-    struct counted_work *works[] = {held, first, second};
-    struct eb_executor *executor =
-        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
-    assert_non_null(executor);
-    assert_int_equal(uv_sem_init(&gate, 0), 0);
-    held->work.on_done = pass_gate;
+    struct counted_work *works[] = {first, second};
     first->work.on_done = watch;
     watched = &second->work;
-    for (unsigned i = 0; i < 3; i++) {
-        assert_true(submit(executor, &works[i]->work));
-    }
-    uv_sem_post(&gate);
-    assert_true(wait_for_all(works, 3));
-    eb_executor_destroy(executor);
-    uv_sem_destroy(&gate);
-    free_work(held);
+    assert_true(submit(team, first));
+    assert_true(submit(team, second));
+    release_team(team, works, 2);
     return watched_tiles;
 }
 
 static void gives_a_tile_of_the_next_work_ahead(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct counted_work *first = make_work();
     struct counted_work *second = make_work();
-    assert_int_equal(count_given_ahead(first, second), 1);
+    assert_int_equal(count_given_ahead(team, first, second), 1);
     assert_int_equal(second->outcome, EB_WORK_DONE);
     free_work(first);
     free_work(second);
@@ -192,7 +264,7 @@ static void gives_a_tile_of_the_next_work_ahead(void **state)
 /* Of one bag, whose tiles are half of its columns each: two quanta. */
 static struct counted_work *make_giant(void)
 {
-    const uint32_t count = 4 * EB_QUEUE_QUANTUM_BYTES / sizeof rows[0];
+    uint32_t count = 4 * EB_QUEUE_QUANTUM_BYTES / sizeof rows[0];
     struct counted_work *counted = make_work();
     free(counted->row_list);
     counted->row_list = calloc(count, sizeof *counted->row_list);
@@ -207,10 +279,10 @@ static struct counted_work *make_giant(void)
 
 static void gives_nothing_ahead_of_a_tile_that_takes_long(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct counted_work *first = make_giant();
     struct counted_work *second = make_work();
-    assert_int_equal(count_given_ahead(first, second), 0);
+    assert_int_equal(count_given_ahead(team, first, second), 0);
     assert_int_equal(first->outcome, EB_WORK_DONE);
     assert_int_equal(second->outcome, EB_WORK_DONE);
     free_work(first);
@@ -219,12 +291,11 @@ static void gives_nothing_ahead_of_a_tile_that_takes_long(void **state)
 
 static void gives_nothing_ahead_of_a_work_that_is_cancelled(void **state)
 {
-    (void)state;
-    const atomic_bool is_cancelled = true;
+    struct team *team = *state;
     struct counted_work *first = make_work();
     struct counted_work *second = make_work();
-    second->work.cancelled = &is_cancelled;
-    assert_int_equal(count_given_ahead(first, second), 0);
+    second->work.cancelled = &team->is_cancelled;
+    assert_int_equal(count_given_ahead(team, first, second), 0);
     assert_int_equal(second->outcome, EB_WORK_EXPIRED);
     free_work(first);
     free_work(second);
@@ -232,14 +303,14 @@ static void gives_nothing_ahead_of_a_work_that_is_cancelled(void **state)
 
 static void computes_every_bag_of_every_work_once(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct counted_work *works[WORKS];
-    struct eb_executor *executor = create(UINT64_MAX / 2);
+    create_executor(team, THREADS, UINT64_MAX / 2);
     for (int i = 0; i < WORKS; i++) {
         works[i] = make_work();
         works[i]->work.source = &rows[i % 5];
         works[i]->work.priority = i % 3 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE;
-        assert_true(submit(executor, &works[i]->work));
+        assert_true(submit(team, works[i]));
     }
     assert_true(wait_for_all(works, WORKS));
     for (int i = 0; i < WORKS; i++) {
@@ -252,215 +323,126 @@ static void computes_every_bag_of_every_work_once(void **state)
         }
         free_work(works[i]);
     }
-    eb_executor_destroy(executor);
 }
 
 static void ends_an_expired_work_without_computing(void **state)
 {
-    (void)state;
-    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct team *team = *state;
+    create_executor(team, THREADS, UINT64_MAX / 2);
     struct counted_work *late = make_work();
     late->work.deadline_ns = 1;
     late->out[0] = -1.0f;
-    assert_true(submit(executor, &late->work));
+    assert_true(submit(team, late));
     assert_true(wait_for_all(&late, 1));
     assert_int_equal(late->outcome, EB_WORK_EXPIRED);
     assert_true(late->out[0] == -1.0f);
     free_work(late);
-    eb_executor_destroy(executor);
 }
 
 static void ends_a_cancelled_work_without_computing(void **state)
 {
-    (void)state;
-    atomic_bool cancelled = true;
-    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct team *team = *state;
+    create_executor(team, THREADS, UINT64_MAX / 2);
     struct counted_work *work = make_work();
-    work->work.cancelled = &cancelled;
-    assert_true(submit(executor, &work->work));
+    work->work.cancelled = &team->is_cancelled;
+    assert_true(submit(team, work));
     assert_true(wait_for_all(&work, 1));
     assert_int_equal(work->outcome, EB_WORK_EXPIRED);
     free_work(work);
-    eb_executor_destroy(executor);
 }
 
 static void ends_a_work_of_no_bags(void **state)
 {
-    (void)state;
-    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct team *team = *state;
+    create_executor(team, THREADS, UINT64_MAX / 2);
     struct counted_work *works[2] = {make_work(), make_work()};
     works[0]->job.bag_count = 0;
     works[0]->job.gather_bytes = 0;
     works[0]->work.weight_bytes = 0;
     works[1]->work.job_count = 0;
     works[1]->work.weight_bytes = 0;
-    assert_true(submit(executor, &works[0]->work));
-    assert_true(submit(executor, &works[1]->work));
+    assert_true(submit(team, works[0]));
+    assert_true(submit(team, works[1]));
     assert_true(wait_for_all(works, 2));
     assert_int_equal(works[0]->outcome, EB_WORK_DONE);
     assert_int_equal(works[1]->outcome, EB_WORK_DONE);
     free_work(works[0]);
     free_work(works[1]);
-    eb_executor_destroy(executor);
 }
 
-/* A first work that holds the team until told, so that the queue's bytes are known. */
-static uv_sem_t hold;
-
+/* For works that hold the team until the gate opens, so that the queue's bytes are known. */
 static void on_done_held(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    uv_sem_wait(&hold);
+    uv_sem_wait(&gate);
     on_done(work, outcome);
 }
 
 static void refuses_what_does_not_fit_the_queue(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct counted_work *works[THREADS + 2];
-    assert_int_equal(uv_sem_init(&hold, 0), 0);
     for (int i = 0; i < THREADS + 2; i++) {
         works[i] = make_work();
     }
-    struct eb_executor *executor = create(works[0]->work.weight_bytes);
+    create_executor(team, THREADS, works[0]->work.weight_bytes);
     for (int i = 0; i < THREADS; i++) {
         works[i]->work.on_done = on_done_held;
         works[i]->work.job_count = 0;
         works[i]->work.weight_bytes = 0;
-        assert_true(submit(executor, &works[i]->work));
+        assert_true(submit(team, works[i]));
     }
     /* The team is held or about to be: what is queued now stays queued. */
-    assert_true(submit(executor, &works[THREADS]->work));
-    bool fits = submit(executor, &works[THREADS + 1]->work);
-    for (int i = 0; i < THREADS; i++) {
-        uv_sem_post(&hold);
-    }
+    assert_true(submit(team, works[THREADS]));
+    bool fits = submit(team, works[THREADS + 1]);
+    open_gate();
     assert_true(wait_for_all(works, THREADS + 1));
     assert_false(fits);
-    assert_true(submit(executor, &works[THREADS + 1]->work));
+    assert_true(submit(team, works[THREADS + 1]));
     assert_true(wait_for_all(works, THREADS + 2));
     for (int i = 0; i < THREADS + 2; i++) {
         free_work(works[i]);
     }
-    uv_sem_destroy(&hold);
-    eb_executor_destroy(executor);
 }
 
 /* While a work larger than the whole queue waits, the queue is full, not endless. */
 static void takes_a_work_that_is_too_large_alone(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct counted_work *works[THREADS + 2];
-    assert_int_equal(uv_sem_init(&hold, 0), 0);
     for (int i = 0; i < THREADS + 2; i++) {
         works[i] = make_work();
     }
-    struct eb_executor *executor = create(works[0]->work.weight_bytes - 1);
+    create_executor(team, THREADS, works[0]->work.weight_bytes - 1);
     for (int i = 0; i < THREADS; i++) {
         works[i]->work.on_done = on_done_held;
         works[i]->work.job_count = 0;
         works[i]->work.weight_bytes = 0;
-        assert_true(submit(executor, &works[i]->work));
+        assert_true(submit(team, works[i]));
     }
-    bool large_fits = submit(executor, &works[THREADS]->work);
+    bool large_fits = submit(team, works[THREADS]);
     works[THREADS + 1]->work.weight_bytes = 1;
-    bool next_fits = submit(executor, &works[THREADS + 1]->work);
-    for (int i = 0; i < THREADS; i++) {
-        uv_sem_post(&hold);
-    }
+    bool next_fits = submit(team, works[THREADS + 1]);
+    open_gate();
     assert_true(wait_for_all(works, THREADS + 1));
     assert_true(large_fits);
     assert_false(next_fits);
     for (int i = 0; i < THREADS + 2; i++) {
         free_work(works[i]);
     }
-    uv_sem_destroy(&hold);
-    eb_executor_destroy(executor);
 }
 
-/* ---- one thread that is held until all works wait ---- */
-
-/* On the heap: the thread may outlive a test that fails. */
-struct held_team {
-    struct counted_work *held;
-    struct eb_executor *executor; /* NULL: released */
-    atomic_bool is_cancelled;     /* for a work that a test cancels */
-};
-
-static uv_sem_t arrived; /* the thread has come to the gate */
-
-static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
-{
-    uv_sem_post(&arrived);
-    pass_gate(work, outcome);
-}
-
-static int set_up(void **state)
-{
-    struct held_team *team = calloc(1, sizeof *team);
-    assert_non_null(team);
-    *state = team;
-    atomic_store(&team->is_cancelled, true);
-    assert_int_equal(uv_sem_init(&gate, 0), 0);
-    assert_int_equal(uv_sem_init(&arrived, 0), 0);
-    atomic_store(&places, -1);
-    taken_count = 0;
-    team->held = make_work();
-    team->held->work.on_done = come_to_gate;
-    team->held->work.job_count = 0;
-    team->held->work.weight_bytes = 0;
-    team->executor =
-        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
-    assert_non_null(team->executor);
-    assert_true(submit(team->executor, &team->held->work));
-    uv_sem_wait(&arrived);
-    return 0;
-}
-
-static void end_team(struct held_team *team)
-{
-    eb_executor_destroy(team->executor);
-    team->executor = NULL;
-    uv_sem_destroy(&arrived);
-    uv_sem_destroy(&gate);
-    free_work(team->held);
-}
-
-static void release_team(struct held_team *team, struct counted_work **works, int count)
-{
-    uv_sem_post(&gate);
-    assert_true(wait_for_all(works, count));
-    end_team(team);
-}
-
-static int tear_down(void **state)
-{
-    struct held_team *team = *state;
-    if (team->executor) {
-        /* The test has failed: nobody else waits for its works, which must be done. */
-        uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
-        uv_sem_post(&gate);
-        while (atomic_load(&places) + 1 < taken_count && uv_hrtime() < deadline_ns) {
-            uv_sleep(1);
-        }
-        end_team(team);
-    }
-    free(team);
-    return 0;
-}
-
-static struct counted_work *submit_work(
-    struct held_team *team, const void *source, unsigned priority)
+static struct counted_work *submit_work(struct team *team, const void *source, unsigned priority)
 {
     struct counted_work *counted = make_work();
     counted->work.source = source;
     counted->work.priority = priority;
-    assert_true(submit(team->executor, &counted->work));
+    assert_true(submit(team, counted));
     return counted;
 }
 
 static void runs_batch_works_after_interactive_ones(void **state)
 {
-    struct held_team *team = *state;
+    struct team *team = *state;
     struct counted_work *works[6];
     for (unsigned i = 0; i < 6; i++) {
         works[i] = submit_work(team, NULL, i % 2 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE);
@@ -476,7 +458,7 @@ static void runs_batch_works_after_interactive_ones(void **state)
 
 static void serves_others_beside_a_source_that_floods(void **state)
 {
-    struct held_team *team = *state;
+    struct team *team = *state;
     static const char sources[2];
     struct counted_work *works[12];
     for (int i = 0; i < 12; i++) {
@@ -496,12 +478,12 @@ static void serves_others_beside_a_source_that_floods(void **state)
 
 static void ends_what_is_cancelled_before_it_would_be_next(void **state)
 {
-    struct held_team *team = *state;
+    struct team *team = *state;
     struct counted_work *works[WORKS];
     for (int i = 0; i < WORKS; i++) {
         works[i] = make_work();
         works[i]->work.cancelled = i == WORKS - 1 ? &team->is_cancelled : NULL;
-        assert_true(submit(team->executor, &works[i]->work));
+        assert_true(submit(team, works[i]));
     }
     release_team(team, works, WORKS);
     /* Every work is of several tiles, and each is preceded by a look at some works. */
@@ -514,7 +496,7 @@ static void ends_what_is_cancelled_before_it_would_be_next(void **state)
 
 static void refuses_what_cannot_meet_its_deadline(void **state)
 {
-    struct held_team *team = *state;
+    struct team *team = *state;
     struct eb_admission told = {0};
     struct counted_work *works[] = {make_work(), make_work(), make_work()};
     struct counted_work *late = make_work();
@@ -523,17 +505,17 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     /* Minutes at any speed that is assumed. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
     assert_int_equal(eb_executor_retry_after_ms(team->executor), 1);
-    bool is_taken = submit(team->executor, &works[2]->work);
-    assert_int_equal(admit_one(team->executor, works[0], &told), EB_ADMIT_TAKEN);
+    bool is_taken = submit(team, works[2]);
+    assert_int_equal(admit_one(team, works[0], &told), EB_ADMIT_TAKEN);
     assert_int_equal(told.retry_after_ms, 0);
     assert_true(eb_executor_retry_after_ms(team->executor) > 60000);
     late->work.deadline_ns = uv_hrtime() + 1000000000;
-    enum eb_admit verdict = admit_one(team->executor, late, &told);
+    enum eb_admit verdict = admit_one(team, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;
     /* A batch work would be later still, one without a deadline never is. */
     late->work.priority = EB_WORK_BATCH;
-    enum eb_admit batch_verdict = admit_one(team->executor, late, &told);
-    enum eb_admit endless_verdict = admit_one(team->executor, works[1], &told);
+    enum eb_admit batch_verdict = admit_one(team, late, &told);
+    enum eb_admit endless_verdict = admit_one(team, works[1], &told);
     release_team(team, works, 3);
     assert_int_equal(verdict, EB_ADMIT_LATE);
     assert_true(retry_after_ms > 1000);
@@ -550,14 +532,14 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
 
 static void says_when_a_work_was_queued_begun_and_ended(void **state)
 {
-    struct held_team *team = *state;
+    struct team *team = *state;
     uint64_t start_ns = uv_hrtime();
     struct counted_work *works[] = {make_work(), make_work()};
     works[1]->work.cancelled = &team->is_cancelled;
     for (int i = 0; i < 2; i++) {
         /* As left by an earlier run. */
         works[i]->work.begun_ns = 1;
-        assert_true(submit(team->executor, &works[i]->work));
+        assert_true(submit(team, works[i]));
     }
     uint64_t released_ns = uv_hrtime();
     release_team(team, works, 2);
@@ -574,22 +556,21 @@ static void says_when_a_work_was_queued_begun_and_ended(void **state)
 
 static void decides_as_one_on_works_that_come_together(void **state)
 {
-    (void)state;
+    struct team *team = *state;
     struct eb_admission told;
-    struct eb_executor *executor = create(1);
+    create_executor(team, THREADS, 1);
     struct counted_work *together[] = {make_work(), make_work(), make_work()};
     struct eb_work *works[] = {&together[0]->work, &together[1]->work, &together[2]->work};
     for (int i = 0; i < 3; i++) {
-        works[i]->source = executor;
+        works[i]->source = team;
     }
     /* One by one the second would find the first in a queue that is too small for both. */
-    assert_int_equal(eb_executor_admit(executor, works, 3, &told), EB_ADMIT_TAKEN);
+    assert_int_equal(admit_works(team, works, 3, &told), EB_ADMIT_TAKEN);
     assert_true(wait_for_all(together, 3));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(together[i]->outcome, EB_WORK_DONE);
         free_work(together[i]);
     }
-    eb_executor_destroy(executor);
 }
 
 EB_TEST_GROUP(executor)
@@ -599,23 +580,24 @@ EB_TEST_GROUP(executor)
             rows[r][d] = (float)r;
         }
     }
-#define WITH_TEAM(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define HELD(test) cmocka_unit_test_setup_teardown(test, set_up_held, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decides_as_one_on_works_that_come_together),
-        cmocka_unit_test(computes_every_bag_of_every_work_once),
-        cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
-        cmocka_unit_test(gives_nothing_ahead_of_a_tile_that_takes_long),
-        cmocka_unit_test(gives_nothing_ahead_of_a_work_that_is_cancelled),
-        cmocka_unit_test(ends_an_expired_work_without_computing),
-        cmocka_unit_test(ends_a_cancelled_work_without_computing),
-        cmocka_unit_test(ends_a_work_of_no_bags),
-        cmocka_unit_test(refuses_what_does_not_fit_the_queue),
-        cmocka_unit_test(takes_a_work_that_is_too_large_alone),
-        WITH_TEAM(runs_batch_works_after_interactive_ones),
-        WITH_TEAM(serves_others_beside_a_source_that_floods),
-        WITH_TEAM(ends_what_is_cancelled_before_it_would_be_next),
-        WITH_TEAM(refuses_what_cannot_meet_its_deadline),
-        WITH_TEAM(says_when_a_work_was_queued_begun_and_ended),
+        FIXTURE(decides_as_one_on_works_that_come_together),
+        FIXTURE(computes_every_bag_of_every_work_once),
+        HELD(gives_a_tile_of_the_next_work_ahead),
+        HELD(gives_nothing_ahead_of_a_tile_that_takes_long),
+        HELD(gives_nothing_ahead_of_a_work_that_is_cancelled),
+        FIXTURE(ends_an_expired_work_without_computing),
+        FIXTURE(ends_a_cancelled_work_without_computing),
+        FIXTURE(ends_a_work_of_no_bags),
+        FIXTURE(refuses_what_does_not_fit_the_queue),
+        FIXTURE(takes_a_work_that_is_too_large_alone),
+        HELD(runs_batch_works_after_interactive_ones),
+        HELD(serves_others_beside_a_source_that_floods),
+        HELD(ends_what_is_cancelled_before_it_would_be_next),
+        HELD(refuses_what_cannot_meet_its_deadline),
+        HELD(says_when_a_work_was_queued_begun_and_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
