@@ -1,8 +1,7 @@
 """Checks what a program can check of the house rules. Run by tests/tidy.sh.
 
-Every rule is a function from the tree (a dict from path to text) to findings. The tree has to pass
-those in RULES; those in COMING are run by --coming only, until the tree passes them too.
-tidy_cases.py shows each rule text that breaks it and text that does not.
+Every rule is a function from the tree (a dict from path to text) to findings; the tree has to pass
+all of RULES. tidy_cases.py shows each rule text that breaks it and text that does not.
 """
 
 import functools
@@ -807,9 +806,6 @@ RULES = [
     check_recursion, check_file_lines, check_columns, check_blanks, check_base_names,
     check_folder_names, check_header_start, check_typedefs, check_public_names, check_stack,
     check_marks, check_sources_listed, check_retired_words, check_null, check_walks,
-]
-# The tree does not pass these yet.
-COMING = [
     check_statics, check_sizeof, check_increments, check_containers,
 ]
 
@@ -862,35 +858,8 @@ def print_shape(tree):
     print(f"include cycles: {folders} between folders, {modules} between modules")
 
 
-def print_coming(tree, folders):
-    """Runs the rules that the tree does not pass yet; for some folders where any are named."""
-    count = 0
-    per_folder = defaultdict(Counter)
-    for rule in COMING:
-        findings = [f for f in rule(tree) if not folders or f.path.startswith(tuple(folders))]
-        count += len(findings)
-        groups = defaultdict(list)
-        for finding in findings:
-            groups[os.path.dirname(finding.path)].append(finding)
-        if groups:
-            print(f"broken: {rule.__doc__}")
-        for folder, group in sorted(groups.items()):
-            per_folder[folder][rule.__name__.removeprefix("check_")] += len(group)
-            print(f"  {folder or '.'}/: {len(group)}")
-            for finding in group:
-                print(f"    {finding.path}:{finding.line}: {finding.text}")
-    for folder, rules in sorted(per_folder.items()):
-        each = ", ".join(f"{name} {found}" for name, found in rules.items())
-        print(f"{folder + '/':<24} {rules.total():5d}: {each}")
-    print_shape(tree)
-    print(f"{count} findings")
-    return 1 if count else 0
-
-
 def main():
     tree = read_tree(".")
-    if sys.argv[1:2] == ["--coming"]:
-        return print_coming(tree, sys.argv[2:])
     failed = 0
     rules = [*RULES, check_format]
     for rule in rules:

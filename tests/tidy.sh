@@ -2,8 +2,6 @@
 # Checks the house rules that a program can check: layers, names, sizes, format.
 #   tests/tidy.sh               checks the tree; exits 1 where a rule is broken
 #   tests/tidy.sh --self-test   shows each rule a snippet that breaks it, and one that does not
-#   tests/tidy.sh --coming [FOLDER]...
-#                               checks the rules that the tree does not pass yet, per folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,4 +18,4 @@ export PYTHONDONTWRITEBYTECODE=1
 if [[ ${1:-} == --self-test ]]; then
     exec "$python" tests/tidy_cases.py
 fi
-exec "$python" tests/tidy.py "$@"
+exec "$python" tests/tidy.py

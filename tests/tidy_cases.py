@@ -218,7 +218,7 @@ def main():
             failed += 1
             print(f"{rule}: {'silent about: ' + wrong if wrong else 'speaks without cause'}: "
                   f"{findings or tree}")
-    for rule in tidy.RULES + tidy.COMING:
+    for rule in tidy.RULES:
         if not any("check_" + name == rule.__name__ and wrong for name, wrong, _ in trees):
             failed += 1
             print(f"{rule.__name__}: no text that breaks it")
