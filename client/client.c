@@ -141,7 +141,7 @@ void embag_close(struct embag_client *client)
 
 /* ---- beginning calls ---- */
 
-static void give_client_up(struct embag_client *client, struct eb_call *call)
+static void give_up_call(struct embag_client *client, struct eb_call *call)
 {
     if (call->request) {
         eb_outgoing_drop(call->request);
@@ -159,7 +159,7 @@ static bool post(struct embag_client *client, struct eb_call *call, struct eb_er
     if (call->request) {
         eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
     }
-    give_client_up(client, call);
+    give_up_call(client, call);
     return false;
 }
 

@@ -327,7 +327,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
 }
 
 /* Takes a call away on this side. */
-static void take_connection_back(struct eb_connection *connection, struct eb_call *call)
+static void take_call_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_call_list_remove(&connection->calls, call);
     if (call->unary) {
@@ -338,7 +338,7 @@ static void take_connection_back(struct eb_connection *connection, struct eb_cal
 
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call)
 {
-    take_connection_back(connection, call);
+    take_call_back(connection, call);
     eb_window_drop(find_window(connection, call), false);
     if (!call->unary && connection->stream) {
         ask_to_forget(connection, call);
@@ -352,7 +352,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 /* On a stream the server answers in any case: it says that the time is over, if nothing else. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
-    take_connection_back(connection, call);
+    take_call_back(connection, call);
     eb_window_expire(find_window(connection, call), !call->unary && connection->stream);
     call->unary = NULL;
     bool has_left = call->request->holds == 1;

@@ -127,7 +127,7 @@ static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
 }
 
 /* Ends a call that has failed, or lets it pause before it is sent again. */
-static void refuse_if_late(struct eb_call *call, const struct eb_error *why)
+static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
     struct eb_retry_case failure = {
@@ -174,7 +174,7 @@ static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
         /* Refused before it has left: it cannot be put into two queues. */
         fail_call(call, &why);
     } else {
-        refuse_if_late(call, &why);
+        retry_or_fail(call, &why);
     }
 }
 
@@ -247,7 +247,7 @@ static void on_dispatcher_end(
     } else if (error->status != EB_STATUS_OK) {
         discard_answer(call);
         call->retry_after_ms = pushback_ms;
-        refuse_if_late(call, error);
+        retry_or_fail(call, error);
     } else {
         if (!call->answer) {
             eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server sent no answer");
@@ -263,7 +263,7 @@ static void on_drop(struct eb_call *call, const struct eb_error *why)
     struct eb_dispatcher *dispatcher = call->dispatcher;
     discard_answer(call);
     if (why->status == EB_STATUS_UNAVAILABLE) {
-        refuse_if_late(call, why);
+        retry_or_fail(call, why);
         return;
     }
     if (why->status == EB_STATUS_UNIMPLEMENTED) {
@@ -325,7 +325,7 @@ static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_err
             struct eb_call *call = eb_call_list_first(waiting);
             eb_call_list_remove(waiting, call);
             call->attempts++;
-            refuse_if_late(call, why);
+            retry_or_fail(call, why);
         }
     }
 }
@@ -486,7 +486,7 @@ static void send_call(
     struct eb_error why;
     eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
         dispatcher->options.authority);
-    refuse_if_late(call, &why);
+    retry_or_fail(call, &why);
 }
 
 static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
@@ -503,7 +503,7 @@ static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority
     }
 }
 
-bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher)
+bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
 {
     bool again = false;
     dispatcher->now_ns = uv_hrtime();

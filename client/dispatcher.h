@@ -59,6 +59,6 @@ void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *cal
 void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text);
 /* Does all that has become due, with one write per connection. Returns whether another turn must
  * follow at once. */
-bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher);
+bool eb_dispatcher_run(struct eb_dispatcher *dispatcher);
 /* Ends every call with CANCELLED and closes every connection; on_ended follows. */
 void eb_dispatcher_end(struct eb_dispatcher *dispatcher);

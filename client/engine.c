@@ -42,7 +42,7 @@ static void on_engine_before_sleep(uv_prepare_t *prepare)
     bool again = true;
     for (int i = 0; again && i < TURNS_MAX; i++) {
         eb_mailbox_deliver(&engine->mailbox);
-        again = eb_dispatcher_turn(&engine->dispatcher) || !eb_mailbox_is_empty(&engine->mailbox);
+        again = eb_dispatcher_run(&engine->dispatcher) || !eb_mailbox_is_empty(&engine->mailbox);
     }
     if (again) {
         eb_alarms_set(&engine->alarms, &engine->dispatcher.wake, 0);
@@ -138,16 +138,16 @@ static int open_loop(struct eb_engine *engine)
     return 0;
 }
 
-/* The thread blocks all signals but those of errors, so that a program's handlers run on its own
- * threads and a write to a lost connection raises nothing. */
+/* The thread blocks all signals but those that a fault in it raises, so that a program's handlers
+ * run on its own threads and a write to a lost connection raises nothing. */
 static int start_thread(struct eb_engine *engine)
 {
-    static const int failures[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
+    static const int raised_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
     sigset_t blocked;
     sigset_t before;
     int rc = sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
-        rc |= sigdelset(&blocked, failures[i]);
+    for (size_t i = 0; i < sizeof raised_signals / sizeof raised_signals[0]; i++) {
+        rc |= sigdelset(&blocked, raised_signals[i]);
     }
     rc |= pthread_sigmask(SIG_SETMASK, &blocked, &before);
     assert(rc == 0);

@@ -43,7 +43,7 @@ static const char *check_lookup_weights(const void *weights, size_t count, enum 
     return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
 }
 
-/* As check_weights. What the server can judge is left to the server. */
+/* As check_lookup_weights. What the server can judge is left to the server. */
 static const char *fill_lookup_query(const struct embag_query *in, struct eb_wire_query *out)
 {
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||
@@ -206,7 +206,7 @@ static bool measure_arrays(const struct embag_request *request, size_t *bytes)
            !__builtin_add_overflow(query_bytes, group_bytes, bytes);
 }
 
-static struct eb_wire_request translate_lookup_error(
+static struct eb_wire_request make_wire_request(
     const struct embag_request *request, const struct eb_lookup_label *label, void *arrays)
 {
     return (struct eb_wire_request){
@@ -245,7 +245,7 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
-    struct eb_wire_request wire = translate_lookup_error(request, label, arrays);
+    struct eb_wire_request wire = make_wire_request(request, label, arrays);
     struct eb_outgoing *outgoing = NULL;
     if (fill_arrays(request, &wire, error)) {
         outgoing = encode_lookup(&wire, memory, error);

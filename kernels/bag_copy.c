@@ -24,20 +24,20 @@ void eb_bag_copy_columns(
     memcpy(out + offset, from + offset, count * element_bytes);
 }
 
-void eb_bag_copy_part(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)
+void eb_bag_copy_range(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)
 {
-    const struct eb_bag_job *job = part->job;
-    uint32_t count = part->element_end - part->element_first;
+    const struct eb_bag_job *job = range->job;
+    uint32_t count = range->element_end - range->element_first;
     uint32_t step_count = 0;
     if (prefetch) {
         uint32_t block = prefetch->block_elements[job->table->storage];
         step_count = (count + block - 1) / block;
     }
-    for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
+    for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
         for (uint32_t step = 0; step < step_count; step++) {
             eb_bag_prefetch_step(prefetch);
         }
         uint8_t *out = job->out + b * job->out_stride_bytes;
-        eb_bag_copy_columns(job, job->rows[b], part->element_first, count, out);
+        eb_bag_copy_columns(job, job->rows[b], range->element_first, count, out);
     }
 }

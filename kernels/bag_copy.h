@@ -13,4 +13,4 @@ void eb_bag_copy_columns(
     const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out);
 
 /* Pools a part of an unweighted NONE job that is copied. `prefetch` may be NULL. */
-void eb_bag_copy_part(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch);
+void eb_bag_copy_range(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch);

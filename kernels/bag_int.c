@@ -33,7 +33,7 @@ struct plan {
 
 /* What is the same for all bags of a part. */
 struct pass {
-    const struct eb_bag_part *part;
+    const struct eb_bag_range *range;
     struct eb_bag_prefetch *prefetch; /* NULL: no steps to take */
     const eb_bag_int_fold_fn *folds;  /* by size */
     enum eb_bag_int_fold fold;
@@ -76,7 +76,7 @@ static struct bag find_int_bag(const struct eb_bag_job *job, uint32_t b)
 static void find_int_rows(const struct pass *pass, uint32_t column, const int64_t *numbers,
     struct eb_bag_int_chunk *chunk)
 {
-    const struct eb_table *table = pass->part->job->table;
+    const struct eb_table *table = pass->range->job->table;
     const uint8_t *columns = (const uint8_t *)table->rows + (size_t)column * pass->element_bytes;
     for (uint32_t i = 0; i < chunk->row_count; i++) {
         if (pass->prefetch) {
@@ -140,7 +140,7 @@ static void divide_block(const struct pass *pass, const struct block *block, uin
         .count = count,
         .reciprocal = UINT64_MAX / count,
         .offset = pass->flip * count,
-        .is_signed = eb_type_is_signed(pass->part->job->table->type),
+        .is_signed = eb_type_is_signed(pass->range->job->table->type),
     };
     const uint64_t *sums = block->sums;
     for (uint32_t p = 0; p < block->plan->piece_count; p++) {
@@ -203,9 +203,9 @@ static void repeat_int(const struct pass *pass, const struct bag *bag, const str
 static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_end,
     const struct plan *plan, uint32_t column)
 {
-    const struct eb_bag_job *job = pass->part->job;
+    const struct eb_bag_job *job = pass->range->job;
     struct bag before = {.count = 0};
-    if (bag_first > pass->part->bag_first) {
+    if (bag_first > pass->range->bag_first) {
         before = find_int_bag(job, bag_first - 1);
     }
     for (uint32_t b = bag_first; b < bag_end; b++) {
@@ -224,13 +224,13 @@ static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_
 /* Group by group, block by block: the order of bag_prefetch.h. */
 static void pool_int_groups(const struct pass *pass)
 {
-    const struct eb_bag_part *part = pass->part;
-    uint32_t first = part->bag_first;
-    while (first < part->bag_end) {
-        uint32_t end = eb_bag_group_end(part->job, first, part->bag_end);
-        uint32_t column = part->element_first;
-        while (column < part->element_end) {
-            bool is_whole = part->element_end - column >= pass->whole.columns;
+    const struct eb_bag_range *range = pass->range;
+    uint32_t first = range->bag_first;
+    while (first < range->bag_end) {
+        uint32_t end = eb_bag_group_end(range->job, first, range->bag_end);
+        uint32_t column = range->element_first;
+        while (column < range->element_end) {
+            bool is_whole = range->element_end - column >= pass->whole.columns;
             const struct plan *plan = is_whole ? &pass->whole : &pass->rest;
             pool_bags(pass, first, end, plan, column);
             column += plan->columns;
@@ -296,14 +296,14 @@ static unsigned logarithm(uint32_t power)
     return (unsigned)__builtin_ctz(power);
 }
 
-void eb_bag_int_pool(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
+void eb_bag_int_pool(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch,
     const struct eb_bag_int_folds *folds)
 {
-    const struct eb_bag_job *job = part->job;
+    const struct eb_bag_job *job = range->job;
     uint32_t element_bytes = (uint32_t)eb_type_bytes(job->table->type);
     uint32_t block_columns = EB_BAG_INT_BLOCK_VECTORS * folds->vector_bytes / element_bytes;
     struct pass pass = {
-        .part = part,
+        .range = range,
         .prefetch = prefetch,
         .fold = choose_int_fold(job),
         .flip = choose_flip(job),
@@ -312,6 +312,6 @@ void eb_bag_int_pool(const struct eb_bag_part *part, struct eb_bag_prefetch *pre
     pass.folds = *folds->pieces[pass.fold][logarithm(element_bytes)];
     pass.sum_bytes = pass.fold == EB_BAG_INT_WIDE ? sizeof(uint64_t) : element_bytes;
     pass.whole = make_plan(pass.folds, block_columns);
-    pass.rest = make_plan(pass.folds, (part->element_end - part->element_first) % block_columns);
+    pass.rest = make_plan(pass.folds, (range->element_end - range->element_first) % block_columns);
     pool_int_groups(&pass);
 }

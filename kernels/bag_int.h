@@ -47,5 +47,5 @@ struct eb_bag_int_folds {
 };
 
 /* Pools a part of any integer storage, as an eb_bag_pool_fn does. */
-void eb_bag_int_pool(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
+void eb_bag_int_pool(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch,
     const struct eb_bag_int_folds *folds);

@@ -10,45 +10,45 @@
 #include <assert.h>
 
 /* Without a branch per bag: a loop that compilers turn into vectors. */
-static bool has_one_row_each(const struct eb_bag_part *part)
+static bool has_one_row_each(const struct eb_bag_range *range)
 {
-    if (eb_bag_part_rows(part) != part->bag_end - part->bag_first) {
+    if (eb_bag_range_rows(range) != range->bag_end - range->bag_first) {
         return false;
     }
-    const uint32_t *starts = part->job->starts;
+    const uint32_t *starts = range->job->starts;
     uint32_t others = 0;
-    for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
+    for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
         others |= starts[b + 1] - starts[b] - 1;
     }
     return others == 0;
 }
 
-static enum fold choose_float_fold(const struct eb_bag_part *part)
+static enum fold choose_float_fold(const struct eb_bag_range *range)
 {
-    switch (part->job->reduction) {
+    switch (range->job->reduction) {
     case EB_REDUCTION_MAX: return FOLD_MAX;
     case EB_REDUCTION_MIN: return FOLD_MIN;
     case EB_REDUCTION_NONE: return FOLD_VALUE;
     case EB_REDUCTION_SUM:
-        if (!part->job->weights && has_one_row_each(part)) {
+        if (!range->job->weights && has_one_row_each(range)) {
             return FOLD_SINGLE;
         }
         break;
     default: break;
     }
-    return part->job->weights ? FOLD_WEIGHTED : FOLD_SUM;
+    return range->job->weights ? FOLD_WEIGHTED : FOLD_SUM;
 }
 
 /* Group by group, block by block: the order of bag_prefetch.h. */
-static void pool_float_groups(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
+static void pool_float_groups(struct pass *pass, const struct eb_bag_range *range, enum fold fold)
 {
-    pass->bag_end = part->bag_first;
-    while (pass->bag_end < part->bag_end) {
+    pass->bag_end = range->bag_first;
+    while (pass->bag_end < range->bag_end) {
         pass->bag_first = pass->bag_end;
-        pass->bag_end = eb_bag_group_end(part->job, pass->bag_first, part->bag_end);
-        pass->column = part->element_first;
-        while (pass->column < part->element_end) {
-            uint32_t columns = part->element_end - pass->column;
+        pass->bag_end = eb_bag_group_end(range->job, pass->bag_first, range->bag_end);
+        pass->column = range->element_first;
+        while (pass->column < range->element_end) {
+            uint32_t columns = range->element_end - pass->column;
             columns = columns < BLOCK_ELEMENTS ? columns : BLOCK_ELEMENTS;
             pass->column_end = pass->column + columns;
             pool_column_block(pass, fold);
@@ -57,20 +57,20 @@ static void pool_float_groups(struct pass *pass, const struct eb_bag_part *part,
     }
 }
 
-static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
+static void pool_float_tile(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch,
     pool_functions functions[FOLD_COUNT])
 {
-    const struct eb_bag_job *job = part->job;
-    uint32_t columns = part->element_end - part->element_first;
+    const struct eb_bag_job *job = range->job;
+    uint32_t columns = range->element_end - range->element_first;
     assert(!prefetch || prefetch->block_elements[job->table->storage] == BLOCK_ELEMENTS);
-    enum fold fold = choose_float_fold(part);
+    enum fold fold = choose_float_fold(range);
     struct pass pass = {
         .job = job,
-        .part_first = part->bag_first,
-        .bag_first = part->bag_first,
-        .bag_end = part->bag_end,
-        .column = part->element_first,
-        .column_end = part->element_end,
+        .part_first = range->bag_first,
+        .bag_first = range->bag_first,
+        .bag_end = range->bag_end,
+        .column = range->element_first,
+        .column_end = range->element_end,
         .out_element_bytes = (uint32_t)eb_type_bytes(job->output_type),
         .functions = functions,
         .prefetch = prefetch,
@@ -80,7 +80,7 @@ static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefet
     if (is_one_function) {
         functions[fold][columns / LANES](&pass);
     } else {
-        pool_float_groups(&pass, part, fold);
+        pool_float_groups(&pass, range, fold);
     }
 }
 
@@ -135,7 +135,7 @@ static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefet
         [FOLD_MIN] = {LIST_FEW(name##_min)},                                                       \
         [FOLD_VALUE] = {LIST_FEW(name##_value)},                                                   \
     };                                                                                             \
-    void function(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)                \
+    void function(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)              \
     {                                                                                              \
-        pool_float_tile(part, prefetch, name##_functions);                                         \
+        pool_float_tile(range, prefetch, name##_functions);                                        \
     }

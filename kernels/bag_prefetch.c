@@ -16,8 +16,8 @@ static void start_cursor(struct eb_bag_cursor *cursor, uint64_t called)
     cursor->end = NULL;
     cursor->at = NULL;
     cursor->called = called;
-    cursor->part.bag_first = 0;
-    cursor->part.bag_end = 0;
+    cursor->range.bag_first = 0;
+    cursor->range.bag_end = 0;
     cursor->job = 0;
     cursor->tile = 0;
     cursor->is_over = false;
@@ -85,58 +85,58 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
         if (!eb_bag_prefetch_is_on(prefetch, tile->jobs[n].table)) {
             continue;
         }
-        cursor->part = eb_bag_tile_part(tile, n);
-        cursor->element = cursor->part.element_first;
-        if (cursor->part.bag_first != cursor->part.bag_end) {
+        cursor->range = eb_bag_tile_range(tile, n);
+        cursor->element = cursor->range.element_first;
+        if (cursor->range.bag_first != cursor->range.bag_end) {
             return true;
         }
     }
 }
 
 /* Whether scales lie so close before their rows' columns that the same calls are for both. */
-static bool has_scales_with_rows(const struct eb_bag_part *part)
+static bool has_scales_with_rows(const struct eb_bag_range *range)
 {
-    const struct eb_table *table = part->job->table;
-    return part->element_first == 0 && table->scales &&
+    const struct eb_table *table = range->job->table;
+    return range->element_first == 0 && table->scales &&
            table->scale_stride_bytes == table->row_stride_bytes &&
            (uintptr_t)table->rows - (uintptr_t)table->scales < table->row_stride_bytes;
 }
 
 /* Bytes [first, end) of row 0 that columns of a part take. */
-struct range {
+struct extent {
     uintptr_t first;
     uintptr_t end;
 };
 
-static struct range find_prefetch_range(
-    const struct eb_bag_part *part, uint32_t element, uint32_t element_end)
+static struct extent find_prefetch_extent(
+    const struct eb_bag_range *range, uint32_t element, uint32_t element_end)
 {
-    const struct eb_table *table = part->job->table;
+    const struct eb_table *table = range->job->table;
     uintptr_t rows = (uintptr_t)table->rows;
-    struct range range = {
+    struct extent extent = {
         .first = rows + (uint64_t)element * eb_storage_bits(table->storage) / 8,
         .end = rows + eb_storage_row_bytes(table->storage, element_end),
     };
-    if (has_scales_with_rows(part) && element == part->element_first) {
-        range.first = (uintptr_t)table->scales;
+    if (has_scales_with_rows(range) && element == range->element_first) {
+        extent.first = (uintptr_t)table->scales;
     }
-    return range;
+    return extent;
 }
 
 /* What is called of each row of the run. */
 static void aim(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t element_end)
 {
-    const struct eb_table *table = cursor->part.job->table;
+    const struct eb_table *table = cursor->range.job->table;
     const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
-    struct range range = find_prefetch_range(&cursor->part, cursor->element, element_end);
-    uint64_t bytes = range.end - range.first;
-    cursor->base = range.first;
+    struct extent extent = find_prefetch_extent(&cursor->range, cursor->element, element_end);
+    uint64_t bytes = extent.end - extent.first;
+    cursor->base = extent.first;
     cursor->row_stride_bytes = table->row_stride_bytes;
     cursor->line_count = (uint32_t)((bytes + EB_LINE_BYTES - 1) / EB_LINE_BYTES);
     cursor->last_byte = (uint32_t)bytes - 1;
     uint64_t last_line_bytes = bytes - (cursor->line_count - 1) * (uint64_t)EB_LINE_BYTES;
-    uint64_t offset_unit = (range.first | table->row_stride_bytes | EB_LINE_BYTES);
+    uint64_t offset_unit = (extent.first | table->row_stride_bytes | EB_LINE_BYTES);
     /* Rows begin at multiples of the lowest bit set in base and stride. */
     cursor->line_count += last_line_bytes > (offset_unit & -offset_unit);
     cursor->is_l1 = !cursor->is_far && schedule->near_is_l1 && schedule->near_rows > 0;
@@ -148,8 +148,8 @@ static void aim(
     }
     cursor->more_bytes = cursor->line_count > 0 ? (cursor->line_count - 1) * EB_LINE_BYTES : 0;
     cursor->scales = 0;
-    if (table->scales && !has_scales_with_rows(&cursor->part) && cursor->line_count > 0 &&
-        cursor->element == cursor->part.element_first &&
+    if (table->scales && !has_scales_with_rows(&cursor->range) && cursor->line_count > 0 &&
+        cursor->element == cursor->range.element_first &&
         cursor->is_far == (schedule->far_rows > 0)) {
         cursor->scales = (uintptr_t)table->scales;
         cursor->scale_stride_bytes = table->scale_stride_bytes;
@@ -160,8 +160,8 @@ static void aim(
 /* The rows of bags [bag_first, bag_end) of the cursor's part. */
 static void take_prefetch_rows(struct eb_bag_cursor *cursor, uint32_t bag_end)
 {
-    const struct eb_bag_job *job = cursor->part.job;
-    uint32_t bag_first = cursor->part.bag_first;
+    const struct eb_bag_job *job = cursor->range.job;
+    uint32_t bag_first = cursor->range.bag_first;
     cursor->called += (uint64_t)(cursor->end - cursor->begin);
     cursor->begin = job->rows + (job->starts ? job->starts[bag_first] : bag_first);
     cursor->end = job->rows + (job->starts ? job->starts[bag_end] : bag_end);
@@ -171,27 +171,27 @@ static void take_prefetch_rows(struct eb_bag_cursor *cursor, uint32_t bag_end)
 bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     do {
-        struct eb_bag_part *part = &cursor->part;
-        if (part->bag_first == part->bag_end && !find_part(prefetch, cursor)) {
+        struct eb_bag_range *range = &cursor->range;
+        if (range->bag_first == range->bag_end && !find_part(prefetch, cursor)) {
             cursor->is_over = true;
             cursor->is_plain = false;
             cursor->line_count = 0;
             return false;
         }
-        uint32_t block = prefetch->block_elements[part->job->table->storage];
-        uint32_t columns_left = part->element_end - cursor->element;
-        bool is_one_block = part->element_end - part->element_first <= block;
-        uint32_t element_end = columns_left <= block ? part->element_end : cursor->element + block;
-        uint32_t bag_end = part->bag_end;
+        uint32_t block = prefetch->block_elements[range->job->table->storage];
+        uint32_t columns_left = range->element_end - cursor->element;
+        bool is_one_block = range->element_end - range->element_first <= block;
+        uint32_t element_end = columns_left <= block ? range->element_end : cursor->element + block;
+        uint32_t bag_end = range->bag_end;
         if (!is_one_block) {
-            bag_end = eb_bag_group_end(part->job, part->bag_first, part->bag_end);
+            bag_end = eb_bag_group_end(range->job, range->bag_first, range->bag_end);
         }
         aim(prefetch, cursor, element_end);
         take_prefetch_rows(cursor, bag_end);
         cursor->element = element_end;
-        if (element_end == part->element_end) {
-            part->bag_first = bag_end;
-            cursor->element = part->element_first;
+        if (element_end == range->element_end) {
+            range->bag_first = bag_end;
+            cursor->element = range->element_first;
         }
     } while (cursor->at == cursor->end);
     return true;
@@ -244,50 +244,50 @@ static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_sche
     }
 }
 
-void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
+void eb_bag_prefetch_range(struct eb_bag_prefetch *prefetch, const struct eb_bag_range *range)
 {
-    const struct eb_bag_job *job = part->job;
+    const struct eb_bag_job *job = range->job;
     run_ahead(prefetch, eb_bag_schedule_find(prefetch->schedules, job->table));
     /* From here on a step for each row of each block keeps the distance. */
     uint32_t block = prefetch->block_elements[job->table->storage];
-    uint32_t columns = part->element_end - part->element_first;
+    uint32_t columns = range->element_end - range->element_first;
     uint32_t blocks = columns <= block ? 1 : (columns + block - 1) / block;
-    prefetch->pooled += eb_bag_part_rows(part) * blocks;
+    prefetch->pooled += eb_bag_range_rows(range) * blocks;
 }
 
 /* Lines of range in a row, and the scale of a row where it lies apart. */
-static void prefetch_row(const struct range *range, uintptr_t scale, bool is_l1)
+static void prefetch_row(const struct extent *extent, uintptr_t scale, bool is_l1)
 {
-    for (uintptr_t at = range->first; at < range->end; at += EB_LINE_BYTES) {
+    for (uintptr_t at = extent->first; at < extent->end; at += EB_LINE_BYTES) {
         eb_bag_prefetch_line(at, is_l1);
     }
-    eb_bag_prefetch_line(range->end - 1, is_l1);
+    eb_bag_prefetch_line(extent->end - 1, is_l1);
     if (scale) {
         eb_bag_prefetch_line(scale, false);
     }
 }
 
-bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
+bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_range *range)
 {
-    const struct eb_bag_job *job = part->job;
+    const struct eb_bag_job *job = range->job;
     const struct eb_table *table = job->table;
-    uint64_t row_count = eb_bag_part_rows(part);
+    uint64_t row_count = eb_bag_range_rows(range);
     const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
     if (row_count <= 1 || eb_bag_schedule_is_off(schedule)) {
         return true;
     }
-    struct range range = find_prefetch_range(part, part->element_first, part->element_end);
-    if (row_count > EB_BAG_SHORT_ROWS || row_count * (range.end - range.first) > SHORT_BYTES) {
+    struct extent extent = find_prefetch_extent(range, range->element_first, range->element_end);
+    if (row_count > EB_BAG_SHORT_ROWS || row_count * (extent.end - extent.first) > SHORT_BYTES) {
         return false;
     }
     bool is_l1 = schedule->near_rows > 0 && schedule->near_is_l1;
     const int64_t *rows =
-        job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
-    uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
+        job->rows + (job->starts ? job->starts[range->bag_first] : range->bag_first);
+    uintptr_t scales = has_scales_with_rows(range) ? 0 : (uintptr_t)table->scales;
     for (uint64_t i = 0; i < row_count; i++) {
         uintptr_t row = (uintptr_t)rows[i];
         uintptr_t offset = row * table->row_stride_bytes;
-        struct range of_row = {range.first + offset, range.end + offset};
+        struct extent of_row = {extent.first + offset, extent.end + offset};
         prefetch_row(&of_row, scales ? scales + row * table->scale_stride_bytes : 0, is_l1);
     }
     return true;

@@ -24,10 +24,10 @@ struct eb_bag_cursor {
     uint64_t scale_stride_bytes;
     uint64_t called; /* rows before this run */
     /* What comes after the run. */
-    struct eb_bag_part part; /* bags that are left of the job */
-    uint32_t element;        /* the next block's first */
-    uint32_t job;            /* of the tile */
-    uint32_t tile;           /* in eb_bag_prefetch.tiles */
+    struct eb_bag_range range; /* bags that are left of the job */
+    uint32_t element;          /* the next block's first */
+    uint32_t job;              /* of the tile */
+    uint32_t tile;             /* in eb_bag_prefetch.tiles */
     bool is_far;
     bool is_l1;   /* calls into the first cache */
     bool is_over; /* until there is another tile */
@@ -62,12 +62,13 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
 
 /* To be called for each part of the tile whose rows are prefetched, in order: brings the cursors as
  * far ahead as the rows' class wants. */
-void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+void eb_bag_prefetch_range(struct eb_bag_prefetch *prefetch, const struct eb_bag_range *range);
 
 /* Prefetches all rows of a part at once, where they are so few that cursors would cost more than
  * they bring, and into the cache that their schedule says, if it prefetches any. A single row is
  * not prefetched: it is read next. false: they are more. */
-bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+bool eb_bag_prefetch_short(
+    const struct eb_bag_prefetch *prefetch, const struct eb_bag_range *range);
 
 /* A tile has been pooled of which no row is prefetched. */
 static inline void eb_bag_prefetch_forget(struct eb_bag_prefetch *prefetch)

@@ -19,36 +19,36 @@ static void pool_row(const struct eb_bag_ref_bag *bag, uint8_t *out)
 
 /* An empty bag is its default row alone, without weight and reduction; a default of -1 is the
  * number of the zero row. */
-static void fill_row(const struct eb_bag_part *part, uint8_t *out)
+static void fill_row(const struct eb_bag_range *range, uint8_t *out)
 {
-    struct eb_bag_job filled = *part->job;
-    uint32_t columns = part->element_end - part->element_first;
+    struct eb_bag_job filled = *range->job;
+    uint32_t columns = range->element_end - range->element_first;
     if (filled.default_row < 0 || eb_bag_is_copied(&filled)) {
-        eb_bag_copy_columns(&filled, filled.default_row, part->element_first, columns, out);
+        eb_bag_copy_columns(&filled, filled.default_row, range->element_first, columns, out);
         return;
     }
     filled.reduction = EB_REDUCTION_NONE;
-    filled.rows = &part->job->default_row;
+    filled.rows = &range->job->default_row;
     filled.weights = NULL;
-    struct eb_bag_ref_bag bag = {&filled, 0, 1, part->element_first, part->element_end};
+    struct eb_bag_ref_bag bag = {&filled, 0, 1, range->element_first, range->element_end};
     pool_row(&bag, out);
 }
 
-static void pool_reference(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)
+static void pool_reference(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)
 {
-    const struct eb_bag_job *job = part->job;
+    const struct eb_bag_job *job = range->job;
     assert(!prefetch);
-    for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
+    for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
         struct eb_bag_ref_bag bag = {
             .job = job,
             .first = job->starts ? job->starts[b] : b,
             .end = job->starts ? job->starts[b + 1] : b + 1,
-            .element_first = part->element_first,
-            .element_end = part->element_end,
+            .element_first = range->element_first,
+            .element_end = range->element_end,
         };
         uint8_t *out = job->out + b * job->out_stride_bytes;
         if (bag.first == bag.end) {
-            fill_row(part, out);
+            fill_row(range, out);
         } else {
             pool_row(&bag, out);
         }

@@ -12,15 +12,15 @@ void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *o
     eb_bag_prefetch_init(&stream->prefetch, schedules, stream->variant->block_elements);
 }
 
-static void pool_next_tile(const struct eb_bag_variant *variant, const struct eb_bag_part *part,
+static void pool_next_tile(const struct eb_bag_variant *variant, const struct eb_bag_range *range,
     struct eb_bag_prefetch *prefetch)
 {
-    const struct eb_bag_job *job = part->job;
+    const struct eb_bag_job *job = range->job;
     eb_bag_pool_fn pool = variant->pool[job->table->storage];
     if (job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job)) {
-        pool = eb_bag_copy_part;
+        pool = eb_bag_copy_range;
     }
-    pool(part, prefetch);
+    pool(range, prefetch);
 }
 
 void eb_bag_stream_pool(
@@ -31,17 +31,17 @@ void eb_bag_stream_pool(
     bool may_be_short = tile->job_count == 1 && !next && prefetch->tile_count < 2;
     bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {
-        struct eb_bag_part part = eb_bag_tile_part(tile, n);
-        bool is_called = eb_bag_prefetch_is_on(prefetch, part.job->table) &&
-                         !(may_be_short && eb_bag_prefetch_short(prefetch, &part));
+        struct eb_bag_range range = eb_bag_tile_range(tile, n);
+        bool is_called = eb_bag_prefetch_is_on(prefetch, range.job->table) &&
+                         !(may_be_short && eb_bag_prefetch_short(prefetch, &range));
         if (is_called && !has_begun) {
             eb_bag_prefetch_begin(prefetch, tile, next);
             has_begun = true;
         }
         if (is_called) {
-            eb_bag_prefetch_part(prefetch, &part);
+            eb_bag_prefetch_range(prefetch, &range);
         }
-        pool_next_tile(stream->variant, &part, is_called ? prefetch : NULL);
+        pool_next_tile(stream->variant, &range, is_called ? prefetch : NULL);
     }
     if (!has_begun) {
         eb_bag_prefetch_forget(prefetch);

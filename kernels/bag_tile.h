@@ -18,7 +18,7 @@ struct eb_bag_tile {
 };
 
 /* The bags that a tile has of one job. */
-struct eb_bag_part {
+struct eb_bag_range {
     const struct eb_bag_job *job;
     uint32_t bag_first;
     uint32_t bag_end;
@@ -27,11 +27,11 @@ struct eb_bag_part {
 };
 
 /* Of jobs[n] of a tile. */
-static inline struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n)
+static inline struct eb_bag_range eb_bag_tile_range(const struct eb_bag_tile *tile, uint32_t n)
 {
     const struct eb_bag_job *job = &tile->jobs[n];
     uint32_t elements = job->table->row_elements;
-    return (struct eb_bag_part){
+    return (struct eb_bag_range){
         .job = job,
         .bag_first = n == 0 ? tile->bag_first : 0,
         .bag_end = n + 1 == tile->job_count ? tile->bag_end : job->bag_count,
@@ -41,11 +41,11 @@ static inline struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile
 }
 
 /* Rows that a part gathers. */
-static inline uint64_t eb_bag_part_rows(const struct eb_bag_part *part)
+static inline uint64_t eb_bag_range_rows(const struct eb_bag_range *range)
 {
-    const uint32_t *starts = part->job->starts;
-    return starts ? starts[part->bag_end] - starts[part->bag_first]
-                  : part->bag_end - part->bag_first;
+    const uint32_t *starts = range->job->starts;
+    return starts ? starts[range->bag_end] - starts[range->bag_first]
+                  : range->bag_end - range->bag_first;
 }
 
 #define EB_BAG_GROUP_ROWS 64

@@ -8,7 +8,7 @@
 
 /* Pools the part of a job whose table has the function's storage. Takes a step of `prefetch` for
  * every row of every block of columns; NULL: none are to be taken. */
-typedef void (*eb_bag_pool_fn)(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch);
+typedef void (*eb_bag_pool_fn)(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch);
 
 struct eb_bag_variant {
     const char *name;

@@ -104,7 +104,7 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
 
 /* ---- elements of a request ---- */
 
-bool eb_codec_refuse(const struct eb_codec_place *place, const char *format, ...)
+bool eb_codec_refuse(const struct eb_codec_position *position, const char *format, ...)
 {
     char what[EB_ERROR_TEXT_BYTES];
     va_list arguments;
@@ -112,23 +112,23 @@ bool eb_codec_refuse(const struct eb_codec_place *place, const char *format, ...
     int length = vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     assert(length >= 0);
-    eb_error_set(place->error, EB_STATUS_INVALID_ARGUMENT, "%s[%zu] \"%s\": %s", place->list,
-        place->index, place->name, what);
+    eb_error_set(position->error, EB_STATUS_INVALID_ARGUMENT, "%s[%zu] \"%s\": %s", position->list,
+        position->index, position->name, what);
     return false;
 }
 
-bool eb_codec_fail(const struct eb_codec_place *place)
+bool eb_codec_fail(const struct eb_codec_position *position)
 {
-    eb_error_set(
-        place->error, EB_STATUS_INTERNAL, "%s[%zu] cannot be read", place->list, place->index);
+    eb_error_set(position->error, EB_STATUS_INTERNAL, "%s[%zu] cannot be read", position->list,
+        position->index);
     return false;
 }
 
-bool eb_codec_refuse_enum(const struct eb_codec_place *place, const char *field,
+bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *field,
     const ProtobufCEnumDescriptor *type, int32_t number)
 {
     return eb_codec_refuse(
-        place, "%s = %d is no value of %s", field, (int)number, type->short_name);
+        position, "%s = %d is no value of %s", field, (int)number, type->short_name);
 }
 
 /* Of a field that is there, its last occurrence. */
@@ -140,7 +140,7 @@ static struct eb_field_reader find_last(struct eb_field_reader message, uint32_t
     return last;
 }
 
-bool eb_codec_choose_array_among(const struct eb_codec_place *place,
+bool eb_codec_choose_array_among(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {
     *array = (struct eb_wire_array){.data = NULL};
@@ -150,8 +150,8 @@ bool eb_codec_choose_array_among(const struct eb_codec_place *place,
         struct eb_field_reader data = find_last(arrays->message, number);
         if (form->is_repeated) {
             size_t bytes;
-            const void *integers =
-                eb_codec_read_integers(arrays->message, number, &bytes, place->arena, place->error);
+            const void *integers = eb_codec_read_integers(
+                arrays->message, number, &bytes, position->arena, position->error);
             if (!integers) {
                 return false;
             }
@@ -162,7 +162,7 @@ bool eb_codec_choose_array_among(const struct eb_codec_place *place,
         }
         if (array->width != 0) {
             return eb_codec_refuse(
-                place, "%s and %s are two forms of one array", array->field, form->field);
+                position, "%s and %s are two forms of one array", array->field, form->field);
         }
         *array = (struct eb_wire_array){
             .data = data.at,

@@ -177,10 +177,10 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
 
 /* ---- elements of a request, and arrays that come in one of several forms ---- */
 
-/* The element of a request that is read: what a error is about. Its own errors are
+/* The element of a request that is read: what an error is about. Its own errors are
  * INVALID_ARGUMENT; INTERNAL says that the guard has the word, RESOURCE_EXHAUSTED that the arena
  * is. */
-struct eb_codec_place {
+struct eb_codec_position {
     const char *list; /* "queries" */
     size_t index;     /* in the list */
     const char *name; /* of its table, or of its group; set once it is kept: refusals come after */
@@ -193,11 +193,11 @@ struct eb_codec_place {
 };
 
 /* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
-bool eb_codec_refuse(const struct eb_codec_place *place, const char *format, ...)
+bool eb_codec_refuse(const struct eb_codec_position *position, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The guard has the word. Returns false. */
-bool eb_codec_fail(const struct eb_codec_place *place);
+bool eb_codec_fail(const struct eb_codec_position *position);
 
 /* true: `number` is a value of one of the messages' enums, which count from 0 without gaps. */
 static inline bool eb_codec_is_value(const ProtobufCEnumDescriptor *type, int32_t number)
@@ -206,13 +206,13 @@ static inline bool eb_codec_is_value(const ProtobufCEnumDescriptor *type, int32_
 }
 
 /* Says that the field holds no value of its type. Returns false. */
-bool eb_codec_refuse_enum(const struct eb_codec_place *place, const char *field,
+bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *field,
     const ProtobufCEnumDescriptor *type, int32_t number);
 
-static inline bool eb_codec_check_enum(const struct eb_codec_place *place, const char *field,
+static inline bool eb_codec_check_enum(const struct eb_codec_position *position, const char *field,
     const ProtobufCEnumDescriptor *type, int32_t number)
 {
-    return eb_codec_is_value(type, number) || eb_codec_refuse_enum(place, field, type, number);
+    return eb_codec_is_value(type, number) || eb_codec_refuse_enum(position, field, type, number);
 }
 
 /* Zeroes an element, in pieces that are so small that a compiler makes straight stores of them: of
@@ -266,18 +266,18 @@ static inline __attribute__((always_inline)) void eb_codec_take_array(
 }
 
 /* As eb_codec_choose_array, which does this where several fields must be looked at. */
-bool eb_codec_choose_array_among(const struct eb_codec_place *place,
+bool eb_codec_choose_array_among(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array);
 
 /* Makes of what was taken last the one of the array's forms that holds anything: bit n of `numbers`
  * says that field n is one. Zeroed where none does. false: there are two, or the arena is
  * exhausted, as the place's error says. */
-static inline bool eb_codec_choose_array(const struct eb_codec_place *place,
+static inline bool eb_codec_choose_array(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {
     uint32_t seen = arrays->seen & numbers;
     return !arrays->is_unsettled || seen == 0 ||
-           eb_codec_choose_array_among(place, arrays, seen, array);
+           eb_codec_choose_array_among(position, arrays, seen, array);
 }
 
 /* Writes an array into the field of its width. */

@@ -89,28 +89,28 @@ static void append_parameter(struct list *list, const char *name)
 }
 
 /* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
-static bool refuse_parameter(const struct eb_codec_place *place, const char *text)
+static bool refuse_parameter(const struct eb_codec_position *position, const char *text)
 {
-    if (place->list) {
-        return eb_codec_refuse(place, "%s", text);
+    if (position->list) {
+        return eb_codec_refuse(position, "%s", text);
     }
-    eb_error_set(place->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
+    eb_error_set(position->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
     return false;
 }
 
-static bool fail_parameter(const struct eb_codec_place *place)
+static bool fail_parameter(const struct eb_codec_position *position)
 {
-    if (place->list) {
-        return eb_codec_fail(place);
+    if (position->list) {
+        return eb_codec_fail(position);
     }
-    eb_error_set(place->error, EB_STATUS_INTERNAL, "parameters cannot be read");
+    eb_error_set(position->error, EB_STATUS_INTERNAL, "parameters cannot be read");
     return false;
 }
 
 /* Takes a field of InferParameter, of which the last one counts. false: the guard does not let it
  * pass, as it does unknown ones. */
 static bool take_value(
-    const struct eb_codec_place *place, const struct eb_field *field, struct entry *out)
+    const struct eb_codec_position *position, const struct eb_field *field, struct entry *out)
 {
     switch (field->tag) {
     case EB_TAG_NUMBER(EB_FIELD_INFER_PARAMETER_BOOL_PARAM):
@@ -118,7 +118,7 @@ static bool take_value(
     case EB_TAG_NUMBER(EB_FIELD_INFER_PARAMETER_UINT64_PARAM): out->number = field->varint; break;
     case EB_TAG_FIXED64(EB_FIELD_INFER_PARAMETER_DOUBLE_PARAM): break;
     case EB_TAG_BYTES(EB_FIELD_INFER_PARAMETER_STRING_PARAM):
-        if (!eb_codec_take_name(field, place->limits, &out->text)) {
+        if (!eb_codec_take_name(field, position->limits, &out->text)) {
             return false;
         }
         break;
@@ -129,21 +129,21 @@ static bool take_value(
 }
 
 static bool read_parameter_value(
-    const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
+    const struct eb_codec_position *position, struct eb_field_reader message, struct entry *out)
 {
     uint32_t count = 0;
     for (; message.at < message.end; count++) {
         struct eb_field field;
-        if (eb_field_reader_read(&message, &field) || !take_value(place, &field, out)) {
+        if (eb_field_reader_read(&message, &field) || !take_value(position, &field, out)) {
             return false;
         }
     }
-    return eb_codec_count_fields(place->limits, count, place->field_count);
+    return eb_codec_count_fields(position->limits, count, position->field_count);
 }
 
 /* Entries of all maps of parameters have the same two fields. */
 static bool read_entry(
-    const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
+    const struct eb_codec_position *position, struct eb_field_reader message, struct entry *out)
 {
     uint32_t count = 0;
     bool has_value = false;
@@ -155,16 +155,16 @@ static bool read_entry(
         }
         bool is_good = field.number > EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_MAX;
         if (field.tag == EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_KEY)) {
-            is_good = eb_codec_take_name(&field, place->limits, &out->key);
+            is_good = eb_codec_take_name(&field, position->limits, &out->key);
         } else if (field.tag == EB_TAG_BYTES(EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS_ENTRY_VALUE)) {
-            is_good = !has_value && read_parameter_value(place, field.data, out);
+            is_good = !has_value && read_parameter_value(position, field.data, out);
             has_value = true;
         }
         if (!is_good) {
             return false;
         }
     }
-    return eb_codec_count_fields(place->limits, count, place->field_count);
+    return eb_codec_count_fields(position->limits, count, position->field_count);
 }
 
 static bool equals_word(struct eb_field_reader text, const char *name)
@@ -183,7 +183,7 @@ static bool is_tritons_own(struct eb_field_reader name)
 }
 
 static bool refuse_name(
-    const struct eb_codec_place *place, const struct entry *entry, unsigned allowed)
+    const struct eb_codec_position *position, const struct entry *entry, unsigned allowed)
 {
     struct list list = {.used = 0};
     char text[EB_ERROR_TEXT_BYTES];
@@ -195,18 +195,18 @@ static bool refuse_name(
     snprintf(text, sizeof text, "parameter \"%.*s\" is not taken here; %s%s",
         (int)eb_field_reader_bytes(&entry->key), (const char *)entry->key.at,
         allowed != 0 ? "those are: " : "none is", list.text);
-    return refuse_parameter(place, text);
+    return refuse_parameter(position, text);
 }
 
 static bool refuse_value(
-    const struct eb_codec_place *place, enum parameter parameter, const char *wanted)
+    const struct eb_codec_position *position, enum parameter parameter, const char *wanted)
 {
     char text[EB_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "parameter \"%s\" wants %s", parameter_names[parameter], wanted);
-    return refuse_parameter(place, text);
+    return refuse_parameter(position, text);
 }
 
-static bool refuse_word(const struct eb_codec_place *place, enum parameter parameter)
+static bool refuse_word(const struct eb_codec_position *position, enum parameter parameter)
 {
     const ProtobufCEnumDescriptor *type = parameter_enums[parameter].type;
     struct list list = {.used = 0};
@@ -215,7 +215,7 @@ static bool refuse_word(const struct eb_codec_place *place, enum parameter param
         append_parameter(&list, type->values[i].name + strlen(parameter_enums[parameter].prefix));
     }
     snprintf(wanted, sizeof wanted, "a string, one of %s", list.text);
-    return refuse_value(place, parameter, wanted);
+    return refuse_value(position, parameter, wanted);
 }
 
 static bool is_parameter_word(struct eb_field_reader text, const char *name)
@@ -228,7 +228,7 @@ static bool is_parameter_word(struct eb_field_reader text, const char *name)
 }
 
 /* A value of an enum, but for the unspecified one. */
-static bool take_word(const struct eb_codec_place *place, const struct entry *entry,
+static bool take_word(const struct eb_codec_position *position, const struct entry *entry,
     enum parameter parameter, int32_t *out)
 {
     const ProtobufCEnumDescriptor *type = parameter_enums[parameter].type;
@@ -240,7 +240,7 @@ static bool take_word(const struct eb_codec_place *place, const struct entry *en
             return true;
         }
     }
-    return refuse_word(place, parameter);
+    return refuse_word(position, parameter);
 }
 
 static bool has_integer(const struct entry *entry)
@@ -251,25 +251,25 @@ static bool has_integer(const struct entry *entry)
 }
 
 static bool check_flag(
-    const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
+    const struct eb_codec_position *position, const struct entry *entry, enum parameter parameter)
 {
     return entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM ||
-           refuse_value(place, parameter, "a boolean");
+           refuse_value(position, parameter, "a boolean");
 }
 
 /* Reads Triton's priority: 0 and 1 mean interactive, 2 means batch, which is served later. */
-static bool take_priority(
-    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+static bool take_priority(const struct eb_codec_position *position, const struct entry *entry,
+    struct eb_infer_options *options)
 {
     options->priority = entry->number > PRIORITY_HIGHEST;
     return (has_integer(entry) && entry->number <= PRIORITY_LOWEST) ||
            refuse_value(
-               place, PARAMETER_PRIORITY, "0 or 1, which are interactive, or 2, which is batch");
+               position, PARAMETER_PRIORITY, "0 or 1, which are interactive, or 2, which is batch");
 }
 
 /* Accepts a sequence parameter whose value says that the request belongs to no sequence. */
 static bool take_no_sequence(
-    const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
+    const struct eb_codec_position *position, const struct entry *entry, enum parameter parameter)
 {
     bool is_id = parameter == PARAMETER_SEQUENCE_ID;
     bool is_empty = entry->form == EB_FIELD_INFER_PARAMETER_STRING_PARAM &&
@@ -277,79 +277,80 @@ static bool take_no_sequence(
     bool is_none = is_id ? is_empty || (has_integer(entry) && entry->number == 0)
                          : entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM && entry->number == 0;
     return is_none ||
-           refuse_value(place, parameter,
+           refuse_value(position, parameter,
                is_id ? "0: there are no sequences, since no state is kept between requests"
                      : "false: there are no sequences, since no state is kept between requests");
 }
 
-static bool take_raw_bytes(
-    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+static bool take_raw_bytes(const struct eb_codec_position *position, const struct entry *entry,
+    struct eb_infer_options *options)
 {
     options->has_raw_bytes = true;
     options->raw_bytes = entry->number;
     return (entry->form == EB_FIELD_INFER_PARAMETER_INT64_PARAM && entry->number <= INT64_MAX) ||
-           refuse_value(place, PARAMETER_BINARY_DATA_SIZE,
+           refuse_value(position, PARAMETER_BINARY_DATA_SIZE,
                "an int64, the number of bytes of the input's raw contents");
 }
 
-static bool take_parameter(const struct eb_codec_place *place, const struct entry *entry,
+static bool take_parameter(const struct eb_codec_position *position, const struct entry *entry,
     enum parameter parameter, struct eb_infer_options *options)
 {
     switch (parameter) {
-    case PARAMETER_REDUCTION: return take_word(place, entry, parameter, &options->reduction);
-    case PARAMETER_MISSING: return take_word(place, entry, parameter, &options->missing);
-    case PARAMETER_OUTPUT_TYPE: return take_word(place, entry, parameter, &options->output_type);
+    case PARAMETER_REDUCTION: return take_word(position, entry, parameter, &options->reduction);
+    case PARAMETER_MISSING: return take_word(position, entry, parameter, &options->missing);
+    case PARAMETER_OUTPUT_TYPE: return take_word(position, entry, parameter, &options->output_type);
     case PARAMETER_DEFAULT_INDEX:
         options->has_default = true;
         options->default_index = (int64_t)entry->number;
-        return has_integer(entry) || refuse_value(place, parameter, "an integer");
+        return has_integer(entry) || refuse_value(position, parameter, "an integer");
     case PARAMETER_INCLUDE_LAST_OFFSET:
         options->has_last_offset = true;
         options->include_last_offset = entry->number != 0;
-        return check_flag(place, entry, parameter);
+        return check_flag(position, entry, parameter);
     case PARAMETER_TIMEOUT:
         options->timeout_us = entry->number;
         return (has_integer(entry) && entry->number <= INT64_MAX) ||
-               refuse_value(place, parameter, "microseconds, an integer from 0 on");
-    case PARAMETER_PRIORITY: return take_priority(place, entry, options);
+               refuse_value(position, parameter, "microseconds, an integer from 0 on");
+    case PARAMETER_PRIORITY: return take_priority(position, entry, options);
     case PARAMETER_SEQUENCE_ID:
     case PARAMETER_SEQUENCE_START:
-    case PARAMETER_SEQUENCE_END: return take_no_sequence(place, entry, parameter);
-    case PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(place, entry, options);
+    case PARAMETER_SEQUENCE_END: return take_no_sequence(position, entry, parameter);
+    case PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(position, entry, options);
     case PARAMETER_BINARY_DATA:
     case PARAMETER_BINARY_DATA_OUTPUT:
         /* Without effect: over gRPC outputs are always binary. */
-        return check_flag(place, entry, parameter);
+        return check_flag(position, entry, parameter);
     case PARAMETER_COUNT: break;
     }
     return false;
 }
 
 /* Takes an entry that has been read. */
-static bool take_entry(const struct eb_codec_place *place, const struct entry *entry,
+static bool take_entry(const struct eb_codec_position *position, const struct entry *entry,
     unsigned allowed, struct eb_infer_options *options)
 {
     for (unsigned i = 0; i < PARAMETER_COUNT; i++) {
         if (equals_word(entry->key, parameter_names[i]) && (allowed >> i & 1) != 0) {
-            return take_parameter(place, entry, (enum parameter)i, options);
+            return take_parameter(position, entry, (enum parameter)i, options);
         }
     }
-    return is_tritons_own(entry->key) || refuse_name(place, entry, allowed);
+    return is_tritons_own(entry->key) || refuse_name(position, entry, allowed);
 }
 
 /* Reads the entries of the map in field `number` of a message whose fields have been read, of which
  * those are allowed whose bits are in `allowed`. The place's list is NULL for the request's own.
  * false: the place's error says what is wrong, as for a query. */
-static bool read_parameters(const struct eb_codec_place *place, struct eb_field_reader message,
-    uint32_t number, unsigned allowed, struct eb_infer_options *options)
+static bool read_parameters(const struct eb_codec_position *position,
+    struct eb_field_reader message, uint32_t number, unsigned allowed,
+    struct eb_infer_options *options)
 {
     struct eb_field_reader bytes;
     struct entry entry;
     while (eb_codec_find_field(&message, number, &bytes)) {
-        if (!read_entry(place, bytes, &entry)) {
-            return fail_parameter(place);
+        if (!read_entry(position, bytes, &entry)) {
+            return fail_parameter(position);
         }
-        if (!take_entry(place, &entry, allowed, options)) {
+        if (!take_entry(position, &entry, allowed, options)) {
             return false;
         }
     }
@@ -370,7 +371,7 @@ static const unsigned input_parameters[] = {
 
 /* A tensor that is read. */
 struct tensor_reading {
-    struct eb_codec_place *place;
+    struct eb_codec_position *position;
     struct eb_field_reader name;
     struct eb_field_reader datatype;
     struct eb_field_reader contents;
@@ -383,18 +384,20 @@ struct tensor_reading {
 /* Keeps the tensor's name, which becomes the place's. */
 static bool keep_name(struct tensor_reading *reading)
 {
-    struct eb_codec_place *place = reading->place;
-    const char *name = eb_codec_keep_text(reading->name, place->arena, place->error);
-    place->name = name ? name : "";
+    struct eb_codec_position *position = reading->position;
+    const char *name = eb_codec_keep_text(reading->name, position->arena, position->error);
+    position->name = name ? name : "";
     return name;
 }
 
 /* Whether the place's name ends so. Then *size is what its table's name takes of it. */
-static bool has_tensor_suffix(const struct eb_codec_place *place, const char *suffix, size_t *size)
+static bool has_tensor_suffix(
+    const struct eb_codec_position *position, const char *suffix, size_t *size)
 {
-    size_t name_bytes = strlen(place->name);
+    size_t name_bytes = strlen(position->name);
     size_t suffix_bytes = strlen(suffix);
-    if (name_bytes < suffix_bytes || strcmp(place->name + name_bytes - suffix_bytes, suffix) != 0) {
+    if (name_bytes < suffix_bytes ||
+        strcmp(position->name + name_bytes - suffix_bytes, suffix) != 0) {
         return false;
     }
     *size = name_bytes - suffix_bytes;
@@ -402,33 +405,33 @@ static bool has_tensor_suffix(const struct eb_codec_place *place, const char *su
         return true;
     }
     *size -= 1;
-    return *size > 0 && place->name[*size] == '.';
+    return *size > 0 && position->name[*size] == '.';
 }
 
 /* The name of the tensor's table. NULL: the place's error is set. */
-static const char *keep_tensor_table(const struct eb_codec_place *place, size_t size)
+static const char *keep_tensor_table(const struct eb_codec_position *position, size_t size)
 {
-    if (size > place->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
-        eb_error_set(place->error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%s[%zu] has a name that is longer than one may be", place->list, place->index);
+    if (size > position->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
+        eb_error_set(position->error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "%s[%zu] has a name that is longer than one may be", position->list, position->index);
         return NULL;
     }
-    struct eb_field_reader table = eb_field_reader_of((const uint8_t *)place->name, size);
-    return eb_codec_keep_text(table, place->arena, place->error);
+    struct eb_field_reader table = eb_field_reader_of((const uint8_t *)position->name, size);
+    return eb_codec_keep_text(table, position->arena, position->error);
 }
 
-static bool take_role(const struct eb_codec_place *place, struct eb_infer_input *out)
+static bool take_role(const struct eb_codec_position *position, struct eb_infer_input *out)
 {
     size_t size;
     for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
-        if (has_tensor_suffix(place, eb_infer_role_suffixes[role], &size)) {
+        if (has_tensor_suffix(position, eb_infer_role_suffixes[role], &size)) {
             out->role = (enum eb_infer_role)role;
-            out->table = keep_tensor_table(place, size);
+            out->table = keep_tensor_table(position, size);
             return out->table;
         }
     }
     return eb_codec_refuse(
-        place, "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights");
+        position, "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights");
 }
 
 /* ---- tensors: the fields of an input ---- */
@@ -454,7 +457,7 @@ static bool take_dims(struct tensor_reading *reading, struct eb_field_reader dat
  * the guard does not let it pass, as it does unknown ones. */
 static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
 {
-    const struct eb_guard_limits *limits = reading->place->limits;
+    const struct eb_guard_limits *limits = reading->position->limits;
     switch (field->tag) {
     case EB_TAG_BYTES(EB_FIELD_INFER_INPUT_TENSOR_NAME):
         return eb_codec_take_name(field, limits, &reading->name);
@@ -504,7 +507,7 @@ static bool take_contents_field(struct tensor_reading *reading, const struct eb_
 static bool read_tensor_fields(struct tensor_reading *reading, struct eb_field_reader message,
     bool (*take)(struct tensor_reading *, const struct eb_field *))
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     uint32_t count = 0;
     for (; message.at < message.end; count++) {
         struct eb_field field;
@@ -512,32 +515,33 @@ static bool read_tensor_fields(struct tensor_reading *reading, struct eb_field_r
             return false;
         }
     }
-    return eb_codec_count_fields(place->limits, count, place->field_count);
+    return eb_codec_count_fields(position->limits, count, position->field_count);
 }
 
 /* ---- tensors: type, shape and contents ---- */
 
 static bool take_type(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
-    const struct eb_codec_place *place = reading->place;
-    const char *datatype = eb_codec_keep_text(reading->datatype, place->arena, place->error);
+    const struct eb_codec_position *position = reading->position;
+    const char *datatype = eb_codec_keep_text(reading->datatype, position->arena, position->error);
     if (!datatype) {
         return false;
     }
     out->type = eb_infer_type_find(datatype);
     if (out->role != EB_INFER_WEIGHTS && out->type != TYPE(I64) && out->type != TYPE(I32)) {
         return eb_codec_refuse(
-            place, "datatype \"%s\" is not taken here; INT64 and INT32 are", datatype);
+            position, "datatype \"%s\" is not taken here; INT64 and INT32 are", datatype);
     }
-    return out->type != 0 || eb_codec_refuse(place, "datatype \"%s\" is not taken here", datatype);
+    return out->type != 0 ||
+           eb_codec_refuse(position, "datatype \"%s\" is not taken here", datatype);
 }
 
 static bool take_shape(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
     if (reading->rank == 0 || reading->rank > rank_max) {
-        return eb_codec_refuse(place, "shape has %" PRIu32 " dimensions; it may have %s",
+        return eb_codec_refuse(position, "shape has %" PRIu32 " dimensions; it may have %s",
             reading->rank, rank_max == 1 ? "1" : "1 or 2");
     }
     out->rank = reading->rank;
@@ -545,7 +549,7 @@ static bool take_shape(const struct tensor_reading *reading, struct eb_infer_inp
         out->dims[i] = reading->dims[i];
         if (out->dims[i] > UINT32_MAX) {
             return eb_codec_refuse(
-                place, "shape[%" PRIu32 "] = %" PRId64 " is no size", i, (int64_t)out->dims[i]);
+                position, "shape[%" PRIu32 "] = %" PRId64 " is no size", i, (int64_t)out->dims[i]);
         }
     }
     return true;
@@ -554,7 +558,7 @@ static bool take_shape(const struct tensor_reading *reading, struct eb_infer_inp
 /* Elements that are not raw: as 8 bytes where they are integers, else as they are. */
 static bool take_tensor_elements(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     struct eb_wire_array *array = &out->array;
     bool is_integer = out->type == TYPE(I64) || out->type == TYPE(I32);
     bool is_float = out->type == TYPE(F32) || out->type == TYPE(F64);
@@ -569,7 +573,7 @@ static bool take_tensor_elements(const struct tensor_reading *reading, struct eb
     }
     if ((!is_float && (!is_integer || out->role == EB_INFER_WEIGHTS)) ||
         reading->forms != UINT32_C(1) << number) {
-        return eb_codec_refuse(place,
+        return eb_codec_refuse(position,
             "contents are taken as int64_contents of INT64 and int_contents of INT32 indices and "
             "offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; all else is to be "
             "in raw_input_contents");
@@ -577,23 +581,23 @@ static bool take_tensor_elements(const struct tensor_reading *reading, struct eb
     if (is_integer) {
         array->width = sizeof(int64_t);
         array->data = eb_codec_read_integers(
-            reading->contents, number, &array->bytes, place->arena, place->error);
+            reading->contents, number, &array->bytes, position->arena, position->error);
     } else {
         array->data = eb_codec_read_floats(
-            reading->contents, number, &array->bytes, place->arena, place->error);
+            reading->contents, number, &array->bytes, position->arena, position->error);
     }
     return array->data;
 }
 
 static bool check_tensor_size(
-    const struct eb_codec_place *place, const struct eb_infer_input *input)
+    const struct eb_codec_position *position, const struct eb_infer_input *input)
 {
     const struct eb_wire_array *array = &input->array;
     uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
     if (array->bytes % array->width == 0 && array->bytes / array->width == elements) {
         return true;
     }
-    return eb_codec_refuse(place,
+    return eb_codec_refuse(position,
         "there are %zu bytes of contents; shape wants %" PRIu64 " elements of %" PRIu32,
         array->bytes, elements, array->width);
 }
@@ -601,11 +605,12 @@ static bool check_tensor_size(
 static bool take_contents(
     struct tensor_reading *reading, const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     out->array = (struct eb_wire_array){
         .width = eb_infer_type_bytes(out->type), .field = eb_infer_role_suffixes[out->role]};
     if (raw && reading->forms != 0) {
-        return eb_codec_refuse(place, "contents and raw_input_contents are two forms of one array");
+        return eb_codec_refuse(
+            position, "contents and raw_input_contents are two forms of one array");
     }
     if (raw) {
         out->array.data = raw->at;
@@ -613,24 +618,24 @@ static bool take_contents(
     } else if (!take_tensor_elements(reading, out)) {
         return false;
     }
-    return check_tensor_size(place, out);
+    return check_tensor_size(position, out);
 }
 
 /* Checks the parameter that says how many bytes of raw contents the input has. */
-static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_field_reader *raw,
-    const struct eb_infer_options *options)
+static bool check_raw_bytes(const struct eb_codec_position *position,
+    const struct eb_field_reader *raw, const struct eb_infer_options *options)
 {
     if (!options->has_raw_bytes) {
         return true;
     }
     if (!raw) {
-        return eb_codec_refuse(place,
+        return eb_codec_refuse(position,
             "parameter \"binary_data_size\" is %" PRIu64
             ", but the request has no raw_input_contents; leave it out with typed contents",
             options->raw_bytes);
     }
     return options->raw_bytes == eb_field_reader_bytes(raw) ||
-           eb_codec_refuse(place,
+           eb_codec_refuse(position,
                "parameter \"binary_data_size\" is %" PRIu64
                ", but raw_input_contents has %zu bytes for it",
                options->raw_bytes, eb_field_reader_bytes(raw));
@@ -638,20 +643,20 @@ static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_
 
 /* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents, NULL where the
  * request has none. false: the place's error says what is wrong, as for a query. */
-static bool read_input(struct eb_codec_place *place, struct eb_field_reader bytes,
+static bool read_input(struct eb_codec_position *position, struct eb_field_reader bytes,
     const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
-    struct tensor_reading reading = {.place = place};
+    struct tensor_reading reading = {.position = position};
     memset(out, 0, sizeof *out);
     if (!read_tensor_fields(&reading, bytes, take_input_field) ||
         !read_tensor_fields(&reading, reading.contents, take_contents_field)) {
-        return eb_codec_fail(place);
+        return eb_codec_fail(position);
     }
-    return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
+    return keep_name(&reading) && take_role(position, out) && take_type(&reading, out) &&
            take_shape(&reading, out) && take_contents(&reading, raw, out) &&
-           read_parameters(place, bytes, EB_FIELD_INFER_INPUT_TENSOR_PARAMETERS,
+           read_parameters(position, bytes, EB_FIELD_INFER_INPUT_TENSOR_PARAMETERS,
                input_parameters[out->role], &out->options) &&
-           check_raw_bytes(place, raw, &out->options);
+           check_raw_bytes(position, raw, &out->options);
 }
 
 /* ---- tensors: outputs ---- */
@@ -661,7 +666,7 @@ static bool take_output_field(struct tensor_reading *reading, const struct eb_fi
 {
     switch (field->tag) {
     case EB_TAG_BYTES(EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_NAME):
-        return eb_codec_take_name(field, reading->place->limits, &reading->name);
+        return eb_codec_take_name(field, reading->position->limits, &reading->name);
     case EB_TAG_BYTES(EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_PARAMETERS): return true;
     default: return field->number > EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_MAX;
     }
@@ -669,23 +674,23 @@ static bool take_output_field(struct tensor_reading *reading, const struct eb_fi
 
 /* The same from an InferRequestedOutputTensor's. */
 static bool read_output(
-    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_infer_output *out)
+    struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_infer_output *out)
 {
-    struct tensor_reading reading = {.place = place};
+    struct tensor_reading reading = {.position = position};
     struct eb_infer_options options = {.output_type = 0};
     size_t size;
     if (!read_tensor_fields(&reading, bytes, take_output_field)) {
-        return eb_codec_fail(place);
+        return eb_codec_fail(position);
     }
     if (!keep_name(&reading)) {
         return false;
     }
-    if (!has_tensor_suffix(place, EB_INFER_OUTPUT, &size)) {
-        return eb_codec_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
+    if (!has_tensor_suffix(position, EB_INFER_OUTPUT, &size)) {
+        return eb_codec_refuse(position, "outputs are called TABLE." EB_INFER_OUTPUT);
     }
-    out->table = keep_tensor_table(place, size);
+    out->table = keep_tensor_table(position, size);
     if (!out->table ||
-        !read_parameters(place, bytes, EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_PARAMETERS,
+        !read_parameters(position, bytes, EB_FIELD_INFER_REQUESTED_OUTPUT_TENSOR_PARAMETERS,
             PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
         return false;
     }
@@ -785,7 +790,7 @@ static bool check_infer_counts(const struct reading *reading, const struct eb_co
 }
 
 static bool read_inputs(
-    struct reading *reading, struct eb_codec_place *place, struct eb_infer_request *out)
+    struct reading *reading, struct eb_codec_position *position, struct eb_infer_request *out)
 {
     struct eb_field_reader inputs = reading->message;
     struct eb_field_reader raws = reading->message;
@@ -794,36 +799,36 @@ static bool read_inputs(
     out->inputs = eb_codec_take_elements(
         reading->arena, reading->input_count, sizeof *out->inputs, reading->error);
     bool is_good = out->inputs;
-    place->list = "inputs";
+    position->list = "inputs";
     while (is_good && eb_codec_find_field(&inputs, EB_FIELD_MODEL_INFER_REQUEST_INPUTS, &bytes)) {
         bool is_raw =
             eb_codec_find_field(&raws, EB_FIELD_MODEL_INFER_REQUEST_RAW_INPUT_CONTENTS, &raw);
-        place->index = out->input_count++;
-        place->name = "";
-        is_good = read_input(place, bytes, is_raw ? &raw : NULL, &out->inputs[place->index]);
+        position->index = out->input_count++;
+        position->name = "";
+        is_good = read_input(position, bytes, is_raw ? &raw : NULL, &out->inputs[position->index]);
     }
     return is_good;
 }
 
 static bool read_outputs(
-    struct reading *reading, struct eb_codec_place *place, struct eb_infer_request *out)
+    struct reading *reading, struct eb_codec_position *position, struct eb_infer_request *out)
 {
     struct eb_field_reader outputs = reading->message;
     struct eb_field_reader bytes;
     out->outputs = eb_codec_take_elements(
         reading->arena, reading->output_count, sizeof *out->outputs, reading->error);
     bool is_good = out->outputs;
-    place->list = "outputs";
+    position->list = "outputs";
     while (is_good && eb_codec_find_field(&outputs, EB_FIELD_MODEL_INFER_REQUEST_OUTPUTS, &bytes)) {
-        place->index = out->output_count++;
-        place->name = "";
-        is_good = read_output(place, bytes, &out->outputs[place->index]);
+        position->index = out->output_count++;
+        position->name = "";
+        is_good = read_output(position, bytes, &out->outputs[position->index]);
     }
     return is_good;
 }
 
 /* What of a LookupRequest is said here too. */
-static bool read_infer_head(struct reading *reading, struct eb_codec_place *place,
+static bool read_infer_head(struct reading *reading, struct eb_codec_position *position,
     const struct eb_codec_limits *limits, struct eb_infer_request *out)
 {
     struct eb_arena *arena = reading->arena;
@@ -848,7 +853,7 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
         return false;
     }
     if (!eb_infer_version_read(version, &request->version, error) ||
-        !read_parameters(place, reading->message, EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS,
+        !read_parameters(position, reading->message, EB_FIELD_MODEL_INFER_REQUEST_PARAMETERS,
             parameters, &out->options)) {
         return false;
     }
@@ -861,7 +866,7 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
 static struct eb_infer_request *read_infer_request(
     struct reading *reading, const struct eb_codec_limits *limits)
 {
-    struct eb_codec_place place = {
+    struct eb_codec_position position = {
         .arena = reading->arena,
         .error = reading->error,
         .limits = &reading->limits,
@@ -874,8 +879,8 @@ static struct eb_infer_request *read_infer_request(
     }
     memset(out, 0, sizeof *out);
     bool is_good = read_infer_fields(reading) && check_infer_counts(reading, limits) &&
-                   read_infer_head(reading, &place, limits, out) &&
-                   read_inputs(reading, &place, out) && read_outputs(reading, &place, out);
+                   read_infer_head(reading, &position, limits, out) &&
+                   read_inputs(reading, &position, out) && read_outputs(reading, &position, out);
     return is_good ? out : NULL;
 }
 

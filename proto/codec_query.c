@@ -32,7 +32,7 @@ static const struct eb_codec_form query_forms[] = {
 
 /* A query that is read. */
 struct query_reading {
-    struct eb_codec_place *place;
+    struct eb_codec_position *position;
     struct eb_codec_arrays arrays;
     struct eb_field_reader rest; /* of the message */
     struct eb_field_reader table;
@@ -47,7 +47,7 @@ static inline bool take_name(struct query_reading *reading)
 {
     struct eb_field_reader before = reading->table;
     return !eb_field_reader_content(&reading->rest, &reading->table) &&
-           (!before.at || eb_codec_is_name(before, reading->place->limits));
+           (!before.at || eb_codec_is_name(before, reading->position->limits));
 }
 
 static inline bool take_query_bytes(struct query_reading *reading, const void **bytes, size_t *size)
@@ -205,57 +205,60 @@ static inline __attribute__((always_inline)) bool take_query_field(
 
 static inline __attribute__((always_inline)) bool read_query_fields(struct query_reading *reading)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     uint32_t count = 0;
     for (; reading->rest.at < reading->rest.end; count++) {
         uint32_t tag;
         if (eb_field_reader_tag(&reading->rest, &tag) || !take_query_field(reading, tag)) {
-            return eb_codec_fail(place);
+            return eb_codec_fail(position);
         }
     }
-    return eb_codec_count_fields(place->limits, count, place->field_count) || eb_codec_fail(place);
+    return eb_codec_count_fields(position->limits, count, position->field_count) ||
+           eb_codec_fail(position);
 }
 
 /* Says which of them has no value of its type. Returns false. */
 static __attribute__((noinline, cold)) bool refuse_enums(
-    const struct eb_codec_place *place, const struct eb_wire_query *query)
+    const struct eb_codec_position *position, const struct eb_wire_query *query)
 {
     return eb_codec_check_enum(
-               place, "reduction", &embag__v1__reduction__descriptor, query->reduction) &&
-           eb_codec_check_enum(place, "missing", &embag__v1__missing__descriptor, query->missing) &&
+               position, "reduction", &embag__v1__reduction__descriptor, query->reduction) &&
            eb_codec_check_enum(
-               place, "weights_type", &embag__v1__data_type__descriptor, query->weights_type) &&
-           eb_codec_check_enum(place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
+               position, "missing", &embag__v1__missing__descriptor, query->missing) &&
+           eb_codec_check_enum(
+               position, "weights_type", &embag__v1__data_type__descriptor, query->weights_type) &&
+           eb_codec_check_enum(
+               position, "layout", &embag__v1__bag_layout__descriptor, query->layout);
 }
 
 static inline bool check_query_enums(
-    const struct eb_codec_place *place, const struct eb_wire_query *query)
+    const struct eb_codec_position *position, const struct eb_wire_query *query)
 {
     return (eb_codec_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
                eb_codec_is_value(&embag__v1__missing__descriptor, query->missing) &&
                eb_codec_is_value(&embag__v1__data_type__descriptor, query->weights_type) &&
                eb_codec_is_value(&embag__v1__bag_layout__descriptor, query->layout)) ||
-           refuse_enums(place, query);
+           refuse_enums(position, query);
 }
 
-static bool choose_query_arrays(const struct eb_codec_place *place,
+static bool choose_query_arrays(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
-    return eb_codec_choose_array(place, arrays, QUERY_INDICES, &out->indices) &&
-           eb_codec_choose_array(place, arrays, QUERY_OFFSETS, &out->offsets) &&
-           eb_codec_choose_array(place, arrays, QUERY_LENGTHS, &out->lengths) &&
-           eb_codec_choose_array(place, arrays, QUERY_SEGMENT_IDS, &out->segment_ids);
+    return eb_codec_choose_array(position, arrays, QUERY_INDICES, &out->indices) &&
+           eb_codec_choose_array(position, arrays, QUERY_OFFSETS, &out->offsets) &&
+           eb_codec_choose_array(position, arrays, QUERY_LENGTHS, &out->lengths) &&
+           eb_codec_choose_array(position, arrays, QUERY_SEGMENT_IDS, &out->segment_ids);
 }
 
 /* Takes the layout that a field says; NULL: it is not there. */
-static inline bool take_layout(const struct eb_codec_place *place, struct eb_wire_query *out,
+static inline bool take_layout(const struct eb_codec_position *position, struct eb_wire_query *out,
     const char **said_by, int32_t layout, const char *field)
 {
     if (!field) {
         return true;
     }
     if (*said_by && out->layout != layout) {
-        return eb_codec_refuse(place, "%s and %s say two layouts", *said_by, field);
+        return eb_codec_refuse(position, "%s and %s say two layouts", *said_by, field);
     }
     out->layout = layout;
     *said_by = field;
@@ -264,22 +267,23 @@ static inline bool take_layout(const struct eb_codec_place *place, struct eb_wir
 
 /* Fills in out->layout from the fields that are there, which must agree with it where it is said.
  */
-static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_query *out)
+static bool choose_layout(const struct eb_codec_position *position, struct eb_wire_query *out)
 {
     const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
     const char *segments = out->num_segments != 0 ? "num_segments" : out->segment_ids.field;
     const char *said_by = out->layout != 0 ? "layout" : NULL;
-    if (!take_layout(
-            place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS, out->offsets.field) ||
+    if (!take_layout(position, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS,
+            out->offsets.field) ||
+        !take_layout(position, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS,
+            out->lengths.field) ||
+        !take_layout(position, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed) ||
         !take_layout(
-            place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS, out->lengths.field) ||
-        !take_layout(place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed) ||
-        !take_layout(place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments)) {
+            position, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments)) {
         return false;
     }
     if (out->include_last_offset && said_by &&
         out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
-        return eb_codec_refuse(place, "include_last_offset and %s say two layouts", said_by);
+        return eb_codec_refuse(position, "include_last_offset and %s say two layouts", said_by);
     }
     return true;
 }
@@ -302,25 +306,25 @@ static inline bool take_offsets_alone(const struct query_reading *reading)
 }
 
 /* Weights of their own field are taken already. */
-static bool choose_weights(const struct eb_codec_place *place, const struct eb_codec_arrays *arrays,
-    struct eb_wire_query *out)
+static bool choose_weights(const struct eb_codec_position *position,
+    const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
     if (!(arrays->seen & QUERY_FORM(WEIGHTS_F32))) {
         return true;
     }
     size_t bytes;
     const void *floats = eb_codec_read_floats(
-        arrays->message, EB_FIELD_BAG_QUERY_WEIGHTS_F32, &bytes, place->arena, place->error);
+        arrays->message, EB_FIELD_BAG_QUERY_WEIGHTS_F32, &bytes, position->arena, position->error);
     if (!floats || bytes == 0) {
         return floats;
     }
     if (out->weights_bytes > 0) {
-        return eb_codec_refuse(place, "weights and weights_f32 are two forms of one array");
+        return eb_codec_refuse(position, "weights and weights_f32 are two forms of one array");
     }
     if (out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
         return eb_codec_refuse(
-            place, "weights_f32 is not of weights_type = %d", (int)out->weights_type);
+            position, "weights_f32 is not of weights_type = %d", (int)out->weights_type);
     }
     out->weights = floats;
     out->weights_bytes = bytes;
@@ -330,37 +334,37 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
 
 static inline bool keep_query_table(const struct query_reading *reading)
 {
-    struct eb_codec_place *place = reading->place;
+    struct eb_codec_position *position = reading->position;
     struct eb_field_reader name = reading->table;
     if (name.at == name.end) {
-        reading->out->table = place->name = "";
-        return eb_codec_refuse(place, "table is empty");
+        reading->out->table = position->name = "";
+        return eb_codec_refuse(position, "table is empty");
     }
-    if (!eb_codec_is_short(name, place->limits)) {
-        return eb_codec_fail(place);
+    if (!eb_codec_is_short(name, position->limits)) {
+        return eb_codec_fail(position);
     }
-    char *table =
-        eb_codec_take_elements(place->arena, eb_field_reader_bytes(&name) + 1, 1, place->error);
+    char *table = eb_codec_take_elements(
+        position->arena, eb_field_reader_bytes(&name) + 1, 1, position->error);
     if (!table) {
         return false;
     }
     if (!eb_codec_copy_name(table, name)) {
-        return eb_codec_fail(place);
+        return eb_codec_fail(position);
     }
-    reading->out->table = place->name = table;
+    reading->out->table = position->name = table;
     return true;
 }
 
 static inline __attribute__((always_inline)) bool read_query_message(
-    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out)
+    struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_wire_query *out)
 {
-    struct query_reading reading = {.place = place,
+    struct query_reading reading = {.position = position,
         .arrays = {.forms = query_forms, .message = bytes},
         .rest = bytes,
         .out = out};
     eb_codec_clear(out, sizeof *out);
     if (!read_query_fields(&reading) || !keep_query_table(&reading) ||
-        !check_query_enums(place, out)) {
+        !check_query_enums(position, out)) {
         return false;
     }
     if (!reading.arrays.is_unsettled && take_offsets_alone(&reading)) {
@@ -371,22 +375,22 @@ static inline __attribute__((always_inline)) bool read_query_message(
         .message = bytes,
         .seen = reading.arrays.seen,
         .is_unsettled = reading.arrays.is_unsettled};
-    return choose_query_arrays(place, &arrays, out) && choose_layout(place, out) &&
-           choose_weights(place, &arrays, out);
+    return choose_query_arrays(position, &arrays, out) && choose_layout(position, out) &&
+           choose_weights(position, &arrays, out);
 }
 
-bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reader *message,
+bool eb_codec_query_read_all(struct eb_codec_position *position, struct eb_field_reader *message,
     struct eb_wire_query *queries, size_t count)
 {
     struct eb_field_reader rest = *message;
     struct eb_field_reader bytes;
     bool is_good = true;
-    for (struct eb_wire_query *out = queries + place->index; is_good && out < queries + count;
+    for (struct eb_wire_query *out = queries + position->index; is_good && out < queries + count;
          out++) {
         bool is_there = eb_codec_find_field(&rest, EB_FIELD_LOOKUP_REQUEST_QUERIES, &bytes);
         assert(is_there);
-        is_good = read_query_message(place, bytes, out);
-        place->index += is_good;
+        is_good = read_query_message(position, bytes, out);
+        position->index += is_good;
     }
     *message = rest;
     return is_good;
@@ -436,7 +440,7 @@ static const struct eb_codec_form group_forms[] = {
 
 /* A group that is read. */
 struct group_reading {
-    const struct eb_codec_place *place;
+    const struct eb_codec_position *position;
     struct eb_codec_arrays arrays;
     struct eb_field_reader name;
     size_t feature_count;
@@ -462,7 +466,7 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
     reading->feature_count++;
     reading->features_bytes += eb_field_reader_bytes(&name);
     reading->has_empty |= name.at == name.end;
-    return eb_codec_is_short(name, reading->place->limits);
+    return eb_codec_is_short(name, reading->position->limits);
 }
 
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
@@ -470,7 +474,7 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
 static inline bool take_group_bytes(
     struct group_reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
-    const struct eb_guard_limits *limits = reading->place->limits;
+    const struct eb_guard_limits *limits = reading->position->limits;
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_group *out = reading->out;
     switch (field->number) {
@@ -526,11 +530,11 @@ static inline bool take_group_field(
 
 /* The longest known list that the message goes on with. NULL: none. */
 static const struct eb_known_features *find_group_known(
-    const struct eb_codec_place *place, const struct eb_field_reader *message)
+    const struct eb_codec_position *position, const struct eb_field_reader *message)
 {
     const struct eb_known_features *found = NULL;
-    for (size_t i = 0; i < place->known_count; i++) {
-        const struct eb_known_features *known = &place->known[i];
+    for (size_t i = 0; i < position->known_count; i++) {
+        const struct eb_known_features *known = &position->known[i];
         if (known->run_bytes <= eb_field_reader_bytes(message) &&
             (!found || known->run_bytes > found->run_bytes) &&
             memcmp(message->at, known->run, known->run_bytes) == 0) {
@@ -549,7 +553,7 @@ static bool take_known(
         *message->at != EB_TAG_BYTES(EB_FIELD_FEATURE_GROUP_FEATURES)) {
         return false;
     }
-    const struct eb_known_features *known = find_group_known(reading->place, message);
+    const struct eb_known_features *known = find_group_known(reading->position, message);
     if (!known) {
         return false;
     }
@@ -565,7 +569,7 @@ static bool take_known(
 
 static bool read_group_fields(struct group_reading *reading)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     struct eb_field_reader message = reading->arrays.message;
     struct eb_field_reader feature;
     uint32_t count = 0;
@@ -582,16 +586,17 @@ static bool read_group_fields(struct group_reading *reading)
                       take_group_field(reading, &field, begin);
         count++;
         if (!is_sound) {
-            return eb_codec_fail(place);
+            return eb_codec_fail(position);
         }
     }
-    return eb_codec_count_fields(place->limits, count, place->field_count) || eb_codec_fail(place);
+    return eb_codec_count_fields(position->limits, count, position->field_count) ||
+           eb_codec_fail(position);
 }
 
 /* Keeps the names of the features. */
 static bool keep_features(const struct group_reading *reading)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     struct eb_wire_group *out = reading->out;
     size_t text_bytes = reading->features_bytes + reading->feature_count;
     if (reading->run_end) {
@@ -605,8 +610,8 @@ static bool keep_features(const struct group_reading *reading)
         return true;
     }
     const char **features = eb_codec_take_elements(
-        place->arena, reading->feature_count, sizeof *features, place->error);
-    char *text = eb_codec_take_elements(place->arena, text_bytes, 1, place->error);
+        position->arena, reading->feature_count, sizeof *features, position->error);
+    char *text = eb_codec_take_elements(position->arena, text_bytes, 1, position->error);
     if (!features || !text) {
         return false;
     }
@@ -619,7 +624,7 @@ static bool keep_features(const struct group_reading *reading)
          i++) {
         features[i] = text;
         if (!eb_codec_copy_name(text, name)) {
-            return eb_codec_fail(place);
+            return eb_codec_fail(position);
         }
         text += eb_field_reader_bytes(&name) + 1;
     }
@@ -628,59 +633,61 @@ static bool keep_features(const struct group_reading *reading)
 
 static bool check_group_features(const struct group_reading *reading)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     const struct eb_wire_group *group = reading->out;
     if (group->name[0] != 0 && group->feature_count > 0) {
-        return eb_codec_refuse(place, "name and features are two forms of one list");
+        return eb_codec_refuse(position, "name and features are two forms of one list");
     }
     for (size_t i = 0; reading->has_empty && i < group->feature_count; i++) {
         if (group->features[i][0] == 0) {
-            return eb_codec_refuse(place, "features[%zu] is empty", i);
+            return eb_codec_refuse(position, "features[%zu] is empty", i);
         }
     }
     return true;
 }
 
-static bool check_group_enums(const struct eb_codec_place *place, const struct eb_wire_group *group)
+static bool check_group_enums(
+    const struct eb_codec_position *position, const struct eb_wire_group *group)
 {
     return eb_codec_check_enum(
-               place, "reduction", &embag__v1__reduction__descriptor, group->reduction) &&
-           eb_codec_check_enum(place, "missing", &embag__v1__missing__descriptor, group->missing) &&
+               position, "reduction", &embag__v1__reduction__descriptor, group->reduction) &&
            eb_codec_check_enum(
-               place, "weights_type", &embag__v1__data_type__descriptor, group->weights_type);
+               position, "missing", &embag__v1__missing__descriptor, group->missing) &&
+           eb_codec_check_enum(
+               position, "weights_type", &embag__v1__data_type__descriptor, group->weights_type);
 }
 
 static bool choose_group_arrays(const struct group_reading *reading)
 {
-    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_position *position = reading->position;
     struct eb_wire_group *out = reading->out;
-    if (!eb_codec_choose_array(place, &reading->arrays, GROUP_VALUES, &out->values) ||
-        !eb_codec_choose_array(place, &reading->arrays, GROUP_LENGTHS, &out->lengths) ||
-        !eb_codec_choose_array(place, &reading->arrays, GROUP_OFFSETS, &out->offsets)) {
+    if (!eb_codec_choose_array(position, &reading->arrays, GROUP_VALUES, &out->values) ||
+        !eb_codec_choose_array(position, &reading->arrays, GROUP_LENGTHS, &out->lengths) ||
+        !eb_codec_choose_array(position, &reading->arrays, GROUP_OFFSETS, &out->offsets)) {
         return false;
     }
     if (out->lengths.field && out->offsets.field) {
         return eb_codec_refuse(
-            place, "%s and %s say two layouts", out->lengths.field, out->offsets.field);
+            position, "%s and %s say two layouts", out->lengths.field, out->offsets.field);
     }
     return true;
 }
 
 bool eb_codec_group_read(
-    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out)
+    struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_wire_group *out)
 {
     struct group_reading reading = {
-        .place = place, .arrays = {.forms = group_forms, .message = bytes}, .out = out};
+        .position = position, .arrays = {.forms = group_forms, .message = bytes}, .out = out};
     eb_codec_clear(out, sizeof *out);
     if (!read_group_fields(&reading)) {
         return false;
     }
-    out->name = eb_codec_keep_text(reading.name, place->arena, place->error);
+    out->name = eb_codec_keep_text(reading.name, position->arena, position->error);
     if (!out->name) {
         return false;
     }
-    place->name = out->name;
-    return keep_features(&reading) && check_group_enums(place, out) &&
+    position->name = out->name;
+    return keep_features(&reading) && check_group_enums(position, out) &&
            check_group_features(&reading) && choose_group_arrays(&reading);
 }
 

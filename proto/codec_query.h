@@ -8,7 +8,7 @@
 /* Fills in queries[place->index], ..., queries[count - 1], but for their errors, from the next
  * BagQueries of a LookupRequest's message, which has as many, and moves past them and the index on.
  * false: place->index is that of a query, of which the place's error says what is wrong. */
-bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reader *message,
+bool eb_codec_query_read_all(struct eb_codec_position *position, struct eb_field_reader *message,
     struct eb_wire_query *queries, size_t count);
 
 /* Writes or counts the query's fields. */
@@ -17,7 +17,7 @@ void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_q
 /* Fills in *out, but for its error, from a FeatureGroup's bytes, and the place's name. false: the
  * place's error says what is wrong. */
 bool eb_codec_group_read(
-    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out);
+    struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_wire_group *out);
 
 /* Writes or counts the group's fields. Its lengths, where it has any, are of width 4. */
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group);

@@ -154,10 +154,10 @@ static const struct eb_error *keep_lookup_error(
 /* The place of a list's elements, which report to `error`; what tells them apart is still to be
  * set.
  */
-static struct eb_codec_place place_of_query(
+static struct eb_codec_position position_of_query(
     struct reading *reading, const char *list, struct eb_error *error)
 {
-    return (struct eb_codec_place){
+    return (struct eb_codec_position){
         .list = list,
         .arena = reading->arena,
         .error = error,
@@ -176,7 +176,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     struct eb_error error;
     struct eb_field_reader message = reading->message;
     size_t count = reading->query_count;
-    struct eb_codec_place place = place_of_query(reading, "queries", &error);
+    struct eb_codec_position position = position_of_query(reading, "queries", &error);
     struct eb_wire_query *queries =
         eb_codec_take_elements(reading->arena, count, sizeof *queries, reading->error);
     if (!queries) {
@@ -184,15 +184,15 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     }
     request->queries = queries;
     bool goes_on = true;
-    while (goes_on && !eb_codec_query_read_all(&place, &message, queries, count)) {
-        struct eb_wire_query *query = &queries[place.index++];
+    while (goes_on && !eb_codec_query_read_all(&position, &message, queries, count)) {
+        struct eb_wire_query *query = &queries[position.index++];
         query->error = keep_lookup_error(reading, &error);
         if (!query->error) {
             return false;
         }
         goes_on = request->errors_per_query;
     }
-    request->query_count = place.index;
+    request->query_count = position.index;
     return true;
 }
 
@@ -203,7 +203,7 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
     struct eb_field_reader message = reading->message;
     struct eb_field_reader bytes;
     size_t count = reading->group_count;
-    struct eb_codec_place place = place_of_query(reading, "groups", &error);
+    struct eb_codec_position position = position_of_query(reading, "groups", &error);
     request->groups =
         eb_codec_take_elements(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
@@ -213,10 +213,10 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
     for (size_t i = 0; goes_on && i < count &&
                        eb_codec_find_field(&message, EB_FIELD_LOOKUP_REQUEST_GROUPS, &bytes);
          i++) {
-        place.index = i;
+        position.index = i;
         struct eb_wire_group *group = &request->groups[i];
         request->group_count = i + 1;
-        if (eb_codec_group_read(&place, bytes, group)) {
+        if (eb_codec_group_read(&position, bytes, group)) {
             continue;
         }
         group->error = keep_lookup_error(reading, &error);

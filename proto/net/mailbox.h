@@ -27,8 +27,10 @@ struct eb_mailbox {
 
 /* Returns 0, or a negative libuv code and nothing is open. */
 int eb_mailbox_open(struct eb_mailbox *mailbox, uv_loop_t *loop);
+/* Sends a mail, which must stay in place until it is delivered. Any thread. */
 void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail);
-/* Delivers what is there, then closes the handle. Nothing may be posted any more. */
+/* Delivers what is there, then closes the handle. Nothing may be posted any more. The mailbox stays
+ * in place until the loop has run its close callback. */
 void eb_mailbox_close(struct eb_mailbox *mailbox);
 
 /* Declares that the calling thread, the loop's, delivers until the mailbox is empty each time
@@ -37,4 +39,5 @@ void eb_mailbox_close(struct eb_mailbox *mailbox);
 void eb_mailbox_set_reader(struct eb_mailbox *mailbox);
 /* Delivers what has been posted so far, as a wake-up does. */
 void eb_mailbox_deliver(struct eb_mailbox *mailbox);
+/* Returns whether no mail waits. */
 bool eb_mailbox_is_empty(struct eb_mailbox *mailbox);

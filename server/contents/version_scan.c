@@ -374,36 +374,36 @@ static int compare_scan_name(const void *name, const void *piece)
 }
 
 /* Whether the tensor is in the file. */
-static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_place *place)
+static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_location *location)
 {
     const struct eb_piece *pieces = scan->pieces;
     const struct eb_piece *end = pieces + scan->piece_count;
-    const struct eb_piece *at =
-        scan->piece_count == 0
-            ? NULL
-            : bsearch(place->tensor, pieces, scan->piece_count, sizeof *pieces, compare_scan_name);
+    const struct eb_piece *at = scan->piece_count == 0
+                                    ? NULL
+                                    : bsearch(location->tensor, pieces, scan->piece_count,
+                                          sizeof *pieces, compare_scan_name);
     if (!at) {
         return false;
     }
-    while (at > pieces && strcmp(at[-1].name, place->tensor) == 0) {
+    while (at > pieces && strcmp(at[-1].name, location->tensor) == 0) {
         at--;
     }
-    for (; at < end && strcmp(at->name, place->tensor) == 0; at++) {
-        if (strcmp(base_of_piece(scan->files[at->file].path), place->file) == 0) {
+    for (; at < end && strcmp(at->name, location->tensor) == 0; at++) {
+        if (strcmp(base_of_piece(scan->files[at->file].path), location->file) == 0) {
             return true;
         }
     }
     return false;
 }
 
-static bool check_places(const struct scanning *scanning, const struct eb_tensor_index *index)
+static bool check_locations(const struct scanning *scanning, const struct eb_tensor_index *index)
 {
     for (size_t i = 0; i < index->count; i++) {
-        const struct eb_tensor_place *place = &index->places[i];
-        if (!is_there(scanning->scan, place)) {
+        const struct eb_tensor_location *location = &index->locations[i];
+        if (!is_there(scanning->scan, location)) {
             return eb_failure_set(scanning->failure,
-                "tensor '%.128s' is not in %.128s; copy all files of the list here", place->tensor,
-                place->file);
+                "tensor '%.128s' is not in %.128s; copy all files of the list here",
+                location->tensor, location->file);
         }
     }
     return true;
@@ -438,7 +438,7 @@ static bool check_scan_index(const struct scanning *scanning, const char *path)
     if (!is_good) {
         return false;
     }
-    is_good = check_places(scanning, &index);
+    is_good = check_locations(scanning, &index);
     eb_tensor_index_deinit(&index);
     return is_good;
 }

@@ -377,8 +377,8 @@ void eb_safetensors_deinit(struct eb_safetensors *list)
 
 #define MAP_KEY "weight_map"
 
-static bool read_place(const char *tensor, const json_t *file, struct eb_tensor_place *place,
-    struct eb_failure *failure)
+static bool read_location(const char *tensor, const json_t *file,
+    struct eb_tensor_location *location, struct eb_failure *failure)
 {
     const char *name = json_string_value(file);
     if (!name || name[0] == '\0' || strchr(name, '/')) {
@@ -386,9 +386,9 @@ static bool read_place(const char *tensor, const json_t *file, struct eb_tensor_
             "field '" MAP_KEY "': the file of tensor '%.128s' is no name of a file beside this one",
             tensor);
     }
-    place->tensor = strdup(tensor);
-    place->file = strdup(name);
-    return (place->tensor && place->file) || eb_failure_set(failure, "out of memory");
+    location->tensor = strdup(tensor);
+    location->file = strdup(name);
+    return (location->tensor && location->file) || eb_failure_set(failure, "out of memory");
 }
 
 static bool read_map(json_t *map, struct eb_tensor_index *index, struct eb_failure *failure)
@@ -397,15 +397,15 @@ static bool read_map(json_t *map, struct eb_tensor_index *index, struct eb_failu
         return eb_failure_set(
             failure, "field '" MAP_KEY "' is missing or no object of tensors and files");
     }
-    index->places = calloc(json_object_size(map) + 1, sizeof *index->places);
-    if (!index->places) {
+    index->locations = calloc(json_object_size(map) + 1, sizeof *index->locations);
+    if (!index->locations) {
         return eb_failure_set(failure, "out of memory");
     }
     const char *tensor;
     json_t *file;
     json_object_foreach(map, tensor, file)
     {
-        if (!read_place(tensor, file, &index->places[index->count++], failure)) {
+        if (!read_location(tensor, file, &index->locations[index->count++], failure)) {
             return false;
         }
     }
@@ -433,9 +433,9 @@ bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_ten
 void eb_tensor_index_deinit(struct eb_tensor_index *index)
 {
     for (size_t i = 0; i < index->count; i++) {
-        free(index->places[i].tensor);
-        free(index->places[i].file);
+        free(index->locations[i].tensor);
+        free(index->locations[i].file);
     }
-    free(index->places);
+    free(index->locations);
     *index = (struct eb_tensor_index){0};
 }

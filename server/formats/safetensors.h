@@ -48,14 +48,14 @@ void eb_safetensors_deinit(struct eb_safetensors *list);
 /* Largest file that is read; version_scan.h says what memory it must find. */
 #define EB_TENSOR_INDEX_BYTES_MAX 100000000
 
-struct eb_tensor_place {
+struct eb_tensor_location {
     char *tensor;
     char *file; /* a name without a folder */
 };
 
 struct eb_tensor_index {
     size_t count;
-    struct eb_tensor_place *places;
+    struct eb_tensor_location *locations;
 };
 
 /* false: *failure, without the path; *index is empty. */

@@ -298,7 +298,7 @@ static void note_wanted(
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
         bool is_wanted =
-            version->loaded && eb_version_policy_judge(&seen, i, now_ms) == EB_POLICY_WANTED;
+            version->loaded && eb_version_policy_decide(&seen, i, now_ms) == EB_POLICY_WANTED;
         if (is_wanted || version->is_wanted) {
             version->since_ms = now_ms;
         }
@@ -330,7 +330,7 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
             continue;
         }
         uint64_t end_ms = version->since_ms + model->settings->config.keep_s * UINT64_C(1000);
-        switch (eb_version_policy_judge(&seen, i, now_ms)) {
+        switch (eb_version_policy_decide(&seen, i, now_ms)) {
         case EB_POLICY_WANTED:
         case EB_POLICY_SPARE: break;
         case EB_POLICY_KEPT: *wake_ms = end_ms < *wake_ms ? end_ms : *wake_ms; break;
@@ -356,7 +356,7 @@ static struct kept find_model_kept(
     struct eb_policy_model seen = view(registry, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
-        if (!version->loaded || eb_version_policy_judge(&seen, i, now_ms) != EB_POLICY_KEPT ||
+        if (!version->loaded || eb_version_policy_decide(&seen, i, now_ms) != EB_POLICY_KEPT ||
             !eb_version_policy_may_evict(&seen, i)) {
             continue;
         }
@@ -468,7 +468,7 @@ static struct eb_registry_version *find_spare(
         for (size_t k = 0; k < model->count; k++) {
             struct eb_registry_version *version = &model->versions[k];
             if (version->loaded && !(oldest && oldest->since_ms <= version->since_ms) &&
-                eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {
+                eb_version_policy_decide(&seen, k, now_ms) == EB_POLICY_SPARE) {
                 oldest = version;
                 *owner = model;
             }
@@ -485,7 +485,7 @@ static uint64_t count_spare_bytes(struct eb_registry *registry, uint64_t now_ms)
         struct eb_policy_model seen = view(registry, model);
         for (size_t k = 0; k < model->count; k++) {
             const struct eb_model_version *loaded = model->versions[k].loaded;
-            if (loaded && eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {
+            if (loaded && eb_version_policy_decide(&seen, k, now_ms) == EB_POLICY_SPARE) {
                 bytes += eb_model_version_own_bytes(loaded);
             }
         }

@@ -138,7 +138,7 @@ bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t ind
     return !has_claim && later > 0 && !is_room(model, later);
 }
 
-enum eb_policy_fate eb_version_policy_judge(
+enum eb_policy_fate eb_version_policy_decide(
     const struct eb_policy_model *model, size_t index, uint64_t now_ms)
 {
     const struct eb_policy_version *version = &model->versions[index];

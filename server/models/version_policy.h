@@ -72,5 +72,5 @@ bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t versio
  * held nor labelled, though its model may have gone from the disk. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* Returns what becomes of a resident version. */
-enum eb_policy_fate eb_version_policy_judge(
+enum eb_policy_fate eb_version_policy_decide(
     const struct eb_policy_model *model, size_t version, uint64_t now_ms);

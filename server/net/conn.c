@@ -14,7 +14,7 @@
 #define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
 #define LINGER_BYTES_MAX 65536 /* of a peer that was given up, that may have been on their way */
 #define LINGER_BYTES_PER_TICK (8 << 20) /* of others, who may have had large requests on theirs */
-#define WRITES_PER_SLICE_MAX 16         /* then the other connections have their turn */
+#define WRITES_PER_SLICE_MAX 16         /* then other connections write */
 /* How often libuv may find a socket readable that is not to be read, until it looks at it no
  * longer: so often costs as much as to stop and to start reading, some four system calls. With
  * thousands of such sockets libuv would do nothing else. */
@@ -166,7 +166,7 @@ static void end_refused(struct eb_conn *conn)
 static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     if (!conn->slice.is_over && eb_time_slice_look(&conn->slice, now_ns)) {
-        eb_conn_mark(conn); /* The next turn is not to be waited for. */
+        eb_conn_mark(conn); /* The next slice must not be waited for. */
     }
     return conn->slice.is_over;
 }

@@ -560,7 +560,7 @@ static void init_registry(struct eb_manager *manager)
     manager->commands.registry = &manager->registry;
 }
 
-static void init_parts(struct eb_manager *manager)
+static void init_members(struct eb_manager *manager)
 {
     const struct eb_manager_options *options = &manager->options;
     uv_timer_init(manager->uv, &manager->wake);
@@ -613,7 +613,7 @@ int eb_manager_create(
         return rc;
     }
     init_registry(manager);
-    init_parts(manager);
+    init_members(manager);
     *out = manager;
     return 0;
 }

@@ -129,13 +129,13 @@ static void on_arrival(struct eb_mail *mail)
 /* ---- beginning ---- */
 
 /* What is asked of the admin endpoint. */
-struct asked {
+struct command_request {
     enum eb_model_verb verb;
     const struct eb_wire_model_query *request;
 };
 
 static bool check_command(
-    const struct eb_service_loop *loop, const struct asked *asked, struct eb_error *error)
+    const struct eb_service_loop *loop, const struct command_request *asked, struct eb_error *error)
 {
     const struct eb_wire_model_query *request = asked->request;
     if (request->model[0] == '\0') {
@@ -155,8 +155,8 @@ static bool check_command(
 }
 
 /* NULL: no memory. */
-static struct eb_admin_command *create_admin_call(
-    struct eb_rpc_call *call, const struct asked *asked)
+static struct eb_admin_command *create_command(
+    struct eb_rpc_call *call, const struct command_request *asked)
 {
     const struct eb_wire_model_query *request = asked->request;
     size_t model_bytes = strlen(request->model) + 1;
@@ -184,10 +184,10 @@ static struct eb_admin_command *read_command(struct eb_rpc_call *call,
     struct eb_codec_limits codec_limits = {.name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_admin_command *command = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
-    struct asked asked = {verb, eb_version_request_decode(&loop->arena, message->bytes,
-                                    message->size, &codec_limits, error)};
+    struct command_request asked = {verb, eb_version_request_decode(&loop->arena, message->bytes,
+                                              message->size, &codec_limits, error)};
     if (asked.request && check_command(loop, &asked, error)) {
-        command = create_admin_call(call, &asked);
+        command = create_command(call, &asked);
         if (!command) {
             eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
         }

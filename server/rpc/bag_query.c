@@ -26,7 +26,7 @@ static inline const struct eb_wire_array *find_bounds(const struct eb_wire_query
     }
 }
 
-bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
+bool eb_bag_query_refuse(const struct eb_bag_query_position *position, struct eb_error *error,
     enum eb_status status, const char *format, ...)
 {
     char text[EB_ERROR_TEXT_BYTES];
@@ -34,15 +34,17 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (place->number == EB_NO_QUERY) {
-        eb_error_set(error, status, "\"%s\": %s", place->table, text);
-    } else if (!place->is_group) {
-        eb_error_set(error, status, "queries[%zu] \"%s\": %s", place->number, place->table, text);
-    } else if (place->feature == EB_NO_FEATURE) {
-        eb_error_set(error, status, "groups[%zu] \"%s\": %s", place->number, place->table, text);
+    if (position->number == EB_NO_QUERY) {
+        eb_error_set(error, status, "\"%s\": %s", position->table, text);
+    } else if (!position->is_group) {
+        eb_error_set(
+            error, status, "queries[%zu] \"%s\": %s", position->number, position->table, text);
+    } else if (position->feature == EB_NO_FEATURE) {
+        eb_error_set(
+            error, status, "groups[%zu] \"%s\": %s", position->number, position->table, text);
     } else {
-        eb_error_set(error, status, "groups[%zu].features[%zu] \"%s\": %s", place->number,
-            place->feature, place->table, text);
+        eb_error_set(error, status, "groups[%zu].features[%zu] \"%s\": %s", position->number,
+            position->feature, position->table, text);
     }
     return false;
 }
@@ -66,7 +68,7 @@ void eb_bag_query_choose(
     }
 }
 
-bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
+bool eb_bag_query_weigh(const struct eb_bag_query_position *position,
     const struct eb_bag_query_weights *weights, struct eb_bag_query *query, struct eb_error *error)
 {
     if (weights->type != 0) {
@@ -76,31 +78,32 @@ bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
         query->weights = weights->data;
         query->weights_bytes = weights->bytes;
     } else if (weights->type != 0 && query->indices.bytes > 0) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "weights_type is set, but there are no weights");
     }
     return true;
 }
 
 const struct eb_feature *eb_bag_query_refuse_name(
-    const struct eb_bag_query_place *place, struct eb_error *error)
+    const struct eb_bag_query_position *position, struct eb_error *error)
 {
-    eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-        "model \"%s\" version %llu has no table or feature of that name", place->version->model,
-        (unsigned long long)place->version->version);
+    eb_bag_query_refuse(position, error, EB_STATUS_NOT_FOUND,
+        "model \"%s\" version %llu has no table or feature of that name", position->version->model,
+        (unsigned long long)position->version->version);
     return NULL;
 }
 
 /* What a query says of its weights, which most have none of. */
-static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query_place *place,
+static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query_position *position,
     const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
 {
     struct eb_bag_query_weights weights = {wire->weights, wire->weights_bytes, wire->weights_type};
-    return eb_bag_query_weigh(place, &weights, query, error);
+    return eb_bag_query_weigh(position, &weights, query, error);
 }
 
-bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_feature *feature,
-    const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
+bool eb_bag_query_fill(const struct eb_bag_query_position *position,
+    const struct eb_feature *feature, const struct eb_wire_query *wire, struct eb_bag_query *query,
+    struct eb_error *error)
 {
     eb_bag_query_begin(feature, query);
     query->layout = (enum eb_layout)wire->layout;
@@ -110,7 +113,7 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
     query->num_bags = wire->num_bags;
     query->indices_per_bag = wire->indices_per_bag;
     query->include_last_offset = wire->include_last_offset;
-    int32_t output_type = wire->output_type ? wire->output_type : (int32_t)place->output_type;
+    int32_t output_type = wire->output_type ? wire->output_type : (int32_t)position->output_type;
     if ((wire->reduction | wire->missing | output_type) != 0) {
         eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
@@ -119,10 +122,10 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
         query->default_index = wire->default_index;
     }
     bool says_weights = wire->weights_bytes > 0 || wire->weights_type != 0;
-    return !says_weights || fill_bag_weights(place, wire, query, error);
+    return !says_weights || fill_bag_weights(position, wire, query, error);
 }
 
-bool eb_bag_query_error(const struct eb_bag_query_place *place,
+bool eb_bag_query_error(const struct eb_bag_query_position *position,
     const struct eb_bag_error *bag_error, struct eb_error *error)
 {
     enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
@@ -131,5 +134,5 @@ bool eb_bag_query_error(const struct eb_bag_query_place *place,
     case EB_BAG_ERROR_OUT_OF_RANGE: status = EB_STATUS_OUT_OF_RANGE; break;
     case EB_BAG_ERROR_TOO_LARGE: status = EB_STATUS_RESOURCE_EXHAUSTED; break;
     }
-    return eb_bag_query_refuse(place, error, status, "%s", bag_error->text);
+    return eb_bag_query_refuse(position, error, status, "%s", bag_error->text);
 }

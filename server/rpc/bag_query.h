@@ -8,7 +8,7 @@
 
 /* The position of one query in its request: the names for its errors, the settings of all queries
  * of the request, and the feature of the query before it. */
-struct eb_bag_query_place {
+struct eb_bag_query_position {
     const struct eb_model_version *version;
     const char *table; /* name of the table or feature; of the group if no feature is meant */
     bool is_group;     /* whether this is a group of the request, or a feature of one */
@@ -36,14 +36,14 @@ static inline struct eb_int_array eb_bag_query_array(const struct eb_wire_array 
 
 /* Sets the error for a name that no table or feature of the version has. Always returns NULL. */
 const struct eb_feature *eb_bag_query_refuse_name(
-    const struct eb_bag_query_place *place, struct eb_error *error) __attribute__((cold));
+    const struct eb_bag_query_position *position, struct eb_error *error) __attribute__((cold));
 /* Returns the place's table or feature. Returns NULL, with *error set, if none has that name. */
 static inline const struct eb_feature *eb_bag_query_find(
-    const struct eb_bag_query_place *place, struct eb_error *error)
+    const struct eb_bag_query_position *position, struct eb_error *error)
 {
     const struct eb_feature *feature =
-        eb_feature_set_find_after(&place->version->features, place->last, place->table);
-    return feature ? feature : eb_bag_query_refuse_name(place, error);
+        eb_feature_set_find_after(&position->version->features, position->last, position->table);
+    return feature ? feature : eb_bag_query_refuse_name(position, error);
 }
 
 /* Sets *query to the feature's defaults, without weights. Leaves layout and its fields, indices and
@@ -66,8 +66,9 @@ static inline void eb_bag_query_begin(const struct eb_feature *feature, struct e
 
 /* Fills in *query for the place's feature. Members that the request does not set have the feature's
  * defaults. Returns false with *error set; its text names the query. */
-bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_feature *feature,
-    const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error);
+bool eb_bag_query_fill(const struct eb_bag_query_position *position,
+    const struct eb_feature *feature, const struct eb_wire_query *wire, struct eb_bag_query *query,
+    struct eb_error *error);
 
 /* Replaces these members of a query that eb_bag_query_begin has set; 0 leaves one as it is. The
  * query keeps its kind if no member changes. */
@@ -75,13 +76,13 @@ void eb_bag_query_choose(
     struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type);
 /* Adds weights to a query that is filled in. Returns false with *error set if a weights type is
  * given but no weights, though there are indices. */
-bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
+bool eb_bag_query_weigh(const struct eb_bag_query_position *position,
     const struct eb_bag_query_weights *weights, struct eb_bag_query *query, struct eb_error *error);
 
 /* Sets *error: the query's place, then the text. Always returns false, so that a caller can refuse
  * and return in one line. */
-bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
+bool eb_bag_query_refuse(const struct eb_bag_query_position *position, struct eb_error *error,
     enum eb_status status, const char *format, ...) __attribute__((cold, format(printf, 4, 5)));
 /* Refuses the query because of an error of the kernels. Always returns false. */
-bool eb_bag_query_error(const struct eb_bag_query_place *place,
+bool eb_bag_query_error(const struct eb_bag_query_position *position,
     const struct eb_bag_error *bag_error, struct eb_error *error);

@@ -102,7 +102,7 @@ struct eb_rpc_call {
     struct eb_grpc_call *call;
     struct eb_rpc_conn *conn;
     const struct eb_method *method;
-    unsigned method_index; /* as in eb_method_place */
+    unsigned method_index; /* as in eb_method_entry */
     struct eb_auth_call auth;
     struct eb_list link;  /* in the connection's calls */
     uint64_t arrival_ns;  /* uv_hrtime when its message was complete; not for a stream */

@@ -56,7 +56,7 @@ static bool make_list(const struct eb_wire_group *group, struct eb_known_feature
 
 /* A place for one list more, or that of the list that nobody has named for longest. `count`: there
  * is none. */
-static size_t find_memo_place(const struct eb_feature_memo *memo)
+static size_t find_memo_slot(const struct eb_feature_memo *memo)
 {
     if (memo->count < EB_FEATURE_MEMO_LISTS) {
         return memo->count;
@@ -79,27 +79,26 @@ static bool can_be_known(const struct eb_wire_group *group)
 /* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
 static size_t add_memo(struct eb_feature_memo *memo, const struct eb_wire_group *group)
 {
-    size_t place = find_memo_place(memo);
+    size_t slot = find_memo_slot(memo);
     struct eb_known_features list;
     struct eb_feature_memo_entry entry = {.used = memo->group_count};
-    if (!can_be_known(group) || place == EB_FEATURE_MEMO_LISTS ||
-        !make_list(group, &list, &entry)) {
+    if (!can_be_known(group) || slot == EB_FEATURE_MEMO_LISTS || !make_list(group, &list, &entry)) {
         return EB_FEATURE_MEMO_LISTS;
     }
-    free(memo->entries[place].features);
-    memo->lists[place] = list;
-    memo->entries[place] = entry;
-    memo->count += place == memo->count;
-    return place;
+    free(memo->entries[slot].features);
+    memo->lists[slot] = list;
+    memo->entries[slot] = entry;
+    memo->count += slot == memo->count;
+    return slot;
 }
 
 void eb_feature_memo_keep(struct eb_feature_memo *memo, const struct eb_wire_group *group,
     const struct eb_model_version *version, const struct eb_feature *const *features)
 {
-    size_t place = group->known ? (size_t)(group->known - memo->lists) : add_memo(memo, group);
-    if (place < EB_FEATURE_MEMO_LISTS) {
-        struct eb_feature_memo_entry *entry = &memo->entries[place];
-        assert(memo->lists[place].count == group->feature_count);
+    size_t slot = group->known ? (size_t)(group->known - memo->lists) : add_memo(memo, group);
+    if (slot < EB_FEATURE_MEMO_LISTS) {
+        struct eb_feature_memo_entry *entry = &memo->entries[slot];
+        assert(memo->lists[slot].count == group->feature_count);
         memcpy(entry->features, features, group->feature_count * sizeof *entry->features);
         entry->version = version;
     }

@@ -15,42 +15,42 @@ static int64_t read_feature_integer(const struct eb_wire_array *array, uint64_t 
 }
 
 static bool refuse_feature(
-    const struct eb_bag_query_place *place, struct eb_error *error, const char *text)
+    const struct eb_bag_query_position *position, struct eb_error *error, const char *text)
 {
-    return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
+    return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
 /* That the arrays are there, and whole. */
-static bool check_form(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_error *error)
+static bool check_form(const struct eb_bag_query_position *position,
+    const struct eb_wire_group *wire, struct eb_error *error)
 {
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
     bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
     if (wire->reduction == EB_REDUCTION_NONE) {
-        return refuse_feature(place, error, "a group cannot have the reduction NONE");
+        return refuse_feature(position, error, "a group cannot have the reduction NONE");
     }
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i]->width > 0 && arrays[i]->bytes % arrays[i]->width != 0) {
-            return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
                 "%s has %zu bytes, which is no multiple of %u", arrays[i]->field, arrays[i]->bytes,
                 arrays[i]->width);
         }
     }
     if (!has_layout && (wire->bags > 0 || wire->values.bytes > 0)) {
-        return refuse_feature(place, error, "it has neither lengths nor offsets");
+        return refuse_feature(position, error, "it has neither lengths nor offsets");
     }
     return true;
 }
 
 /* That there are as many entries as `bags` of each feature want. */
-static bool check_feature_counts(const struct eb_bag_query_place *place,
+static bool check_feature_counts(const struct eb_bag_query_position *position,
     const struct eb_wire_group *wire, struct eb_error *error)
 {
     bool has_offsets = wire->offsets.width != 0;
     const struct eb_wire_array *array = has_offsets ? &wire->offsets : &wire->lengths;
     uint64_t wanted = (uint64_t)wire->feature_count * wire->bags + has_offsets;
     if (array->width != 0 && eb_wire_array_count(array) != wanted) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "%s has %llu entries; %zu features of %u bags want %llu", array->field,
             (unsigned long long)eb_wire_array_count(array), wire->feature_count, wire->bags,
             (unsigned long long)wanted);
@@ -59,25 +59,26 @@ static bool check_feature_counts(const struct eb_bag_query_place *place,
 }
 
 /* Offsets as lengths. */
-static bool make_lengths(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
+static bool make_lengths(const struct eb_bag_query_position *position,
+    const struct eb_wire_group *wire, struct eb_arena *arena, struct eb_group_query *group,
+    struct eb_error *error)
 {
     uint64_t count = (uint64_t)wire->feature_count * wire->bags;
     int64_t value_count = (int64_t)eb_wire_array_count(&wire->values);
     int32_t *lengths = eb_arena_take(arena, (count + 1) * sizeof *lengths);
     if (!lengths) {
         return eb_bag_query_refuse(
-            place, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its lengths");
+            position, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its lengths");
     }
     int64_t before = read_feature_integer(&wire->offsets, 0);
     if (before != 0) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "%s[0] = %lld is not 0", wire->offsets.field, (long long)before);
     }
     for (uint64_t i = 0; i < count; i++) {
         int64_t offset = read_feature_integer(&wire->offsets, i + 1);
         if (offset < before || offset > value_count || offset - before > INT32_MAX) {
-            return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
                 "%s[%llu] = %lld does not follow %lld within %lld values", wire->offsets.field,
                 (unsigned long long)(i + 1), (long long)offset, (long long)before,
                 (long long)value_count);
@@ -93,15 +94,15 @@ static bool make_lengths(const struct eb_bag_query_place *place, const struct eb
 }
 
 /* Where each feature's values begin; together they are all. */
-static bool find_feature_starts(const struct eb_bag_query_place *place, struct eb_arena *arena,
-    struct eb_group_query *group, struct eb_error *error)
+static bool find_feature_starts(const struct eb_bag_query_position *position,
+    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
     uint64_t value_count = eb_wire_array_count(&wire->values);
     uint64_t *starts = eb_arena_take(arena, (wire->feature_count + 1) * sizeof *starts);
     if (!starts) {
         return eb_bag_query_refuse(
-            place, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its features");
+            position, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its features");
     }
     uint64_t start = 0;
     for (size_t f = 0; f < wire->feature_count; f++) {
@@ -109,7 +110,7 @@ static bool find_feature_starts(const struct eb_bag_query_place *place, struct e
         for (uint64_t b = 0; b < wire->bags; b++) {
             int64_t length = read_feature_integer(&group->lengths, f * (uint64_t)wire->bags + b);
             if (length < 0 || (uint64_t)length > value_count - start) {
-                return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+                return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
                     "%s: bag %llu of features[%zu] would have %lld of the %llu values left",
                     group->lengths.field, (unsigned long long)b, f, (long long)length,
                     (unsigned long long)(value_count - start));
@@ -120,15 +121,15 @@ static bool find_feature_starts(const struct eb_bag_query_place *place, struct e
     starts[wire->feature_count] = start;
     group->starts = starts;
     if (start != value_count) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "%s sums up to %llu values; there are %llu", group->lengths.field,
             (unsigned long long)start, (unsigned long long)value_count);
     }
     return true;
 }
 
-static bool check_feature_weights(
-    const struct eb_bag_query_place *place, struct eb_group_query *group, struct eb_error *error)
+static bool check_feature_weights(const struct eb_bag_query_position *position,
+    struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
     uint64_t value_count = eb_wire_array_count(&wire->values);
@@ -137,7 +138,7 @@ static bool check_feature_weights(
     }
     group->weight_bytes = value_count > 0 ? wire->weights_bytes / value_count : 0;
     if (group->weight_bytes * value_count != wire->weights_bytes || group->weight_bytes == 0) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "weights has %zu bytes, which is not one weight for each of %llu values",
             wire->weights_bytes, (unsigned long long)value_count);
     }
@@ -169,8 +170,8 @@ bool eb_group_query_list(const struct eb_wire_request *request,
     return true;
 }
 
-bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_group_query *group, struct eb_error *error)
+bool eb_group_query_begin(const struct eb_bag_query_position *position,
+    const struct eb_wire_group *wire, struct eb_group_query *group, struct eb_error *error)
 {
     *group = (struct eb_group_query){.wire = wire, .lengths = wire->lengths};
     if (wire->error) {
@@ -178,25 +179,25 @@ bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct e
         return false;
     }
     if (wire->feature_count == 0 && wire->name[0] != '\0') {
-        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" version %llu has no group of that name", place->version->model,
-            (unsigned long long)place->version->version);
+        return eb_bag_query_refuse(position, error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" version %llu has no group of that name", position->version->model,
+            (unsigned long long)position->version->version);
     }
-    return wire->feature_count > 0 || refuse_feature(place, error, "it has no features");
+    return wire->feature_count > 0 || refuse_feature(position, error, "it has no features");
 }
 
-bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
+bool eb_group_query_lay_out(const struct eb_bag_query_position *position, struct eb_arena *arena,
     struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    if (!check_form(place, wire, error) || !check_feature_counts(place, wire, error)) {
+    if (!check_form(position, wire, error) || !check_feature_counts(position, wire, error)) {
         return false;
     }
-    if (wire->offsets.width != 0 && !make_lengths(place, wire, arena, group, error)) {
+    if (wire->offsets.width != 0 && !make_lengths(position, wire, arena, group, error)) {
         return false;
     }
-    return find_feature_starts(place, arena, group, error) &&
-           check_feature_weights(place, group, error);
+    return find_feature_starts(position, arena, group, error) &&
+           check_feature_weights(position, group, error);
 }
 
 /* Entries [first, first + count) of an array, which are there. */
@@ -213,10 +214,11 @@ static inline struct eb_int_array slice(
 
 /* What the group says of the weights of values [first, first + count). */
 static __attribute__((noinline)) bool fill_feature_weights(const struct eb_group_query *group,
-    const struct eb_bag_query_place *place, struct eb_bag_query *query, struct eb_error *error)
+    const struct eb_bag_query_position *position, struct eb_bag_query *query,
+    struct eb_error *error)
 {
-    uint64_t first = group->starts[place->feature];
-    uint64_t count = group->starts[place->feature + 1] - first;
+    uint64_t first = group->starts[position->feature];
+    uint64_t count = group->starts[position->feature + 1] - first;
     if (count == 0) {
         return true;
     }
@@ -225,27 +227,28 @@ static __attribute__((noinline)) bool fill_feature_weights(const struct eb_group
         weights.data = (const uint8_t *)group->wire->weights + first * group->weight_bytes;
         weights.bytes = count * group->weight_bytes;
     }
-    return eb_bag_query_weigh(place, &weights, query, error);
+    return eb_bag_query_weigh(position, &weights, query, error);
 }
 
-bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
-    const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error)
+bool eb_group_query_fill(const struct eb_group_query *group,
+    const struct eb_bag_query_position *position, const struct eb_feature *feature,
+    struct eb_bag_query *query, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    uint64_t first = group->starts[place->feature];
-    uint64_t count = group->starts[place->feature + 1] - first;
+    uint64_t first = group->starts[position->feature];
+    uint64_t count = group->starts[position->feature + 1] - first;
     eb_bag_query_begin(feature, query);
     query->layout = EB_LAYOUT_LENGTHS;
     query->indices = slice(&wire->values, first, count);
-    query->bounds = slice(&group->lengths, place->feature * (uint64_t)wire->bags, wire->bags);
+    query->bounds = slice(&group->lengths, position->feature * (uint64_t)wire->bags, wire->bags);
     query->num_segments = 0;
     query->num_bags = wire->bags;
     query->indices_per_bag = 0;
     query->include_last_offset = false;
-    int32_t output_type = (int32_t)place->output_type;
+    int32_t output_type = (int32_t)position->output_type;
     if ((wire->reduction | wire->missing | output_type) != 0) {
         eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
     bool says_weights = group->weight_bytes > 0 || wire->weights_type != 0;
-    return !says_weights || fill_feature_weights(group, place, query, error);
+    return !says_weights || fill_feature_weights(group, position, query, error);
 }

@@ -24,14 +24,15 @@ bool eb_group_query_list(const struct eb_wire_request *request,
 
 /* Begins *group and checks that it has features. `place` names the group. Returns false with *error
  * set. */
-bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_group_query *group, struct eb_error *error);
+bool eb_group_query_begin(const struct eb_bag_query_position *position,
+    const struct eb_wire_group *wire, struct eb_group_query *group, struct eb_error *error);
 /* Checks sizes and finds the start of each feature's values. Called once the features are known.
  * Returns false with *error set. */
-bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
+bool eb_group_query_lay_out(const struct eb_bag_query_position *position, struct eb_arena *arena,
     struct eb_group_query *group, struct eb_error *error);
 
 /* Fills in the query of the place's feature, in a group that is laid out. Returns false with *error
  * set; its text names the feature. */
-bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
-    const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error);
+bool eb_group_query_fill(const struct eb_group_query *group,
+    const struct eb_bag_query_position *position, const struct eb_feature *feature,
+    struct eb_bag_query *query, struct eb_error *error);

@@ -26,9 +26,10 @@ static_assert(sizeof(struct inputs) + sizeof(struct eb_infer_output) + 8 * sizeo
                   EB_INFER_QUERY_BYTES,
     "what sorting an input takes");
 
-static struct eb_bag_query_place place_of_tensor(const struct sorting *sorting, const char *table)
+static struct eb_bag_query_position position_of_tensor(
+    const struct sorting *sorting, const char *table)
 {
-    return (struct eb_bag_query_place){.version = sorting->version,
+    return (struct eb_bag_query_position){.version = sorting->version,
         .table = table,
         .number = EB_NO_QUERY,
         .feature = EB_NO_FEATURE};
@@ -37,17 +38,17 @@ static struct eb_bag_query_place place_of_tensor(const struct sorting *sorting, 
 static bool refuse_infer(
     const struct sorting *sorting, const struct inputs *table, const char *text)
 {
-    struct eb_bag_query_place place = place_of_tensor(sorting, table->feature->name);
-    return eb_bag_query_refuse(&place, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
+    struct eb_bag_query_position position = position_of_tensor(sorting, table->feature->name);
+    return eb_bag_query_refuse(&position, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
 /* The table or feature of that name; empty: the only table. NULL: the error is set. */
 static const struct eb_feature *find_feature(const struct sorting *sorting, const char *name)
 {
     const struct eb_feature_set *features = &sorting->version->features;
-    struct eb_bag_query_place place = place_of_tensor(sorting, name);
+    struct eb_bag_query_position position = position_of_tensor(sorting, name);
     if (name[0] != '\0') {
-        return eb_bag_query_find(&place, sorting->error);
+        return eb_bag_query_find(&position, sorting->error);
     }
     if (features->table_count == 1) {
         return &features->features[0];

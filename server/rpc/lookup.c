@@ -85,7 +85,7 @@ static void drop_answers(struct eb_lookup *lookup)
     }
 }
 
-/* What is needed only until the values are computed. */
+/* Gives back what is needed only until the values are computed. */
 static void give_inputs(struct eb_lookup *lookup)
 {
     eb_plan_deinit(&lookup->plan);
@@ -377,7 +377,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     }
 }
 
-/* What leaves in place of an answer that has waited beyond its deadline. */
+/* Makes what leaves in place of an answer that has waited beyond its deadline. */
 static struct eb_outgoing *answer_late(
     struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
 {
@@ -516,7 +516,7 @@ static void send_partial(struct eb_lookup *lookup, struct eb_outgoing *partial)
 
 /* ---- computing ---- */
 
-/* The last step of every lookup: error or answer, never both. */
+/* Ends every lookup, with an error or an answer, never both. */
 static void conclude_lookup(struct eb_lookup *lookup)
 {
     uint64_t now_ns = uv_hrtime();
@@ -633,7 +633,7 @@ static bool refuse_lookup(
     return false;
 }
 
-/* Hands everything over. false: refused, with its error set. */
+/* Hands all works to the executor. Returns false, with error set, if they are refused. */
 static bool submit_works(struct eb_lookup *lookup)
 {
     struct eb_lookup_pool *pool = lookup->pool;
@@ -667,7 +667,7 @@ static bool submit_works(struct eb_lookup *lookup)
     return true;
 }
 
-/* All of it, here and now. */
+/* Computes the whole lookup on this thread. */
 static void compute_inline(struct eb_lookup *lookup, uint64_t now_ns)
 {
     const struct eb_lookup_context *context = lookup->pool->context;
@@ -700,7 +700,7 @@ static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
     return true;
 }
 
-/* What was checked and laid out. false: QUEUED. */
+/* Computes or submits a lookup that is checked and laid out. Returns false if it is QUEUED. */
 static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
 {
     uint64_t now_ns = uv_hrtime();
@@ -763,7 +763,7 @@ static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
     }
 }
 
-/* What comes before all else that may be wrong with a request: that it can be told from others. */
+/* Refuses an id that cannot be told from others. Comes before all other checks. */
 static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     if (!eb_rpc_call_is_stream(call)) {
@@ -779,7 +779,7 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
     }
 }
 
-/* Whether a request that was read may be run. */
+/* Returns whether a request that was read may be run. */
 static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&

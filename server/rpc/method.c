@@ -28,18 +28,18 @@ unsigned eb_method_count(void)
 }
 
 /* In the table, whose first method has that index. */
-static struct eb_method_place find_method(
+static struct eb_method_entry find_method(
     const struct eb_method_table *table, size_t index, const char *name)
 {
     for (size_t i = 0; i < table->count; i++) {
         if (strcmp(name, table->methods[i].name) == 0) {
-            return (struct eb_method_place){table, &table->methods[i], (unsigned)(index + i)};
+            return (struct eb_method_entry){table, &table->methods[i], (unsigned)(index + i)};
         }
     }
-    return (struct eb_method_place){.table = table, .index = eb_method_count()};
+    return (struct eb_method_entry){.table = table, .index = eb_method_count()};
 }
 
-struct eb_method_place eb_method_find(const char *path)
+struct eb_method_entry eb_method_find(const char *path)
 {
     const char *service = path + (path[0] == '/');
     const char *slash = strchr(service, '/');
@@ -52,7 +52,7 @@ struct eb_method_place eb_method_find(const char *path)
         }
         index += table->count;
     }
-    return (struct eb_method_place){.index = eb_method_count()};
+    return (struct eb_method_entry){.index = eb_method_count()};
 }
 
 /* Adds a name to a list of them. Returns how long that is now. */

@@ -65,14 +65,14 @@ const struct eb_method_table *eb_method_table_at(size_t index);
 /* Returns the number of methods in all tables. */
 unsigned eb_method_count(void);
 
-struct eb_method_place {
+struct eb_method_entry {
     const struct eb_method_table *table;
     const struct eb_method *method; /* NULL: there is no such method */
     unsigned index; /* in the order of the tables; eb_method_count() if there is no such method */
 };
 
 /* Finds a method by the path of a call, "/embag.v1.EmbeddingBag/Lookup". */
-struct eb_method_place eb_method_find(const char *path);
+struct eb_method_entry eb_method_find(const char *path);
 /* Sets *error: there is no such method. The text lists the methods of the service, or all services
  * if there is no such service. */
 void eb_method_refuse(const char *path, struct eb_error *error);

@@ -48,7 +48,7 @@ struct eb_outcome {
     const struct eb_answer_times *times;
     uint64_t over_ns; /* when the values or the error were ready (uv_hrtime) */
     uint64_t request_id;
-    unsigned method_index; /* as in eb_method_place */
+    unsigned method_index; /* as in eb_method_entry */
     bool is_of_stream;
 };
 

@@ -34,56 +34,56 @@ static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struc
                   EB_PLAN_QUERY_BYTES,
     "what planning a query takes");
 
-static bool fail_limit(const struct eb_bag_query_place *place, struct eb_error *error,
+static bool fail_limit(const struct eb_bag_query_position *position, struct eb_error *error,
     const char *what, uint64_t limit)
 {
-    return eb_bag_query_refuse(place, error, EB_STATUS_RESOURCE_EXHAUSTED,
+    return eb_bag_query_refuse(position, error, EB_STATUS_RESOURCE_EXHAUSTED,
         "with it the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
 /* The request's caps, over all queries so far. No sum can wrap: each addend is bounded by the
  * kernels' caps times the longest row. */
-static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_place *place,
+static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct eb_bag_extent *extent, struct eb_error *error)
 {
     const struct eb_limits *limits = plan->limits;
     struct eb_plan_asked *asked = &plan->asked;
     asked->index_count += extent->index_count;
     if (asked->index_count > limits->indices_max) {
-        return fail_limit(place, error, "indices (indices_max)", limits->indices_max);
+        return fail_limit(position, error, "indices (indices_max)", limits->indices_max);
     }
     asked->result_rows += extent->result_rows;
     if (asked->result_rows > limits->bags_max) {
-        return fail_limit(place, error, "bags (bags_max)", limits->bags_max);
+        return fail_limit(position, error, "bags (bags_max)", limits->bags_max);
     }
     asked->values_bytes += extent->result_rows * extent->result_row_bytes;
     if (asked->values_bytes > limits->response_bytes_max) {
         return fail_limit(
-            place, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
+            position, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
     }
     return true;
 }
 
 /* What lies side by side is alike. */
-static bool check_joined(const struct eb_bag_query_place *place, const struct draft *first,
+static bool check_joined(const struct eb_bag_query_position *position, const struct draft *first,
     const struct draft *draft, struct eb_error *error)
 {
     enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
-    const char *what = place->is_group ? "a group" : "concat";
+    const char *what = position->is_group ? "a group" : "concat";
     if (draft->query.reduction == EB_REDUCTION_NONE) {
-        return eb_bag_query_refuse(place, error, status, "%s is not possible with NONE", what);
+        return eb_bag_query_refuse(position, error, status, "%s is not possible with NONE", what);
     }
     if (!eb_type_is_float(draft->extent.output_type)) {
-        return eb_bag_query_refuse(place, error, status,
+        return eb_bag_query_refuse(position, error, status,
             "%s needs floating-point results, and this table holds integers", what);
     }
     if (draft->extent.output_type != first->extent.output_type) {
-        return eb_bag_query_refuse(place, error, status,
+        return eb_bag_query_refuse(position, error, status,
             "%s needs results of one type, and this one is %s, the first %s; set output_type", what,
             eb_type_name(draft->extent.output_type), eb_type_name(first->extent.output_type));
     }
     if (draft->extent.result_rows != first->extent.result_rows) {
-        return eb_bag_query_refuse(place, error, status,
+        return eb_bag_query_refuse(position, error, status,
             "%s needs as many bags in every query; this one has %llu, the first has %llu", what,
             (unsigned long long)draft->extent.result_rows,
             (unsigned long long)first->extent.result_rows);
@@ -92,26 +92,26 @@ static bool check_joined(const struct eb_bag_query_place *place, const struct dr
 }
 
 /* Sizes of a query that has been filled. */
-static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_place *place,
+static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
     struct draft *draft, struct eb_error *error)
 {
     struct eb_bag_error bag_error;
     if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error)) {
-        return eb_bag_query_error(place, &bag_error, error);
+        return eb_bag_query_error(position, &bag_error, error);
     }
-    return count_query(plan, place, &draft->extent, error);
+    return count_query(plan, position, &draft->extent, error);
 }
 
 /* The same of a feature of a group that is laid out. */
 static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
-    const struct eb_bag_query_place *place, struct draft *draft, struct eb_error *error)
+    const struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
     struct eb_bag_error bag_error;
-    const uint64_t *starts = &group->starts[place->feature];
+    const uint64_t *starts = &group->starts[position->feature];
     if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &bag_error)) {
-        return eb_bag_query_error(place, &bag_error, error);
+        return eb_bag_query_error(position, &bag_error, error);
     }
-    return count_query(plan, place, &draft->extent, error);
+    return count_query(plan, position, &draft->extent, error);
 }
 
 static bool grow_scratch(struct eb_plan *plan, size_t bytes)
@@ -164,7 +164,7 @@ static inline void count_plan_computed(
 
 /* Values of a query that has been measured, which then is the plan's next. `first_index` is of a
  * feature in its group's values; else 0. */
-static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_place *place,
+static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
     struct eb_bag_error bag_error;
@@ -176,7 +176,7 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_pl
         return eb_plan_refuse_memory(error, "the request's indices (answer_memory_bytes)");
     }
     if (!eb_bag_check(plan->ops, &draft->query, extent, job, &bag_error)) {
-        return eb_bag_query_error(place, &bag_error, error);
+        return eb_bag_query_error(position, &bag_error, error);
     }
     *query = (struct eb_plan_query){
         .table = draft->feature->table,
@@ -198,9 +198,9 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_pl
     return true;
 }
 
-static struct eb_bag_query_place place_queries(const struct eb_plan *plan)
+static struct eb_bag_query_position number_queries(const struct eb_plan *plan)
 {
-    return (struct eb_bag_query_place){
+    return (struct eb_bag_query_position){
         .version = plan->version,
         .number = EB_NO_QUERY,
         .feature = EB_NO_FEATURE,
@@ -211,12 +211,12 @@ static struct eb_bag_query_place place_queries(const struct eb_plan *plan)
 /* Finds the table of one of the request's queries, and its sizes. `place` is that of the query
  * before, or of none. */
 static inline bool draft_query(struct eb_plan *plan, size_t number,
-    struct eb_bag_query_place *place, struct draft *draft, struct eb_error *error)
+    struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
     const struct eb_wire_query *wire = &plan->request->queries[number];
-    place->table = wire->table;
-    place->number = plan->request->infer ? EB_NO_QUERY : number;
-    const struct eb_feature *feature = eb_bag_query_find(place, error);
+    position->table = wire->table;
+    position->number = plan->request->infer ? EB_NO_QUERY : number;
+    const struct eb_feature *feature = eb_bag_query_find(position, error);
     if (wire->error && (feature || wire->table[0] == '\0')) {
         *error = *wire->error;
         return false;
@@ -224,22 +224,22 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
     if (!feature) {
         return false;
     }
-    place->last = feature;
+    position->last = feature;
     draft->feature = feature;
-    return eb_bag_query_fill(place, feature, wire, &draft->query, error) &&
-           measure_plan(plan, place, draft, error);
+    return eb_bag_query_fill(position, feature, wire, &draft->query, error) &&
+           measure_plan(plan, position, draft, error);
 }
 
 /* The tables of a group's features, [feature_count]. NULL: *error. */
 static const struct eb_feature *const *find_features(struct eb_plan *plan,
-    const struct eb_wire_group *wire, const struct eb_bag_query_place *whole,
+    const struct eb_wire_group *wire, const struct eb_bag_query_position *whole,
     struct eb_error *error)
 {
     const struct eb_feature *const *known = eb_feature_memo_find(plan->memo, wire, plan->version);
     if (known) {
         return known;
     }
-    struct eb_bag_query_place place = *whole;
+    struct eb_bag_query_position position = *whole;
     const struct eb_feature **features =
         eb_arena_take(plan->arena, wire->feature_count * sizeof *features);
     if (!features) {
@@ -247,10 +247,10 @@ static const struct eb_feature *const *find_features(struct eb_plan *plan,
         return NULL;
     }
     for (size_t f = 0; f < wire->feature_count; f++) {
-        place.feature = f;
-        place.table = wire->features[f];
-        place.last = features[f] = eb_bag_query_find(&place, error);
-        if (!place.last) {
+        position.feature = f;
+        position.table = wire->features[f];
+        position.last = features[f] = eb_bag_query_find(&position, error);
+        if (!position.last) {
             return NULL;
         }
     }
@@ -263,15 +263,15 @@ static const struct eb_feature *const *find_features(struct eb_plan *plan,
 
 /* The sizes of features that are found. */
 static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
-    struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
+    struct eb_bag_query_position *position, struct draft *drafts, struct eb_error *error)
 {
     for (size_t f = 0; f < group->wire->feature_count; f++) {
         struct draft *draft = &drafts[f];
-        place->feature = f;
-        place->table = group->wire->features[f];
-        if (!eb_group_query_fill(group, place, draft->feature, &draft->query, error) ||
-            !measure_feature(plan, group, place, draft, error) ||
-            !check_joined(place, &drafts[0], draft, error)) {
+        position->feature = f;
+        position->table = group->wire->features[f];
+        if (!eb_group_query_fill(group, position, draft->feature, &draft->query, error) ||
+            !measure_feature(plan, group, position, draft, error) ||
+            !check_joined(position, &drafts[0], draft, error)) {
             return false;
         }
     }
@@ -280,9 +280,9 @@ static bool draft_features(struct eb_plan *plan, const struct eb_group_query *gr
 
 /* Checks the names of all features, then the sizes of all, then their values. */
 static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *group,
-    const struct eb_bag_query_place *whole, struct eb_error *error)
+    const struct eb_bag_query_position *whole, struct eb_error *error)
 {
-    struct eb_bag_query_place place = *whole;
+    struct eb_bag_query_position position = *whole;
     size_t count = group->wire->feature_count;
     struct draft *drafts = eb_arena_take(plan->arena, count * sizeof *drafts);
     if (!drafts) {
@@ -293,13 +293,13 @@ static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *gro
         drafts[f].feature = features[f];
     }
     if (!features || !eb_group_query_lay_out(whole, plan->arena, group, error) ||
-        !draft_features(plan, group, &place, drafts, error)) {
+        !draft_features(plan, group, &position, drafts, error)) {
         return false;
     }
     for (size_t f = 0; f < count; f++) {
-        place.feature = f;
-        place.table = group->wire->features[f];
-        if (!check_plan(plan, &place, &drafts[f], group->starts[f], error)) {
+        position.feature = f;
+        position.table = group->wire->features[f];
+        if (!check_plan(plan, &position, &drafts[f], group->starts[f], error)) {
             return false;
         }
     }
@@ -312,7 +312,7 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
     struct eb_plan_asked asked = plan->asked;
     struct eb_plan_counts counts = plan->counts;
     struct eb_group_query group;
-    struct eb_bag_query_place place = {
+    struct eb_bag_query_position position = {
         .version = plan->version,
         .table = wire->name,
         .is_group = true,
@@ -320,8 +320,8 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
         .feature = EB_NO_FEATURE,
         .output_type = (enum eb_type)plan->request->output_type,
     };
-    if (eb_group_query_begin(&place, wire, &group, error) &&
-        check_plan_features(plan, &group, &place, error)) {
+    if (eb_group_query_begin(&position, wire, &group, error) &&
+        check_plan_features(plan, &group, &position, error)) {
         return true;
     }
     /* A failed group does not count against the caps: its message holds bytes for each bag. */
@@ -381,12 +381,12 @@ static void return_caps(struct eb_plan *plan)
 
 static bool check_queries(struct eb_plan *plan, struct eb_error *error)
 {
-    struct eb_bag_query_place place = place_queries(plan);
+    struct eb_bag_query_position position = number_queries(plan);
     struct draft draft;
     for (size_t i = 0; i < plan->request->query_count; i++) {
         begin_result(plan, i, false);
-        bool is_good = draft_query(plan, i, &place, &draft, error) &&
-                       check_plan(plan, &place, &draft, 0, error);
+        bool is_good = draft_query(plan, i, &position, &draft, error) &&
+                       check_plan(plan, &position, &draft, 0, error);
         if (!is_good) {
             return_caps(plan);
         }
@@ -415,7 +415,7 @@ static bool check_plan_groups(struct eb_plan *plan, struct eb_error *error)
 /* All queries as one result. */
 static bool check_concat(struct eb_plan *plan, struct eb_error *error)
 {
-    struct eb_bag_query_place place = place_queries(plan);
+    struct eb_bag_query_position position = number_queries(plan);
     struct draft first;
     struct draft other;
     if (plan->request->group_count > 0) {
@@ -425,9 +425,9 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
     }
     for (size_t i = 0; i < plan->request->query_count; i++) {
         struct draft *draft = i == 0 ? &first : &other;
-        if (!draft_query(plan, i, &place, draft, error) ||
-            !check_joined(&place, &first, draft, error) ||
-            !check_plan(plan, &place, draft, 0, error)) {
+        if (!draft_query(plan, i, &position, draft, error) ||
+            !check_joined(&position, &first, draft, error) ||
+            !check_plan(plan, &position, draft, 0, error)) {
             return false;
         }
     }

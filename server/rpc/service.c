@@ -82,7 +82,7 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
     return made;
 }
 
-/* Starts a feed, if its caller may still have it. */
+/* Starts a server-streaming call, if its caller may still make it. */
 static void start_server_streaming(struct eb_rpc_call *call)
 {
     uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
@@ -147,7 +147,7 @@ static bool unpause(struct eb_rpc_call *call)
 }
 
 /* Goes on with what waited for the connection to be less busy, in order, up to the first stream
- * that has kept messages back: that goes to the end of the line, and they, or the next write, ask
+ * that has kept messages back: that goes to the end of the queue, and they, or the next write, ask
  * again. What is started here may be over at once and ask again too: one pass at a time is enough.
  */
 static void resume_call(struct eb_rpc_conn *conn)
@@ -222,14 +222,14 @@ static void refuse_service(
 /* NULL: refused. */
 static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call)
 {
-    struct eb_method_place place = eb_method_find(grpc_call->path);
+    struct eb_method_entry entry = eb_method_find(grpc_call->path);
     struct eb_error error;
-    if (!place.method) {
+    if (!entry.method) {
         eb_method_refuse(grpc_call->path, &error);
         refuse_service(conn, grpc_call, &error);
         return NULL;
     }
-    if (place.table->check && conn && !place.table->check(conn, &error)) {
+    if (entry.table->check && conn && !entry.table->check(conn, &error)) {
         refuse_service(conn, grpc_call, &error);
         return NULL;
     }
@@ -240,18 +240,18 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
         return NULL;
     }
     *call = (struct eb_rpc_call){
-        .call = grpc_call, .conn = conn, .method = place.method, .method_index = place.index};
-    if (!place.method->codec) {
+        .call = grpc_call, .conn = conn, .method = entry.method, .method_index = entry.index};
+    if (!entry.method->codec) {
         eb_grpc_call_limit_message(grpc_call, EB_UNARY_BYTES_MAX);
     }
     if (!eb_rpc_call_is_stream(call)) {
         eb_grpc_call_expect_one(
-            grpc_call, place.method->codec ? &conn->held_lookups : &conn->held_unary);
+            grpc_call, entry.method->codec ? &conn->held_lookups : &conn->held_unary);
     }
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
     eb_list_push(&conn->calls, &call->link);
-    enum eb_method_access access = place.method->is_probe ? EB_METHOD_FOR_ALL : place.table->access;
+    enum eb_method_access access = entry.method->is_probe ? EB_METHOD_FOR_ALL : entry.table->access;
     if (!eb_auth_call_begin(call, access, &error)) {
         eb_rpc_call_finish(call, error.status, error.text, 0);
     }
@@ -509,7 +509,7 @@ static void on_conn_close(struct eb_conn *conn)
 
 /* ---- loops ---- */
 
-/* A loop has its part of the lines. */
+/* A loop has its share of the log lines. */
 static void open_access_log(struct eb_service_loop *state, const struct eb_server_facts *facts)
 {
     uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;

@@ -47,7 +47,7 @@ static void drop_hot(struct eb_table_counters *counters, struct eb_table_count *
 }
 
 /* The place of the table, or of the first behind it. */
-static size_t find_table_place(
+static size_t find_table_slot(
     const struct eb_table_counters *counters, const char *model, const char *table)
 {
     size_t first = 0;
@@ -65,10 +65,10 @@ static size_t find_table_place(
 
 /* The table's count, if it is at that place. */
 static struct eb_table_count *find_at(
-    struct eb_table_counters *counters, size_t place, const char *model, const char *table)
+    struct eb_table_counters *counters, size_t slot, const char *model, const char *table)
 {
     struct eb_table_count *count =
-        place < counters->count ? counters->counts[place] : &counters->beyond;
+        slot < counters->count ? counters->counts[slot] : &counters->beyond;
     return eb_table_sums_compare(&count->sum, model, table) == 0 ? count : &counters->beyond;
 }
 
@@ -92,8 +92,8 @@ static bool grow_table(struct eb_table_counters *counters)
 static struct eb_table_count *keep_count(
     struct eb_table_counters *counters, const char *model, const char *table)
 {
-    size_t place = find_table_place(counters, model, table);
-    struct eb_table_count *count = find_at(counters, place, model, table);
+    size_t slot = find_table_slot(counters, model, table);
+    struct eb_table_count *count = find_at(counters, slot, model, table);
     if (count != &counters->beyond || counters->count == EB_TABLE_COUNTERS_TABLES_MAX ||
         !grow_table(counters)) {
         return count;
@@ -102,9 +102,9 @@ static struct eb_table_count *keep_count(
     if (!count) {
         return &counters->beyond;
     }
-    memmove(&counters->counts[place + 1], &counters->counts[place],
-        (counters->count - place) * sizeof(struct eb_table_count *));
-    counters->counts[place] = count;
+    memmove(&counters->counts[slot + 1], &counters->counts[slot],
+        (counters->count - slot) * sizeof(struct eb_table_count *));
+    counters->counts[slot] = count;
     counters->count++;
     return count;
 }
@@ -294,8 +294,8 @@ static struct eb_table_count *find_count(struct eb_table_counters *counters,
     if (block) {
         return block->counts[table - version->tables.tables];
     }
-    size_t place = find_table_place(counters, version->model, table->name);
-    return find_at(counters, place, version->model, table->name);
+    size_t slot = find_table_slot(counters, version->model, table->name);
+    return find_at(counters, slot, version->model, table->name);
 }
 
 /* Looks at those of the plan's indices whose turn it is. */

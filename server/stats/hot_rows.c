@@ -13,12 +13,12 @@ static struct eb_hot_rows_kept *find(struct eb_hot_rows *rows, int64_t id)
 }
 
 /* A place for an id that has none: a free one, or that of who has been seen least. */
-static struct eb_hot_rows_kept *take_place(struct eb_hot_rows *rows, int64_t id)
+static struct eb_hot_rows_kept *take_slot(struct eb_hot_rows *rows, int64_t id)
 {
     if (rows->count < EB_HOT_ROWS_KEPT) {
-        struct eb_hot_rows_kept *place = &rows->kept[rows->count++];
-        *place = (struct eb_hot_rows_kept){.id = id};
-        return place;
+        struct eb_hot_rows_kept *slot = &rows->kept[rows->count++];
+        *slot = (struct eb_hot_rows_kept){.id = id};
+        return slot;
     }
     struct eb_hot_rows_kept *least = rows->kept;
     for (uint32_t i = 1; i < EB_HOT_ROWS_KEPT; i++) {
@@ -35,7 +35,7 @@ void eb_hot_rows_add(struct eb_hot_rows *rows, int64_t id)
 {
     struct eb_hot_rows_kept *kept = find(rows, id);
     if (!kept) {
-        kept = take_place(rows, id);
+        kept = take_slot(rows, id);
     }
     kept->hits++;
     rows->samples++;
@@ -71,9 +71,9 @@ size_t eb_hot_rows_room(size_t sketch_count)
 static struct eb_hot_rows_sum *find_sum(const struct eb_hot_rows_merge *merge, int64_t id)
 {
     /* Fibonacci hashing (Knuth): neighbours lie far from each other. */
-    size_t place = (size_t)((uint64_t)id * UINT64_C(0x9E3779B97F4A7C15) >> 32);
-    for (;; place++) {
-        struct eb_hot_rows_sum *sum = &merge->sums[place & (merge->room - 1)];
+    size_t slot = (size_t)((uint64_t)id * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; slot++) {
+        struct eb_hot_rows_sum *sum = &merge->sums[slot & (merge->room - 1)];
         if (sum->hits == 0 || sum->id == id) {
             return sum;
         }
@@ -104,18 +104,18 @@ static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_row
 static size_t insert_sum(
     struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
 {
-    size_t place = count;
+    size_t slot = count;
     if (count < EB_STATS_HOT_ROWS) {
         count++;
     } else if (is_before(&sum, &first[count - 1])) {
-        place--;
+        slot--;
     } else {
         return count;
     }
-    for (; place > 0 && is_before(&sum, &first[place - 1]); place--) {
-        first[place] = first[place - 1];
+    for (; slot > 0 && is_before(&sum, &first[slot - 1]); slot--) {
+        first[slot] = first[slot - 1];
     }
-    first[place] = sum;
+    first[slot] = sum;
     return count;
 }
 

@@ -105,7 +105,7 @@ struct eb_stats {
     enum eb_stats_phase phase;
     uint64_t taken_unix_ms;
     uint64_t started_unix_ms;
-    size_t method_count; /* in the order of eb_method_place's index */
+    size_t method_count; /* in the order of eb_method_entry's index */
     struct eb_stats_method methods[EB_COUNTERS_METHODS_MAX];
     struct eb_counters total; /* of all loops */
     size_t loop_count;

@@ -52,7 +52,7 @@ static void report_keys(struct shift *shift, uint64_t bytes)
 }
 
 /* The thread of the call tells how far it is in a phase; the others are about as far. */
-static void report_part(const struct worker *worker, double part)
+static void report_range(const struct worker *worker, double part)
 {
     struct shift *shift = worker->shift;
     double begin = begins[shift->phase];
@@ -68,7 +68,7 @@ static void digest_keys(struct worker *worker)
     struct eb_key_range slices = worker->slices;
     for (uint64_t i = slices.first; i < slices.end && !shift->is_over; i++) {
         shift->digests[i] = eb_key_build_digest(&shift->build, i);
-        report_part(worker, (double)(i + 1 - slices.first) / (double)(slices.end - slices.first));
+        report_range(worker, (double)(i + 1 - slices.first) / (double)(slices.end - slices.first));
     }
 }
 
@@ -86,7 +86,7 @@ static void sort(struct worker *worker)
         } else {
             eb_key_build_assign(&shift->build, worker->number, some);
         }
-        report_part(worker, (double)(some.end - rows.first) / (double)(rows.end - rows.first));
+        report_range(worker, (double)(some.end - rows.first) / (double)(rows.end - rows.first));
     }
 }
 
@@ -98,7 +98,7 @@ static void place(struct worker *worker)
         worker->outcome =
             eb_key_build_place(&shift->build, (uint32_t)i, worker->scratch, &worker->pair);
         shift->placed_count++;
-        report_part(worker, (double)shift->placed_count / shift->build.plan.partition_count);
+        report_range(worker, (double)shift->placed_count / shift->build.plan.partition_count);
     }
     if (worker->outcome != EB_KEY_OK) {
         shift->is_over = true;

@@ -572,7 +572,7 @@ static bool check_unique(const struct eb_table_plan *plan, struct eb_failure *fa
     return true;
 }
 
-static int compare_places(const void *left, const void *right)
+static int compare_locations(const void *left, const void *right)
 {
     const struct eb_piece *a = ((const struct eb_planned_table *)left)->rows.pieces;
     const struct eb_piece *b = ((const struct eb_planned_table *)right)->rows.pieces;
@@ -637,7 +637,7 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (config && !check_fit(config, plan, planning->failure)) {
         return eb_failure_locate(planning->failure, directory);
     }
-    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_places);
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_locations);
     eb_table_plan_measure(plan);
     return true;
 }

@@ -42,16 +42,16 @@ uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile)
 {
     uint64_t bytes = 0;
     for (uint32_t n = 0; n < tile->job_count; n++) {
-        struct eb_bag_part part = eb_bag_tile_part(tile, n);
-        const struct eb_bag_job *job = part.job;
-        uint32_t elements = part.element_end - part.element_first;
-        uint64_t bags = part.bag_end - part.bag_first;
+        struct eb_bag_range range = eb_bag_tile_range(tile, n);
+        const struct eb_bag_job *job = range.job;
+        uint32_t elements = range.element_end - range.element_first;
+        uint64_t bags = range.bag_end - range.bag_first;
         uint64_t row_bytes = eb_storage_row_bytes(job->table->storage, elements);
-        if (job->table->scales && part.element_first == 0) {
+        if (job->table->scales && range.element_first == 0) {
             row_bytes += sizeof(struct eb_row_scale);
         }
-        bytes +=
-            eb_bag_part_rows(&part) * row_bytes + bags * elements * eb_type_bytes(job->output_type);
+        bytes += eb_bag_range_rows(&range) * row_bytes +
+                 bags * elements * eb_type_bytes(job->output_type);
     }
     return bytes;
 }

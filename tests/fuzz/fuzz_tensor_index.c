@@ -17,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t i = 0; i < index.count; i++) {
-        require(index.places[i].tensor && index.places[i].file[0] != '\0');
-        require(!strchr(index.places[i].file, '/'));
+        require(index.locations[i].tensor && index.locations[i].file[0] != '\0');
+        require(!strchr(index.locations[i].file, '/'));
     }
     eb_tensor_index_deinit(&index);
     return 0;

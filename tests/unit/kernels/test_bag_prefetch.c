@@ -85,8 +85,8 @@ static void begin_first_jobs(uint32_t job_count)
 
 static void pool_part(const struct eb_bag_tile *tile, uint32_t step_count)
 {
-    struct eb_bag_part part = eb_bag_tile_part(tile, 0);
-    eb_bag_prefetch_part(&prefetch, &part);
+    struct eb_bag_range range = eb_bag_tile_range(tile, 0);
+    eb_bag_prefetch_range(&prefetch, &range);
     for (uint32_t i = 0; i < step_count; i++) {
         eb_bag_prefetch_step(&prefetch);
     }
@@ -548,8 +548,8 @@ static bool is_short(uint32_t row_count, uint32_t elements)
     use_f32(0, elements, (uint64_t)elements * 4, 0);
     use_job(0, NULL, row_count);
     struct eb_bag_tile tile = tile_of(0, 1);
-    struct eb_bag_part part = eb_bag_tile_part(&tile, 0);
-    return eb_bag_prefetch_short(&prefetch, &part);
+    struct eb_bag_range range = eb_bag_tile_range(&tile, 0);
+    return eb_bag_prefetch_short(&prefetch, &range);
 }
 
 static void prefetches_few_rows_at_once(void **state)

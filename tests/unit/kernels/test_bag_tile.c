@@ -123,14 +123,14 @@ static void goes_on_into_the_next_jobs(void **state)
     assert_ptr_equal(tile.jobs, &jobs[0]);
     assert_int_equal(tile.job_count, 3);
     assert_tile(&tile, 0, 1);
-    struct eb_bag_part part = eb_bag_tile_part(&tile, 0);
-    assert_int_equal(part.bag_first, 0);
-    assert_int_equal(part.bag_end, 2);
-    assert_int_equal(part.element_end, DIM);
-    part = eb_bag_tile_part(&tile, 1);
-    assert_int_equal(part.bag_end, 0);
-    part = eb_bag_tile_part(&tile, 2);
-    assert_int_equal(part.bag_end, 1);
+    struct eb_bag_range range = eb_bag_tile_range(&tile, 0);
+    assert_int_equal(range.bag_first, 0);
+    assert_int_equal(range.bag_end, 2);
+    assert_int_equal(range.element_end, DIM);
+    range = eb_bag_tile_range(&tile, 1);
+    assert_int_equal(range.bag_end, 0);
+    range = eb_bag_tile_range(&tile, 2);
+    assert_int_equal(range.bag_end, 1);
     tile = cut(JOBS, 6, &position);
     assert_ptr_equal(tile.jobs, &jobs[2]);
     assert_tile(&tile, 1, 2);
@@ -152,7 +152,7 @@ static void splits_a_giant_bag_by_columns(void **state)
         assert_int_equal(tile.bag_end, 2);
         assert_int_equal(tile.element_first, piece * DIM / 2);
         assert_int_equal(tile.element_end, (piece + 1) * DIM / 2);
-        assert_int_equal(eb_bag_tile_part(&tile, 0).element_first, piece * DIM / 2);
+        assert_int_equal(eb_bag_tile_range(&tile, 0).element_first, piece * DIM / 2);
     }
     tile = cut(1, 100, &position);
     assert_tile(&tile, 2, 3);

@@ -89,11 +89,11 @@ static void keeps_serving_what_nothing_replaces(void **state)
         {.number = 8, FAILED}};
     struct eb_policy_model model = model_of(versions, 2, 9);
     expect_choice(&model, 0, EB_POLICY_NONE);
-    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_WANTED);
+    assert_int_equal(eb_version_policy_decide(&model, 0, NOW_MS), EB_POLICY_WANTED);
     /* A model that has left the disk goes when its time is over. */
     model = model_of(versions, 1, 9);
-    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_DROPPED);
-    assert_int_equal(eb_version_policy_judge(&model, 0, versions[0].since_ms + KEEP_S * 1000 - 1),
+    assert_int_equal(eb_version_policy_decide(&model, 0, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_decide(&model, 0, versions[0].since_ms + KEEP_S * 1000 - 1),
         EB_POLICY_KEPT);
 }
 
@@ -132,7 +132,7 @@ static void loads_what_has_a_label_or_is_held(void **state)
         {.number = 4, RESIDENT, .is_held = true}, {.number = 3, ON_DISK, .is_labelled = true}};
     model = model_of(later, 3, 9);
     expect_choice(&model, 0, 2);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_WANTED);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_WANTED);
 }
 
 static void keeps_the_one_before_for_its_time_and_while_there_is_room(void **state)
@@ -144,17 +144,17 @@ static void keeps_the_one_before_for_its_time_and_while_there_is_room(void **sta
         {.number = 7, RESIDENT, .since_ms = long_ago_ms - 1},
         {.number = 6, RESIDENT, .since_ms = long_ago_ms + 1}};
     struct eb_policy_model model = model_of(versions, 4, 9);
-    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_WANTED);
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_decide(&model, 0, NOW_MS), EB_POLICY_WANTED);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_DROPPED);
     model = model_of(versions, 3, 9);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_SPARE);
-    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_SPARE);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_DROPPED);
     config.keep = 3;
-    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_SPARE);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_SPARE);
     config.keep = 1;
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS - 1), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS - 1), EB_POLICY_KEPT);
 }
 
 static void does_not_keep_what_has_left_the_disk_beyond_its_time(void **state)
@@ -163,8 +163,8 @@ static void does_not_keep_what_has_left_the_disk_beyond_its_time(void **state)
     const struct eb_policy_version versions[] = {
         {.number = 9, RESIDENT}, {.number = 8, .is_resident = true}};
     const struct eb_policy_model model = model_of(versions, 2, 9);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
-    assert_int_equal(eb_version_policy_judge(&model, 1, KEEP_S * 1000 - 1), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_decide(&model, 1, KEEP_S * 1000 - 1), EB_POLICY_KEPT);
 }
 
 static void evicts_the_oldest_of_too_many_that_are_kept(void **state)
@@ -177,25 +177,26 @@ static void evicts_the_oldest_of_too_many_that_are_kept(void **state)
         {.number = 5, RESIDENT, .is_held = true, .since_ms = NOW_MS - 9},
         {.number = 4, RESIDENT, .is_labelled = true, .since_ms = NOW_MS - 9}};
     struct eb_policy_model model = model_of(versions, 6, 9);
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_KEPT);
     model.kept_max = 3;
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_KEPT);
     model.kept_max = 2;
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_EVICTED);
-    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_EVICTED);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_KEPT);
     model.kept_max = 1;
-    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_EVICTED);
-    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_EVICTED);
+    assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_KEPT);
     for (size_t i = 0; i < 6; i++) {
         const bool is_wanted = i == 0 || i >= 4;
-        assert_int_equal(eb_version_policy_judge(&model, i, NOW_MS) == EB_POLICY_WANTED, is_wanted);
+        assert_int_equal(
+            eb_version_policy_decide(&model, i, NOW_MS) == EB_POLICY_WANTED, is_wanted);
         assert_int_equal(eb_version_policy_may_evict(&model, i), i == 2 || i == 3);
     }
     /* As many as `keep` says stay anyway. */
     config.keep = 4;
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_KEPT);
     config.keep = 3;
-    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_EVICTED);
+    assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_EVICTED);
 }
 
 static void evicts_nothing_that_is_served_though_its_model_has_left_the_disk(void **state)
@@ -209,7 +210,7 @@ static void evicts_nothing_that_is_served_though_its_model_has_left_the_disk(voi
     struct eb_policy_model model = model_of(versions, 4, 7);
     model.kept_max = 1;
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(eb_version_policy_judge(&model, i, NOW_MS),
+        assert_int_equal(eb_version_policy_decide(&model, i, NOW_MS),
             i == 3 ? EB_POLICY_EVICTED : EB_POLICY_KEPT);
     }
 }

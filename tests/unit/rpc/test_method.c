@@ -24,9 +24,9 @@ static void finds_every_method_by_its_path(void **state)
     for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
         for (size_t k = 0; k < table->count; k++) {
             snprintf(path, sizeof path, "/%s/%s", table->service, table->methods[k].name);
-            const struct eb_method_place place = eb_method_find(path);
-            assert_ptr_equal(place.table, table);
-            assert_ptr_equal(place.method, &table->methods[k]);
+            const struct eb_method_entry entry = eb_method_find(path);
+            assert_ptr_equal(entry.table, table);
+            assert_ptr_equal(entry.method, &table->methods[k]);
         }
     }
 }
