@@ -142,7 +142,8 @@ static int open_loop(struct eb_engine *engine)
  * run on its own threads and a write to a lost connection raises nothing. */
 static int start_thread(struct eb_engine *engine)
 {
-    static const int raised_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
+    static const int raised_signals[] = {
+        SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
     sigset_t blocked;
     sigset_t before;
     int rc = sigfillset(&blocked);

@@ -111,7 +111,7 @@ static INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_in
 }
 
 static INLINE enum eb_bag_order vector_take_bounds(
-    const unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
+    unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {
     const uint8_t *data = bounds->data;
     uint64_t count = bounds->bytes / width;

@@ -38,7 +38,7 @@ PLAIN uint64_t plain_take_rows(const unsigned width, const struct eb_int_array *
 }
 
 PLAIN enum eb_bag_order plain_take_bounds(
-    const unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
+    unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {
     const uint8_t *data = bounds->data;
     uint64_t count = bounds->bytes / width;

@@ -786,6 +786,21 @@ def check_sources_listed(tree):
             yield Finding(f"{folder}/CMakeLists.txt", 1, "sources are listed, not globbed")
 
 
+CONST_LOCAL = re.compile(
+    r"^(?: {4})+const (?:(?:struct|enum|union) \w+|unsigned (?:long long|long|char|int)|long long|"
+    r"(?!(?:struct|enum|union|char|volatile)\b)\w+) \w+(?:;| =|,)", re.M)
+
+
+def check_const(tree):
+    """const stands on pointers to what is not changed, and on no other local"""
+    for path, text in c_files(tree):
+        for match in CONST_LOCAL.finditer(without_literals(text)):
+            line = text[match.start():].split("\n", 1)[0]
+            is_in_macro = line.endswith("\\") or text[:match.start()].endswith("\\\n")
+            if not is_in_macro and not path.startswith("client/examples/"):
+                yield Finding(path, line_of(text, match.start()), "a const local")
+
+
 def check_walks(tree):
     """the files and functions that ARCHITECTURE.md names are there"""
     guide = "server/ARCHITECTURE.md"
@@ -805,7 +820,7 @@ RULES = [
     check_function_lines, check_median, check_macro_lines, check_parameters, check_nesting,
     check_recursion, check_file_lines, check_columns, check_blanks, check_base_names,
     check_folder_names, check_header_start, check_typedefs, check_public_names, check_stack,
-    check_marks, check_sources_listed, check_retired_words, check_null, check_walks,
+    check_marks, check_sources_listed, check_retired_words, check_null, check_const, check_walks,
     check_statics, check_sizeof, check_increments, check_containers,
 ]
 

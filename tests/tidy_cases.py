@@ -161,6 +161,10 @@ CASES = [
     ("stack", "alloca", "proto/a.c", "void f(void)\n{\n    alloca(1);\n}\n"),
     ("marks", "a note", "proto/a.c", "/* TO" "DO: more */\n"),
     ("marks", "", "proto/a.c", 'char name[] = "/tmp/aXXXXXX";\n'),
+    ("const", "a number", "proto/a.c", "void f(void)\n{\n    const int a = 1;\n}\n"),
+    ("const", "a struct", "proto/a.c", "void f(void)\n{\n    const struct a b = {0};\n}\n"),
+    ("const", "", "proto/a.c", "void f(void)\n{\n    const int *a = b;\n}\n"),
+    ("const", "", "proto/a.c", "void f(void)\n{\n    static const int a = 1;\n}\n"),
     ("sources_listed", "nowhere", "proto/a.c", "int a;\n"),
     ("sources_listed", "globbed", "proto/CMakeLists.txt", "file(GLOB sources *.c)\n"),
 ]

@@ -20,7 +20,7 @@ static void complain(const char *what)
 
 bool eb_bench_echo_init(struct eb_bench_echo *out, const struct eb_bench_echo_sizes *sizes)
 {
-    const uint64_t bytes = sizes->answer_bytes * sizes->answer_count;
+    uint64_t bytes = sizes->answer_bytes * sizes->answer_count;
     *out = (struct eb_bench_echo){
         .sizes = *sizes, .answers = malloc(bytes), .in = malloc(EB_BENCH_ECHO_READ_BYTES)};
     if (!out->answers || !out->in) {
@@ -52,7 +52,7 @@ unsigned eb_bench_echo_gather(const struct eb_bench_echo *echo, struct eb_bench_
     struct iovec out[EB_BENCH_ECHO_GATHER_MAX])
 {
     const struct eb_bench_echo_sizes *sizes = &echo->sizes;
-    const uint64_t end = flow->sent_bytes + flow->owed_bytes;
+    uint64_t end = flow->sent_bytes + flow->owed_bytes;
     uint64_t at = flow->sent_bytes;
     unsigned count = 0;
     while (at < end && count < EB_BENCH_ECHO_GATHER_MAX && count < sizes->answer_count) {
@@ -108,7 +108,7 @@ static bool write_owed(
 /* Answers until the peer is gone. */
 static void serve_socket(const struct eb_bench_echo *echo, int socket)
 {
-    const int one = 1;
+    int one = 1;
     struct eb_bench_echo_flow flow = {0};
     bool is_open = setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0;
     while (is_open) {

@@ -30,7 +30,7 @@ static void listen_and_serve(const struct eb_bench_echo *echo)
 void eb_bench_floor_serve(
     const struct eb_bench_case *bench, const struct eb_bench_echo_sizes *sizes)
 {
-    const uint64_t results_bytes = eb_bench_case_result_offset(bench, bench->feed_count);
+    uint64_t results_bytes = eb_bench_case_result_offset(bench, bench->feed_count);
     if (results_bytes > sizes->answer_bytes) {
         fprintf(stderr,
             "embag-bench: --serve: an answer of %" PRIu64 " bytes has no room for a call's results "

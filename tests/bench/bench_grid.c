@@ -21,7 +21,7 @@ static bool measure_shape(struct eb_bench_session *session, const struct eb_benc
 {
     struct eb_bench_case bench = *model;
     int32_t *offsets = eb_bench_stock_make_offsets(bench.bag_count, indices_per_bag);
-    const struct eb_bench_feed feed = {.table = source->table,
+    struct eb_bench_feed feed = {.table = source->table,
         .indices_per_bag = indices_per_bag,
         .indices = source->stock->indices,
         .offsets = offsets,
@@ -81,7 +81,7 @@ static bool measure_distribution(struct eb_bench_session *session,
         eb_bench_stock_size(&table->table, count_least(options)), options->is_weighted);
     struct eb_bench_case bench = eb_bench_session_model(session, table->table.storage);
     int64_t *keys = keyed ? eb_bench_keys_make(stock.indices, stock.count) : NULL;
-    const struct source source = {table, keyed, keys, &stock};
+    struct source source = {table, keyed, keys, &stock};
     bool good = eb_bench_session_vary(session, &bench, measure_shapes, &source);
     free(keys);
     eb_bench_stock_deinit(&stock);

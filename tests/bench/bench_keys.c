@@ -16,7 +16,7 @@ static int64_t key_of(uint64_t row)
 static void build(struct eb_key_build *build, double *ns_per_row)
 {
     struct eb_key_pair pair;
-    const uint64_t row_count = build->plan.row_count;
+    uint64_t row_count = build->plan.row_count;
     int64_t *keys = eb_bench_memory_take(row_count * sizeof *keys);
     void *scratch = eb_bench_memory_take(build->plan.scratch_bytes);
     for (uint64_t row = 0; row < row_count; row++) {

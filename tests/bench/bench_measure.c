@@ -28,7 +28,7 @@ static double estimate_batch_us(const struct eb_bench_case *bench)
     struct eb_bench_ours ours;
     eb_bench_ours_init(&ours, bench, 0, 1);
     struct eb_bench_runner runner = eb_bench_ours_runner(&ours);
-    const struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
+    struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
     double ns = eb_bench_workers_take_turn(&runner, 1, &turn);
     eb_bench_ours_deinit(&ours);
     return ns / 1e3;
@@ -84,7 +84,7 @@ static double count_rows(const struct rig *rig)
 
 static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, uint64_t position)
 {
-    const struct eb_bench_turn turn = {.position = position,
+    struct eb_bench_turn turn = {.position = position,
         .call_count = rig->call_count,
         .reading_count = rig->plan->reading_count};
     return eb_bench_workers_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
@@ -178,7 +178,7 @@ struct eb_bench_figures eb_bench_measure_case(const struct eb_bench_case *bench,
     struct rig rig = {.bench = bench, .plan = plan, .call_count = choose_call_count(bench, plan)};
     unsigned count = plan->pair_count;
     double *values = eb_bench_memory_take(7 * (size_t)count * sizeof *values);
-    const struct series series = {.ours = values,
+    struct series series = {.ours = values,
         .check = values + count,
         .theirs = values + 2 * (size_t)count,
         .ratio = values + 3 * (size_t)count,

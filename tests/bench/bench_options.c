@@ -244,10 +244,10 @@ static bool read_list(const struct listing *listing)
 
 static bool read_lists(const struct texts *texts, struct eb_bench_options *out)
 {
-    const struct range small = {1, EB_BENCH_DIM_MAX};
-    const struct range counts = {1, EB_BAG_BAGS_MAX};
-    const struct range threads = {1, EB_BENCH_THREADS_MAX};
-    const unsigned most = EB_BENCH_LIST_MAX;
+    struct range small = {1, EB_BENCH_DIM_MAX};
+    struct range counts = {1, EB_BAG_BAGS_MAX};
+    struct range threads = {1, EB_BENCH_THREADS_MAX};
+    unsigned most = EB_BENCH_LIST_MAX;
     const struct listing listings[] = {
         {"row-type", texts->row_type, &storages, {0}, &out->storages, most},
         {"dim", texts->dim, NULL, small, &out->dims, most},
@@ -287,10 +287,10 @@ static bool check_states(const struct eb_bench_list *states_wanted)
 
 static bool read_numbers(const struct texts *texts, struct eb_bench_options *out)
 {
-    const struct range any = {0, UINT64_MAX};
-    const struct range rows = {1, EB_BENCH_ROWS_MAX};
-    const struct range pairs = {1, 10000};
-    const struct range times = {1, 1000000};
+    struct range any = {0, UINT64_MAX};
+    struct range rows = {1, EB_BENCH_ROWS_MAX};
+    struct range pairs = {1, 10000};
+    struct range times = {1, 1000000};
     const struct {
         struct listing listing;
         uint64_t initial;
@@ -381,10 +381,10 @@ static bool has_one_case(const struct eb_bench_options *options)
 /* What the lists say is read before. */
 static bool read_serving(const char *text, struct eb_bench_options *out)
 {
-    const struct range sizes = {1, EB_BENCH_ECHO_SIZE_MAX};
+    struct range sizes = {1, EB_BENCH_ECHO_SIZE_MAX};
     uint64_t *const values[] = {
         &out->served.request_bytes, &out->served.answer_bytes, &out->served.answer_count};
-    const size_t last = sizeof values / sizeof values[0] - 1;
+    size_t last = sizeof values / sizeof values[0] - 1;
     const char *at = text;
     for (size_t i = 0; text && i <= last; i++) {
         size_t bytes = strcspn(at, ":");

@@ -32,7 +32,7 @@ void eb_bench_session_adopt(
     for (unsigned i = 0; i < count; i++) {
         eb_bag_tune_add(&ground, &tables[i].table);
     }
-    const struct eb_bag_tune_task task = {
+    struct eb_bag_tune_task task = {
         .ops = options->ops,
         .ground = &ground,
         .scratch = eb_bench_memory_take(sizeof(struct eb_bag_tune_scratch)),
@@ -123,7 +123,7 @@ static void measure_verified(struct eb_bench_session *session, const struct eb_b
         session->roofline_ns_per_row =
             eb_bench_measure_roofline(bench, &session->plan, &session->roofline_way);
     }
-    const struct eb_bench_report report = {.options = options,
+    struct eb_bench_report report = {.options = options,
         .bench = bench,
         .distribution = session->distribution,
         .figures = eb_bench_measure_case(bench, &session->plan, peer),

@@ -71,7 +71,7 @@ static void fill_row(struct filling *filling, uint64_t row)
     if (filling->scales) {
         fill_bytes(filling, row, UINT64_MAX);
         uint64_t bits = mix(spec->seed ^ ~row);
-        const struct eb_row_scale scale = {.scale = (float)(bits % 64 + 1) * SCALE_UNIT,
+        struct eb_row_scale scale = {.scale = (float)(bits % 64 + 1) * SCALE_UNIT,
             .bias = (float)((int)(bits >> 8 & 255) - 128) / 128};
         memcpy(filling->scales + row * filling->scale_stride_bytes, &scale, sizeof scale);
         return;
@@ -184,7 +184,7 @@ static void copy_row(void *context, uint64_t row)
     const uint8_t *own = (const uint8_t *)table->rows + row * table->row_stride_bytes;
     uint8_t *out = copying->rows + row * copying->stride_bytes;
     if (table->scales) {
-        const struct eb_row_scale scale = eb_table_scale(table, row);
+        struct eb_row_scale scale = eb_table_scale(table, row);
         (void)eb_fused_row_join(&copying->format, own, &scale, out);
     } else {
         memcpy(out, own, copying->stride_bytes);

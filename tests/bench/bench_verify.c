@@ -37,7 +37,7 @@ static double load_value(
         *magnitude = fabs(x);
         return x;
     }
-    const struct eb_row_scale scale = eb_table_scale(table, row);
+    struct eb_row_scale scale = eb_table_scale(table, row);
     double product =
         (double)scale.scale * (double)eb_element_load_code(table->storage, bytes, column);
     *magnitude = fabs(product) + fabs((double)scale.bias);
@@ -151,7 +151,7 @@ static double compare_feed(
     uint64_t step = bag_count * bag_rows * table->row_elements / ELEMENTS_MAX + 1;
     double worst = 0;
     for (uint64_t n = 0; n < bag_count; n += step) {
-        const struct bag bag = {.bench = bench,
+        struct bag bag = {.bench = bench,
             .table = table,
             .indices = indices + n * bag_rows,
             .weights = weights ? weights + n * bag_rows : NULL,

@@ -141,7 +141,7 @@ bool eb_peer_kernels_run(
         !reserve_scratch(kernels, bytes) || !check_queries(kernels, queries, count)) {
         return false;
     }
-    const struct eb_bag_tile tile = {
+    struct eb_bag_tile tile = {
         .jobs = kernels->jobs,
         .job_count = count,
         .bag_end = kernels->jobs[count - 1].bag_count,

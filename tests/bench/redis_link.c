@@ -119,7 +119,7 @@ static bool set_rows(
 bool eb_redis_link_fill(
     struct redisContext *link, const char *name, uint64_t row_count, uint32_t dim)
 {
-    const struct rows rows = {eb_workload_seed(name, 1), dim};
+    struct rows rows = {eb_workload_seed(name, 1), dim};
     uint64_t told_at = row_count / FILL_PARTS;
     float *row = calloc(dim, sizeof *row);
     bool is_good = row && redisAppendCommand(link, "FLUSHALL") == REDIS_OK;

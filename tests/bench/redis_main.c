@@ -35,7 +35,7 @@ static struct eb_load_table describe(
 
 static int tell(const struct eb_redis_run *run, const struct eb_load_result *result, double cpu_us)
 {
-    const struct eb_load_subject subject = {run->options, run->pool->target, run->pool};
+    struct eb_load_subject subject = {run->options, run->pool->target, run->pool};
     json_t *object = eb_load_report_json(&subject, result);
     double answers = (double)result->stats.by_status[0];
     double rows = answers * (double)run->pool->request_indices;

@@ -293,7 +293,7 @@ static bool wait_and_receive(struct course *course, uint64_t now_ns)
         course->due_ns < now_ns + wait_ns) {
         wait_ns = course->due_ns > now_ns ? course->due_ns - now_ns : 0;
     }
-    const struct timespec timeout = {.tv_nsec = (long)wait_ns};
+    struct timespec timeout = {.tv_nsec = (long)wait_ns};
     int rc = ppoll(&poll_fd, 1, &timeout, NULL);
     if (rc < 0 && errno != EINTR) {
         return fail(course, strerror(errno));

@@ -25,7 +25,7 @@ static void check_admin_request(struct eb_arena *arena, const uint8_t *data, siz
         return;
     }
     assert(strlen(request->model) <= limits.name_bytes_max);
-    const size_t again_bytes = eb_version_request_bytes(request);
+    size_t again_bytes = eb_version_request_bytes(request);
     assert(again_bytes <= sizeof encoded);
     eb_version_request_encode(request, encoded);
     const struct eb_wire_model_query *again =
@@ -42,7 +42,7 @@ static void check_progress(struct eb_arena *arena, const uint8_t *data, size_t s
         assert(error.status != EB_STATUS_OK && error.text[0] != 0);
         return;
     }
-    const size_t again_bytes = eb_version_progress_bytes(progress);
+    size_t again_bytes = eb_version_progress_bytes(progress);
     assert(again_bytes <= sizeof encoded);
     eb_version_progress_encode(progress, encoded);
     const struct eb_wire_progress *again =

@@ -30,7 +30,7 @@ static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
 
 static struct eb_int_array take_bag_array(struct input *input)
 {
-    const uint64_t kind = take_number(input, 1);
+    uint64_t kind = take_number(input, 1);
     struct eb_int_array array = {.width = kind & 1 ? 8 : 4};
     array.data = take_bytes(input, &array.bytes);
     if (array.bytes == 0 && (kind & 2) != 0) {
@@ -235,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     map.kind = (enum eb_id_map_kind)take_choice(&input, EB_ID_MAP_NONE, EB_ID_MAP_COUNT);
     map.seed = take_number(&input, 8);
     query.id_map = &map;
-    const int key_set = take_choice(&input, 0, KEY_SET_COUNT + 1);
+    int key_set = take_choice(&input, 0, KEY_SET_COUNT + 1);
     if (key_set > 0) {
         run_keyed(&query, &table, (enum key_set)(key_set - 1));
     } else {

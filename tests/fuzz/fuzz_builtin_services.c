@@ -25,7 +25,7 @@ static void check_health(struct eb_arena *arena, const uint8_t *data, size_t siz
 
 static void check_builtin_answer(const struct eb_wire_reflection_response *response)
 {
-    const size_t answer_bytes = eb_reflection_response_bytes(response);
+    size_t answer_bytes = eb_reflection_response_bytes(response);
     uint8_t *answer = malloc(answer_bytes + 1);
     assert(answer);
     eb_reflection_response_encode(response, answer);
@@ -42,9 +42,9 @@ static void check_reflection(struct eb_arena *arena, const uint8_t *data, size_t
         assert(error.status != EB_STATUS_OK && error.text[0] != 0);
         return;
     }
-    const bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
-    const bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &files)
-                                    : eb_schema_find_file(request->name, &files);
+    bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
+    bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &files)
+                              : eb_schema_find_file(request->name, &files);
     assert(is_found == (files.count > 0));
     (void)eb_schema_has_message(request->name);
     check_builtin_answer(&(struct eb_wire_reflection_response){.host = request->host,

@@ -35,7 +35,7 @@ static void give(void *context, void *memory, size_t bytes)
 static void inflate_within(uint32_t bytes_max, const uint8_t *data, size_t size)
 {
     struct purse purse = {.bytes_max = bytes_max};
-    const struct eb_memory memory = {take, give, &purse};
+    struct eb_memory memory = {take, give, &purse};
     struct eb_gzip_bytes out;
     if (eb_gzip_inflate(&memory, data, size, bytes_max, &out) == EB_GZIP_DONE) {
         assert(out.size <= bytes_max);

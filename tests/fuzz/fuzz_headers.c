@@ -45,7 +45,7 @@ static void check_message(struct eb_grpc_text text)
     char encoded[EB_GRPC_MESSAGE_BYTES_MAX];
     eb_grpc_message_decode(text.bytes, text.size, decoded, sizeof decoded);
     require(memchr(decoded, '\0', sizeof decoded));
-    const size_t size = eb_grpc_message_encode(decoded, encoded);
+    size_t size = eb_grpc_message_encode(decoded, encoded);
     for (size_t i = 0; i < size; i++) {
         require(encoded[i] >= ' ' && encoded[i] <= '~');
     }
@@ -56,7 +56,7 @@ static void check_message(struct eb_grpc_text text)
 static void check_trace(struct eb_grpc_text text)
 {
     struct eb_trace_parent trace;
-    const bool is_good = eb_trace_parent_parse(text.bytes, text.size, &trace);
+    bool is_good = eb_trace_parent_parse(text.bytes, text.size, &trace);
     require(strlen(trace.trace_id) == (is_good ? EB_TRACE_ID_BYTES - 1 : 0));
     require(strlen(trace.parent_id) == (is_good ? EB_TRACE_SPAN_BYTES - 1 : 0));
     require(strspn(trace.trace_id, "0123456789abcdef") == strlen(trace.trace_id));
@@ -65,10 +65,10 @@ static void check_trace(struct eb_grpc_text text)
 static void add_line(struct eb_grpc_headers *headers, const uint8_t *line, size_t size)
 {
     const uint8_t *space = memchr(line, ' ', size);
-    const size_t name_bytes = space ? (size_t)(space - line) : size;
-    const size_t value_bytes = space ? size - name_bytes - 1 : 0;
-    const struct eb_grpc_text name = copy_text(line, name_bytes);
-    const struct eb_grpc_text value = copy_text(line + size - value_bytes, value_bytes);
+    size_t name_bytes = space ? (size_t)(space - line) : size;
+    size_t value_bytes = space ? size - name_bytes - 1 : 0;
+    struct eb_grpc_text name = copy_text(line, name_bytes);
+    struct eb_grpc_text value = copy_text(line + size - value_bytes, value_bytes);
     eb_grpc_headers_add(headers, name, value, &limits);
     check_timeout(value);
     check_message(value);
@@ -80,7 +80,7 @@ static void add_line(struct eb_grpc_headers *headers, const uint8_t *line, size_
 static void check_headers(const struct eb_grpc_headers *headers)
 {
     struct eb_error error;
-    const int http_status = eb_grpc_headers_check(headers, &limits, &error);
+    int http_status = eb_grpc_headers_check(headers, &limits, &error);
     require(memchr(headers->path, '\0', sizeof headers->path));
     require(memchr(headers->authorization, '\0', sizeof headers->authorization));
     require(headers->is_over_limit || headers->bytes <= limits.bytes_max);
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct eb_grpc_headers headers = {0};
     while (size > 0) {
         const uint8_t *end = memchr(data, '\n', size);
-        const size_t line_bytes = end ? (size_t)(end - data) : size;
+        size_t line_bytes = end ? (size_t)(end - data) : size;
         add_line(&headers, data, line_bytes);
         data += line_bytes + (end ? 1 : 0);
         size -= line_bytes + (end ? 1 : 0);

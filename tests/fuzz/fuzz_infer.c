@@ -17,7 +17,7 @@ static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max
 /* Returns whether the guard lets it pass. */
 static bool check_infer_guard(const uint8_t *data, size_t size)
 {
-    const struct eb_guard_limits guard_limits = {
+    struct eb_guard_limits guard_limits = {
         .fields_max = 10000, .name_bytes_max = 275, .submessages_max = 10000};
     struct eb_error error;
     if (!eb_guard_check(
@@ -37,7 +37,7 @@ static void check_input(const struct eb_infer_input *input)
 {
     const struct eb_wire_array *array = &input->array;
     assert(input->rank == 1 || input->rank == 2);
-    const uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
+    uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
     assert(array->bytes == elements * array->width);
     unsigned sum = 0;
     for (size_t i = 0; i < array->bytes; i++) {
@@ -64,7 +64,7 @@ static void check_infer_request(const struct eb_infer_request *infer)
 /* The other messages, which protobuf-c unpacks. */
 static void check_infer_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
-    const struct eb_codec_input input = {&inference__model_metadata_request__descriptor, data, size,
+    struct eb_codec_input input = {&inference__model_metadata_request__descriptor, data, size,
         {.fields_max = 4096, .name_bytes_max = 255}};
     struct eb_error error = {.status = EB_STATUS_OK};
     const struct eb_wire_model_query *query = eb_infer_model_query_decode(arena, &input, &error);
@@ -73,7 +73,7 @@ static void check_infer_model_query(struct eb_arena *arena, const uint8_t *data,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const bool has_passed = check_infer_guard(data, size);
+    bool has_passed = check_infer_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, eb_lookup_request_arena_bytes(size, &limits));

@@ -71,14 +71,14 @@ static uint8_t *allocate_lookup(struct asked *asked, size_t bytes)
 static struct eb_wire_array take_entries(
     struct asked *asked, struct input *input, size_t count, const char *field)
 {
-    const uint64_t kind = take_number(input, 1);
-    const bool is_small = kind & 1;
+    uint64_t kind = take_number(input, 1);
+    bool is_small = kind & 1;
     struct eb_wire_array array = {.width = kind & 2 ? 8 : 4, .field = field};
     array.bytes = count * array.width;
     uint8_t *bytes = allocate_lookup(asked, array.bytes);
     for (size_t i = 0; i < count; i++) {
-        const int64_t number = (int8_t)take_number(input, 1);
-        const int64_t entry = is_small ? (number & 0x7f) % ROWS_MAX : number;
+        int64_t number = (int8_t)take_number(input, 1);
+        int64_t entry = is_small ? (number & 0x7f) % ROWS_MAX : number;
         memcpy(bytes + i * array.width, &entry, array.width);
     }
     /* Torn at its end at times. */
@@ -90,7 +90,7 @@ static struct eb_wire_array take_entries(
 static struct eb_wire_array take_lookup_array(
     struct asked *asked, struct input *input, const char *field)
 {
-    const size_t count = take_number(input, 1);
+    size_t count = take_number(input, 1);
     return count == 0 ? (struct eb_wire_array){0}
                       : take_entries(asked, input, (count - 1) % ENTRIES_MAX, field);
 }
@@ -115,13 +115,13 @@ static size_t count_entries(const struct eb_wire_array *array)
 
 static void take_lookup_query(struct asked *asked, struct input *input, struct eb_wire_query *query)
 {
-    const uint64_t flags = take_number(input, 1);
+    uint64_t flags = take_number(input, 1);
     query->table = take_name(input);
     query->reduction = take_enum(input, EB_REDUCTION_COUNT);
     query->missing = take_enum(input, EB_MISSING_COUNT);
     query->layout = take_choice(input, 0, EB_LAYOUT_COUNT);
     query->indices = take_lookup_array(asked, input, "indices_i64");
-    const struct eb_wire_array bounds =
+    struct eb_wire_array bounds =
         query->layout == EB_LAYOUT_PACKED || query->layout == EB_LAYOUT_UNSPECIFIED
             ? (struct eb_wire_array){0}
             : take_lookup_array(asked, input, "bounds");
@@ -146,7 +146,7 @@ static void take_lookup_query(struct asked *asked, struct input *input, struct e
 static void take_group(struct asked *asked, struct input *input, size_t number)
 {
     struct eb_wire_group *group = &asked->groups[number];
-    const uint64_t flags = take_number(input, 1);
+    uint64_t flags = take_number(input, 1);
     group->name = flags & 1 ? take_name(input) : "";
     group->features = asked->features[number];
     group->feature_count = flags & 1 ? 0 : flags >> 1 & FEATURES_MAX;
@@ -172,7 +172,7 @@ static void take_group(struct asked *asked, struct input *input, size_t number)
 static void take_lookup(struct asked *asked, struct input *input)
 {
     struct eb_wire_request *request = &asked->request;
-    const uint64_t flags = take_number(input, 1);
+    uint64_t flags = take_number(input, 1);
     request->model = "trial";
     request->output_type = take_enum(input, EB_TYPE_COUNT);
     request->concat = flags & 1;
@@ -192,7 +192,7 @@ static void take_lookup(struct asked *asked, struct input *input)
 
 static struct eb_infer_options take_options(struct input *input)
 {
-    const uint64_t flags = take_number(input, 1);
+    uint64_t flags = take_number(input, 1);
     struct eb_infer_options options = {.include_last_offset = flags & 1, .has_default = flags & 2};
     options.default_index = options.has_default ? (int8_t)take_number(input, 1) : 0;
     options.reduction = flags & 4 ? take_enum(input, EB_REDUCTION_COUNT - 1) : 0;
@@ -210,7 +210,7 @@ static void take_tensor(struct asked *asked, struct input *input, struct eb_infe
     out->rank = out->role == EB_INFER_OFFSETS ? 1 : (uint32_t)take_choice(input, 1, 3);
     out->dims[0] = (uint64_t)take_choice(input, 0, 8);
     out->dims[1] = out->rank == 2 ? (uint64_t)take_choice(input, 0, 4) : 0;
-    const size_t count = out->dims[0] * (out->rank == 2 ? out->dims[1] : 1);
+    size_t count = out->dims[0] * (out->rank == 2 ? out->dims[1] : 1);
     if (out->role == EB_INFER_WEIGHTS) {
         out->type = (int32_t)weight_types[take_choice(input, 0, 5)];
         out->array.width = (uint32_t)eb_type_bytes((enum eb_type)out->type);
@@ -371,7 +371,7 @@ static struct outcome run_lookup(
     struct loop_memory *memory, const uint8_t *bytes, size_t size, const struct eb_bag_ops *ops)
 {
     struct outcome outcome = {.error = {.status = EB_STATUS_OK}};
-    const struct eb_codec_limits caps = {.queries_max = 64,
+    struct eb_codec_limits caps = {.queries_max = 64,
         .name_bytes_max = 255,
         .known = memory->memo.lists,
         .known_count = memory->memo.count};
@@ -432,7 +432,7 @@ static void compare_outcomes(struct outcome first, struct outcome second)
 static void ask_lookup(struct loop_memory *memory, struct asked *asked, struct input *input)
 {
     take_lookup(asked, input);
-    const size_t size = eb_lookup_request_bytes(&asked->request);
+    size_t size = eb_lookup_request_bytes(&asked->request);
     uint8_t *bytes = allocate_lookup(asked, size);
     eb_lookup_request_encode(&asked->request, bytes);
     compare_outcomes(run_lookup(memory, bytes, size, eb_bag_ops_find("ref")),

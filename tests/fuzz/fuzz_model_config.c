@@ -43,7 +43,7 @@ static void require_patterns(const struct eb_model_config_patterns *patterns)
 {
     require(patterns->count <= EB_MODEL_CONFIG_PATTERNS_MAX);
     for (size_t i = 0; i < patterns->count; i++) {
-        const size_t bytes = strlen(patterns->texts[i]);
+        size_t bytes = strlen(patterns->texts[i]);
         require(bytes > 0 && bytes <= EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
     }
 }

@@ -39,8 +39,8 @@ static void parse_dict(const uint8_t *data, size_t size)
     if (size < sizeof data_bytes || size - sizeof data_bytes > DICT_BYTES_MAX) {
         return;
     }
-    const size_t dict_bytes = size - sizeof data_bytes;
-    const size_t head_bytes = PREFIX_BYTES + dict_bytes;
+    size_t dict_bytes = size - sizeof data_bytes;
+    size_t head_bytes = PREFIX_BYTES + dict_bytes;
     memcpy(&data_bytes, data, sizeof data_bytes);
     if (data_bytes > UINT64_MAX - head_bytes) {
         return;

@@ -18,7 +18,7 @@ static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max
 /* Returns whether the guard lets it pass. */
 static bool check_request_guard(const uint8_t *data, size_t size)
 {
-    const struct eb_guard_limits guard_limits = {
+    struct eb_guard_limits guard_limits = {
         .fields_max = 10000, .name_bytes_max = 255, .submessages_max = 1000};
     struct eb_error error;
     if (!eb_guard_check(
@@ -94,7 +94,7 @@ static void check_known(
     if (request->group_count == 0 || count_errors(request) > 0 || !first->run) {
         return;
     }
-    const struct eb_known_features known = {.run = first->run,
+    struct eb_known_features known = {.run = first->run,
         .run_bytes = first->run_bytes,
         .text_bytes = count_text_bytes(first),
         .count = first->feature_count,
@@ -115,7 +115,7 @@ static void check_known(
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const bool has_passed = check_request_guard(data, size);
+    bool has_passed = check_request_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     /* Three times the room: what is decoded again comes into the same arena. */

@@ -44,7 +44,7 @@ static void compare_result(
         expected->missing_positions.data, expected->missing_positions.len));
     assert(actual->error_code == expected->error_code);
     assert(strcmp(actual->error_message, expected->error_message) == 0);
-    const size_t values_bytes = actual->error_code == 0 ? expected->values.len : 0;
+    size_t values_bytes = actual->error_code == 0 ? expected->values.len : 0;
     assert(is_same(actual->values, actual->values_bytes, expected->values.data, values_bytes));
 }
 
@@ -138,7 +138,7 @@ static void ask(struct asked *asked, const uint8_t *bytes)
 {
     static const enum embag_reduction reductions[] = {
         EMBAG_REDUCTION_UNSPECIFIED, EMBAG_SUM, EMBAG_NONE, EMBAG_MIN};
-    const struct eb_lookup_label label = {.request_id = 1};
+    struct eb_lookup_label label = {.request_id = 1};
     struct eb_error error;
     asked->bags = bytes[1] & 7u;
     asked->query = (struct embag_query){.table = "t", .reduction = reductions[bytes[1] >> 6]};
@@ -171,11 +171,10 @@ static bool is_joined(const struct asked *asked, size_t position)
 /* Reads a result by what was asked: bag by bag, or index by index. */
 static uint64_t read_rows(const struct asked *asked, const struct embag_result *result)
 {
-    const enum embag_reduction reduction = asked->query.reduction;
-    const uint64_t indices = asked->query.indices.count;
-    const bool is_own =
-        reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_joined(asked, result->query);
-    const bool has_bags = reduction != EMBAG_NONE || is_joined(asked, result->query);
+    enum embag_reduction reduction = asked->query.reduction;
+    uint64_t indices = asked->query.indices.count;
+    bool is_own = reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_joined(asked, result->query);
+    bool has_bags = reduction != EMBAG_NONE || is_joined(asked, result->query);
     uint64_t rows = has_bags ? asked->bags : indices;
     if (is_own && result->shape[0] != rows) {
         rows = indices;
@@ -197,10 +196,9 @@ static uint64_t read_rows(const struct asked *asked, const struct embag_result *
 /* Reads what was asked where it is missing. */
 static uint64_t read_missing(const struct asked *asked, const struct embag_result *result)
 {
-    const bool is_group = result->query >= asked->request.query_count;
+    bool is_group = result->query >= asked->request.query_count;
     const int64_t *indices = is_group ? asked->groups[0].values.data : asked->query.indices.data;
-    const size_t index_count =
-        is_group ? asked->groups[0].values.count : asked->query.indices.count;
+    size_t index_count = is_group ? asked->groups[0].values.count : asked->query.indices.count;
     uint64_t sum = 0;
     for (size_t i = 0; i < result->missing_by_query_count; i++) {
         sum += result->missing_by_query[i];
@@ -234,7 +232,7 @@ static uint64_t check_response_result(const struct asked *asked, const struct em
 static void check_response_answer(const struct asked *asked, const struct embag_answer *answer)
 {
     const struct embag_request *request = &asked->request;
-    const size_t count = request->query_count + request->group_count;
+    size_t count = request->query_count + request->group_count;
     uint64_t sum = strlen(answer->model);
     assert(answer->result_count == (request->concat ? request->query_count > 0 : count));
     assert(answer->version > 0 && (request->version == 0 || request->version == answer->version));
@@ -257,14 +255,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *bytes = malloc(size);
     assert(bytes);
     memcpy(bytes, data + REQUEST_BYTES, size);
-    const bool has_passed = eb_guard_check(
+    bool has_passed = eb_guard_check(
         &embag__v1__lookup_response__descriptor, bytes, size, &eb_codec_answer_limits, &error);
     assert(has_passed == (error.status == EB_STATUS_OK));
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &error);
     assert(has_passed == !!answer);
     if (answer) {
         check_decoded(answer, bytes, size);
-        const bool fits = eb_lookup_call_check(answer, &asked.expected, &error);
+        bool fits = eb_lookup_call_check(answer, &asked.expected, &error);
         free(bytes);
         bytes = NULL;
         if (fits) {

@@ -12,7 +12,7 @@
 
 static void wait_for_disk(const char *name)
 {
-    const struct timespec pause = {.tv_nsec = LOOK_NS};
+    struct timespec pause = {.tv_nsec = LOOK_NS};
     char waiting[PATH_MAX];
     if (access(name, F_OK) != 0) {
         return;

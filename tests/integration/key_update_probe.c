@@ -58,7 +58,7 @@ int main(int argc, char **argv)
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    const long count = atol(argv[3]);
+    long count = atol(argv[3]);
     SSL_CTX *context = create_context(argv[2]);
     SSL *client = context ? SSL_new(context) : NULL;
     int peer = dial(argv[1]);

@@ -58,7 +58,7 @@ static void print_result(const struct embag_result *result)
 /* As one request whose parts may fail; then as one that fails whole. */
 static enum embag_status ask(struct embag_client *client, bool errors_per_query)
 {
-    const struct embag_request request = {.model = "spec",
+    struct embag_request request = {.model = "spec",
         .queries = queries,
         .query_count = sizeof queries / sizeof *queries,
         .groups = groups,
@@ -86,7 +86,7 @@ int main(int argument_count, char **arguments)
 {
     struct embag_client *client = NULL;
     struct embag_error error;
-    const struct embag_options options = {
+    struct embag_options options = {
         .timeout_us = 20000000, .mode = argument_count > 2 ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM};
     if (argument_count < 2 || embag_open(arguments[1], &options, &client, &error) != EMBAG_OK) {
         errx(1, "cannot reach the server");

@@ -42,13 +42,13 @@ struct counters {
 static enum embag_status submit_row(
     struct probe *probe, size_t row, uint64_t timeout_us, uint64_t *id)
 {
-    const struct embag_query query = {.table = "emb_table",
+    struct embag_query query = {.table = "emb_table",
         .reduction = EMBAG_SUM,
         .indices = {probe->indices[row], probe->index_count, 8},
         .indices_per_bag = probe->index_count};
-    const struct embag_request request = {
+    struct embag_request request = {
         .model = "spec", .queries = &query, .query_count = 1, .timeout_us = timeout_us};
-    const struct embag_call how = {.context = probe->indices[row]};
+    struct embag_call how = {.context = probe->indices[row]};
     return embag_submit(probe->client, &request, &how, id, NULL);
 }
 
@@ -56,14 +56,14 @@ static void check_answer(const struct probe *probe, const struct embag_completio
 {
     const struct embag_answer *answer = completion->answer;
     const int64_t *row = completion->context;
-    const float expected = (float)*row * (float)probe->index_count;
+    float expected = (float)*row * (float)probe->index_count;
     if (!!answer != (completion->error.status == EMBAG_OK)) {
         errx(1, "an answer or an error, not both");
     }
     if (answer && (answer->result_count != 1 || answer->results[0].values_bytes < 8)) {
         errx(1, "an answer without its result");
     }
-    const size_t count = answer ? answer->results[0].values_bytes / sizeof expected : 0;
+    size_t count = answer ? answer->results[0].values_bytes / sizeof expected : 0;
     for (size_t i = 0; i < count; i++) {
         if (((const float *)answer->results[0].values)[i] != expected) {
             errx(1, "a wrong answer");
@@ -125,9 +125,9 @@ static void take(struct probe *probe, unsigned count)
 
 static void count_answered(struct probe *probe)
 {
-    const unsigned quarter = probe->answered_max / 4;
-    const unsigned before = atomic_fetch_add(&probe->answered_count, CALLS_EACH);
-    const unsigned after = before + CALLS_EACH;
+    unsigned quarter = probe->answered_max / 4;
+    unsigned before = atomic_fetch_add(&probe->answered_count, CALLS_EACH);
+    unsigned after = before + CALLS_EACH;
     if (after < probe->answered_max && after / quarter != before / quarter) {
         printf("a quarter answered\n");
         fflush(stdout);
@@ -212,7 +212,7 @@ int main(int argument_count, char **arguments)
     if (argument_count != 5) {
         errx(1, "four arguments");
     }
-    const struct embag_options options = {.timeout_us = PATIENCE_US,
+    struct embag_options options = {.timeout_us = PATIENCE_US,
         .connections = 2,
         .mode = strcmp(arguments[2], "unary") == 0 ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM,
         .retries_max = atoi(arguments[3])};

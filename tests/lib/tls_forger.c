@@ -55,7 +55,7 @@ static void expand(const struct tls_forger *forger, const char *label, uint8_t *
 {
     uint8_t info[32];
     uint8_t hash[EVP_MAX_MD_SIZE];
-    const int size = snprintf((char *)info + 3, sizeof info - 3, "tls13 %s%c%c", label, 0, 1) + 3;
+    int size = snprintf((char *)info + 3, sizeof info - 3, "tls13 %s%c%c", label, 0, 1) + 3;
     info[0] = 0;
     info[1] = (uint8_t)count;
     info[2] = (uint8_t)(size - 5);
@@ -70,7 +70,7 @@ void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, 
     uint8_t nonce[NONCE_BYTES];
     uint8_t inner[INNER_BYTES_MAX];
     uint8_t record[HEAD_BYTES + INNER_BYTES_MAX + TAG_BYTES] = {23, 3, 3, 0};
-    const int size = (int)count + 1;
+    int size = (int)count + 1;
     int done;
     assert_true(count < INNER_BYTES_MAX);
     memcpy(inner, bytes, count);
@@ -90,7 +90,7 @@ void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, 
         EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES, record + HEAD_BYTES + size),
         1);
     EVP_CIPHER_CTX_free(cipher);
-    const int total = HEAD_BYTES + size + TAG_BYTES;
+    int total = HEAD_BYTES + size + TAG_BYTES;
     assert_int_equal(BIO_write(SSL_get_wbio(forger->peer), record, total), total);
 }
 

@@ -184,7 +184,7 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
         for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
             fixture_clear_out(&fixture);
             struct supply supply = {.job = &fixture.job};
-            const struct eb_bag_team team = {
+            struct eb_bag_team team = {
                 .ops = eb_bag_ops_find(NULL),
                 .schedules = &eb_bag_schedules_default,
                 .thread_count = thread_counts[i],

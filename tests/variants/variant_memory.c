@@ -17,7 +17,7 @@ static size_t find_slack(void)
 
 bool guarded_map(struct guarded *guarded, size_t bytes)
 {
-    const size_t slack = find_slack();
+    size_t slack = find_slack();
     size_t whole = (bytes + slack + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     *guarded = (struct guarded){0};
     uint8_t *base = mmap(NULL, whole + (size_t)2 * PAGE_BYTES, PROT_NONE,

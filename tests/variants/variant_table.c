@@ -68,13 +68,13 @@ static void place_scales(
 struct eb_table table_draw(
     const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim)
 {
-    const enum scale_place place =
+    enum scale_place place =
         eb_storage_is_code(storage) ? (enum scale_place)(SCALE_APART + draw(3)) : SCALE_NONE;
-    const size_t codes_bytes = eb_storage_row_bytes(storage, dim);
-    const size_t row_bytes = codes_bytes + (place > SCALE_APART ? SCALE_BYTES : 0);
-    const bool is_far = memory->far_rows.begin && draw(16) == 0;
-    const uint64_t row_count = 1 + draw(TABLE_ROWS_MAX);
-    const size_t stride = draw_stride(row_bytes) + (is_far ? FAR_STRIDE_BYTES : 0);
+    size_t codes_bytes = eb_storage_row_bytes(storage, dim);
+    size_t row_bytes = codes_bytes + (place > SCALE_APART ? SCALE_BYTES : 0);
+    bool is_far = memory->far_rows.begin && draw(16) == 0;
+    uint64_t row_count = 1 + draw(TABLE_ROWS_MAX);
+    size_t stride = draw_stride(row_bytes) + (is_far ? FAR_STRIDE_BYTES : 0);
     /* The last row, and its scale, are followed by nothing. */
     uint8_t *rows = guarded_place(
         is_far ? &memory->far_rows : &memory->rows, (row_count - 1) * stride + row_bytes);

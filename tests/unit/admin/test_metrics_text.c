@@ -120,7 +120,7 @@ static struct eb_stats *make_stats(void)
 
 static char *write_text(const struct eb_stats *stats)
 {
-    const struct eb_metrics_source source = {
+    struct eb_metrics_source source = {
         .stats = stats, .usage = &usage, .version = "1.2.3", .isa = "avx2", .limits = &limits};
     size_t size;
     char *text = eb_metrics_text_write(&source, &size);
@@ -148,7 +148,7 @@ static bool has_form(const char *line, const char *form)
 static bool belongs(const char *line, const char *metric)
 {
     static const char *const endings[] = {"{", " ", "_bucket{", "_sum", "_count"};
-    const size_t length = strlen(metric);
+    size_t length = strlen(metric);
     bool found = false;
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         found |= strncmp(line + length, endings[i], strlen(endings[i])) == 0;
@@ -233,7 +233,7 @@ static void tells_everything_as_it_always_did(void **state)
     char *at = text;
     assert_non_null(golden);
     while (fgets(line, sizeof line, golden)) {
-        const size_t length = strcspn(at, "\n");
+        size_t length = strcspn(at, "\n");
         if (strlen(line) != length + 1 || strncmp(line, at, length + 1) != 0) {
             fail_msg("wanted: %sis: %.*s", line, (int)length, at);
         }
@@ -333,7 +333,7 @@ static void tells_of_so_many_and_counts_the_others(void **state)
     static struct eb_stats_model many_models[EB_METRICS_MODELS_MAX + TOO_MANY];
     static struct eb_stats_version many_versions[3];
     struct eb_stats *stats = make_stats();
-    const size_t model_count = sizeof many_models / sizeof many_models[0];
+    size_t model_count = sizeof many_models / sizeof many_models[0];
     set_many_tables(stats, 0, EB_METRICS_TABLES_MAX + TOO_MANY);
     for (size_t i = 0; i < 3; i++) {
         many_versions[i] = (struct eb_stats_version){

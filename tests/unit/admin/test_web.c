@@ -114,8 +114,7 @@ static void resolve(const char *from, struct eb_address *out)
 static struct eb_web *open_at(const struct eb_address *addresses, size_t count,
     const struct eb_web_times *times, struct eb_failure *failure)
 {
-    const struct eb_web_options options = {
-        .facts = {.version = "1.2.3", .build = "debug", .isa = "ref"},
+    struct eb_web_options options = {.facts = {.version = "1.2.3", .build = "debug", .isa = "ref"},
         .times = *times,
         .address_count = count,
         .addresses = addresses,
@@ -316,8 +315,8 @@ static void ask_at_length(const char *before, size_t bytes, const char *behind)
 static void refuses_what_is_too_long(void **state)
 {
     (void)state;
-    const size_t fits = EB_WEB_CONNECTION_BYTES / 2;
-    const size_t too_long = 4 * EB_WEB_CONNECTION_BYTES;
+    size_t fits = EB_WEB_CONNECTION_BYTES / 2;
+    size_t too_long = 4 * EB_WEB_CONNECTION_BYTES;
     open_patient_port();
     ask_at_length("GET /", fits, " HTTP/1.0\r\n\r\n");
     assert_int_equal(count_in_text("HTTP/1.1 404 "), 1);

@@ -257,7 +257,7 @@ static void does_not_wait_for_a_terminal_that_stands_still(void **state)
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
     assert_int_equal(openpty(&reader, &terminal, NULL, NULL, NULL), 0);
-    const int before = dup(STDERR_FILENO);
+    int before = dup(STDERR_FILENO);
     assert_true(before >= 0);
     assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
     eb_log_open();

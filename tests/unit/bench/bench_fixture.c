@@ -10,14 +10,14 @@
 
 void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, bool has_weights)
 {
-    const struct eb_bench_table_spec spec = {.storage = storage,
+    struct eb_bench_table_spec spec = {.storage = storage,
         .dim = 24,
         .row_count = 100,
         .seed = 7,
         .pages = EB_PAGE_2M,
         .has_peer = true,
         .peer_pages = EB_PAGE_2M};
-    const struct eb_sampler_distribution uniform = {.law = EB_SAMPLER_UNIFORM};
+    struct eb_sampler_distribution uniform = {.law = EB_SAMPLER_UNIFORM};
     struct eb_sampler sampler;
     struct eb_failure failure;
     assert_true(eb_bench_table_init(&fixture->table, &spec, &failure));

@@ -24,7 +24,7 @@ static void number(void *self, uint8_t *answer)
 
 static void init(struct eb_bench_echo *echo)
 {
-    const struct eb_bench_echo_sizes sizes = {REQUEST_BYTES, ANSWER_BYTES, ANSWERS};
+    struct eb_bench_echo_sizes sizes = {REQUEST_BYTES, ANSWER_BYTES, ANSWERS};
     assert_true(eb_bench_echo_init(echo, &sizes));
     echo->make = number;
     echo->self = &made_count;
@@ -68,7 +68,7 @@ static void gathers_no_place_twice(void **state)
 /* Sends 20 answers, so many bytes by each write, and tells them by their first bytes. */
 static void send_in_pieces(uint64_t bytes_max)
 {
-    const unsigned answers = 20;
+    unsigned answers = 20;
     struct eb_bench_echo echo;
     struct eb_bench_echo_flow flow = {0};
     struct iovec pieces[EB_BENCH_ECHO_GATHER_MAX];
@@ -79,7 +79,7 @@ static void send_in_pieces(uint64_t bytes_max)
         uint64_t bytes = bytes_max;
         for (unsigned i = 0; i < count && bytes > 0; i++) {
             uint64_t taken = pieces[i].iov_len < bytes ? pieces[i].iov_len : bytes;
-            const uint8_t first = *(const uint8_t *)pieces[i].iov_base;
+            uint8_t first = *(const uint8_t *)pieces[i].iov_base;
             bool begins = flow.sent_bytes % ANSWER_BYTES == 0;
             assert_int_equal(first, begins ? flow.sent_bytes / ANSWER_BYTES + 1 : 1);
             eb_bench_echo_send(&flow, taken);

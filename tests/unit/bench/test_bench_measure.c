@@ -38,7 +38,7 @@ static void measures_every_state_and_any_threads(void **state)
 static void takes_as_many_batches_as_the_stock_has_at_most(void **state)
 {
     (void)state;
-    const struct eb_bench_plan long_plan = {.pair_count = 1, .reading_us = 1e6, .reading_count = 3};
+    struct eb_bench_plan long_plan = {.pair_count = 1, .reading_us = 1e6, .reading_count = 3};
     struct bench_fixture fixture;
     bench_fixture_init(&fixture, EB_STORAGE_F32, false);
     struct eb_bench_figures figures = eb_bench_measure_case(&fixture.bench, &long_plan, NULL);

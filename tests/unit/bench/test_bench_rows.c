@@ -85,7 +85,7 @@ static void leaves_flushed_rows_as_they_are(void **state)
     bench_fixture_init(&fixture, EB_STORAGE_F32, false);
     eb_bench_rows_init(&rows, &fixture.bench, 1);
     eb_bench_rows_list(&rows, &fixture.bench, 0, 0);
-    const float before = *(const float *)(const void *)rows.rows[0];
+    float before = *(const float *)(const void *)rows.rows[0];
     eb_bench_rows_flush(&rows);
     assert_memory_equal(rows.rows[0], &before, sizeof before);
     eb_bench_rows_deinit(&rows);

@@ -47,9 +47,9 @@ static void has_no_weights_unless_wanted(void **state)
 static void is_as_large_as_the_caches_ask_for(void **state)
 {
     (void)state;
-    const struct eb_table small = {
+    struct eb_table small = {
         .row_count = 100, .row_stride_bytes = 512, .row_elements = 128, .storage = EB_STORAGE_F32};
-    const struct eb_table large = {.row_count = UINT32_MAX,
+    struct eb_table large = {.row_count = UINT32_MAX,
         .row_stride_bytes = 16,
         .row_elements = 4,
         .storage = EB_STORAGE_F32};

@@ -18,7 +18,7 @@
 
 static struct eb_bench_table make(enum eb_storage storage, bool has_scales_apart)
 {
-    const struct eb_bench_table_spec spec = {.storage = storage,
+    struct eb_bench_table_spec spec = {.storage = storage,
         .dim = DIM,
         .row_count = ROWS,
         .seed = 3,
@@ -69,7 +69,7 @@ static void lends_dense_rows_to_the_peer(void **state)
 static void copies_dense_rows_into_other_pages(void **state)
 {
     (void)state;
-    const struct eb_bench_table_spec spec = {.storage = EB_STORAGE_F32,
+    struct eb_bench_table_spec spec = {.storage = EB_STORAGE_F32,
         .dim = DIM,
         .row_count = ROWS,
         .has_peer = true,
@@ -90,7 +90,7 @@ static void tells_the_peer_the_same_codes_and_scales(void **state)
     for (size_t n = 0; n < 6; n++) {
         enum eb_storage storage = storages[n / 2];
         struct eb_bench_table table = make(storage, n % 2 > 0);
-        const struct eb_fused_format format = {.storage = storage,
+        struct eb_fused_format format = {.storage = storage,
             .layout = storage == EB_STORAGE_INT8 ? EB_FUSED_F32_LAST : EB_FUSED_F16_LAST,
             .elements = DIM};
         uint64_t bytes = eb_storage_row_bytes(storage, DIM);
@@ -114,7 +114,7 @@ static void puts_scales_where_they_are_wanted(void **state)
     (void)state;
     struct eb_bench_table apart = make(EB_STORAGE_INT8, true);
     struct eb_bench_table own = make(EB_STORAGE_INT8, false);
-    const struct eb_row_format format = eb_row_format_of(EB_STORAGE_INT8, DIM);
+    struct eb_row_format format = eb_row_format_of(EB_STORAGE_INT8, DIM);
     assert_int_equal(apart.table.scale_stride_bytes, sizeof(struct eb_row_scale));
     assert_int_equal(own.table.row_stride_bytes, format.stride_bytes);
     assert_int_equal(own.table.scale_stride_bytes, format.stride_bytes);
@@ -126,7 +126,7 @@ static void puts_scales_where_they_are_wanted(void **state)
 static void refuses_more_than_there_is_memory(void **state)
 {
     (void)state;
-    const struct eb_bench_table_spec spec = {
+    struct eb_bench_table_spec spec = {
         .storage = EB_STORAGE_F64, .dim = EB_BENCH_DIM_MAX, .row_count = UINT32_MAX};
     struct eb_bench_table table;
     struct eb_failure failure;

@@ -47,8 +47,7 @@ static void takes_readings_in_all_threads(void **state)
     (void)state;
     struct log logs[THREADS] = {0};
     struct eb_bench_runner runners[THREADS];
-    const struct eb_bench_turn turn = {
-        .position = 100, .call_count = CALLS, .reading_count = READINGS};
+    struct eb_bench_turn turn = {.position = 100, .call_count = CALLS, .reading_count = READINGS};
     for (unsigned i = 0; i < THREADS; i++) {
         runners[i] = (struct eb_bench_runner){&logs[i], prepare, run};
     }
@@ -72,22 +71,22 @@ static void prepare_slowly(void *self, uint64_t position)
 {
     (void)self;
     (void)position;
-    const struct timespec pause = {.tv_nsec = 30000000};
+    struct timespec pause = {.tv_nsec = 30000000};
     (void)nanosleep(&pause, NULL);
 }
 
 static void run_a_while(void *self)
 {
     (void)self;
-    const struct timespec pause = {.tv_nsec = 2000000};
+    struct timespec pause = {.tv_nsec = 2000000};
     (void)nanosleep(&pause, NULL);
 }
 
 static void times_runs_and_not_their_preparation(void **state)
 {
     (void)state;
-    const struct eb_bench_runner runner = {NULL, prepare_slowly, run_a_while};
-    const struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
+    struct eb_bench_runner runner = {NULL, prepare_slowly, run_a_while};
+    struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
     double best = 1e12;
     /* A busy machine may make one turn slow, but not all of them. */
     for (unsigned i = 0; i < 20 && best > 25e6; i++) {

@@ -39,8 +39,8 @@ void client_fixture_close(struct client_fixture *fixture)
 enum embag_status client_fixture_submit(struct client_fixture *fixture, const char *model,
     int64_t index, const struct embag_call *how, uint64_t *id)
 {
-    const struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-    const struct embag_request request = {.model = model, .queries = &query, .query_count = 1};
+    struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
+    struct embag_request request = {.model = model, .queries = &query, .query_count = 1};
     return embag_submit(fixture->client, &request, how, id, NULL);
 }
 

@@ -228,7 +228,7 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
             .values = indices->data,
             .values_bytes = indices->bytes};
     }
-    const struct eb_wire_response response = {.request_id = request->request_id,
+    struct eb_wire_response response = {.request_id = request->request_id,
         .model = "echo",
         .version = 7,
         .error_message = "",
@@ -246,7 +246,7 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
 static void answer_timeout(struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
     struct eb_wire_query query = {.indices = {.data = &request->timeout_us, .bytes = 8}};
-    const struct eb_wire_request answered = {
+    struct eb_wire_request answered = {
         .request_id = request->request_id, .query_count = 1, .queries = &query};
     answer_echo(call, &answered);
 }
@@ -271,7 +271,7 @@ static void refuse(struct eb_grpc_call *call, uint64_t request_id, enum eb_statu
         eb_grpc_call_finish(call, status, text, retry_after_ms);
         return;
     }
-    const struct eb_wire_response response = {.request_id = request_id,
+    struct eb_wire_response response = {.request_id = request_id,
         .model = "",
         .error_code = status,
         .error_message = text,
@@ -291,7 +291,7 @@ static void end_unary(struct eb_grpc_call *call)
 /* Answers with one result of no values. */
 static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
 {
-    const struct eb_wire_request request = {.request_id = request_id};
+    struct eb_wire_request request = {.request_id = request_id};
     answer_echo(call, &request);
     end_unary(call);
 }

@@ -27,7 +27,7 @@ static void on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes
 static enum embag_status command(struct client_fixture *fixture, enum embag_version_verb verb,
     const char *model, struct told *told)
 {
-    const struct embag_version_command command = {
+    struct embag_version_command command = {
         .verb = verb, .model = model, .version = 7, .on_progress = on_progress, .context = told};
     *told = (struct told){0};
     return embag_command_version(fixture->client, &command, &fixture->error);
@@ -54,7 +54,7 @@ static void tells_progress_and_the_outcome(void **state)
         assert_int_equal(told.done_bytes, 3);
         assert_int_equal(told.total_bytes, 4);
     }
-    const struct embag_version_command quiet = {.model = "m"};
+    struct embag_version_command quiet = {.model = "m"};
     assert_int_equal(embag_command_version(fixture->client, &quiet, NULL), EMBAG_OK);
     client_fixture_close(fixture);
 }
@@ -69,7 +69,7 @@ static void says_why_not(void **state)
     assert_string_equal(fixture->error.text, "not as things are");
     assert_int_equal(command(fixture, EMBAG_VERSION_LOAD, "nothing", &told), EMBAG_INTERNAL);
     assert_non_null(strstr(fixture->error.text, "no answer"));
-    const struct embag_version_command late = {.model = "silent", .timeout_us = 100000};
+    struct embag_version_command late = {.model = "silent", .timeout_us = 100000};
     assert_int_equal(
         embag_command_version(fixture->client, &late, &fixture->error), EMBAG_DEADLINE_EXCEEDED);
     client_fixture_close(fixture);

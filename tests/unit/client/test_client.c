@@ -33,7 +33,7 @@ struct fixture {
 static struct fixture *open_fixture(enum fake_server_mode server_mode, const char *unix_path)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    const struct embag_options options = {.timeout_us = LONG_US, .retries_max = -1, .mode = mode};
+    struct embag_options options = {.timeout_us = LONG_US, .retries_max = -1, .mode = mode};
     assert_non_null(fixture);
     assert_true(fake_server_start(&fixture->server, server_mode, unix_path));
     assert_int_equal(
@@ -53,8 +53,8 @@ static enum embag_status look_up(
     struct embag_client *client, const char *model, uint64_t timeout_us, struct embag_error *error)
 {
     static const int64_t indices[] = {5, 6, 7};
-    const struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
-    const struct embag_request request = {
+    struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
+    struct embag_request request = {
         .model = model, .queries = &query, .query_count = 1, .timeout_us = timeout_us};
     struct embag_answer *answer = NULL;
     enum embag_status status = embag_lookup(client, &request, &answer, error);
@@ -76,7 +76,7 @@ static void gets_an_answer_with_its_shape(void **state)
         {.table = "b", .indices = {second, 1, 8}, .indices_per_bag = 1},
         {.table = "c", .indices = {NULL, 0, 8}, .offsets = {NULL, 0, 8}},
     };
-    const struct embag_request request = {.model = "echo", .queries = queries, .query_count = 3};
+    struct embag_request request = {.model = "echo", .queries = queries, .query_count = 3};
     struct embag_answer *answer = NULL;
     assert_int_equal(embag_lookup(fixture->client, &request, &answer, &fixture->error), EMBAG_OK);
     assert_string_equal(answer->model, "echo");
@@ -100,9 +100,9 @@ static void refuses_an_answer_of_another_shape(void **state)
     (void)state;
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
     const int64_t rows[] = {1, 2}, offsets[] = {0, 1, 2};
-    const struct embag_query query = {
+    struct embag_query query = {
         .table = "t", .reduction = EMBAG_SUM, .indices = {rows, 2, 8}, .offsets = {offsets, 3, 8}};
-    const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+    struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
     struct embag_answer *answer = NULL;
     assert_int_equal(
         embag_lookup(fixture->client, &request, &answer, &fixture->error), EMBAG_INTERNAL);
@@ -123,8 +123,8 @@ static void carries_large_arrays_both_ways(void **state)
     for (size_t i = 0; i < count; i++) {
         indices[i] = (int64_t)(i * i);
     }
-    const struct embag_query query = {.table = "t", .indices = {indices, count, 8}, .num_bags = 1};
-    const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+    struct embag_query query = {.table = "t", .indices = {indices, count, 8}, .num_bags = 1};
+    struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
     for (int i = 0; i < 3; i++) {
         struct embag_answer *answer = NULL;
         assert_int_equal(
@@ -262,7 +262,7 @@ static void gives_up_connecting_at_its_timeout(void **state)
         (void)connect(waiting[i], (struct sockaddr *)&address, sizeof address);
     }
     snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
-    const struct embag_options options = {.connect_timeout_us = 30000};
+    struct embag_options options = {.connect_timeout_us = 30000};
     struct embag_client *client = NULL;
     struct embag_error error;
     assert_int_equal(embag_open(text, &options, &client, &error), EMBAG_UNAVAILABLE);
@@ -350,7 +350,7 @@ static void says_why_there_was_no_connection_within_the_deadline(void **state)
     assert_non_null(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/socket", directory);
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, path);
-    const struct embag_options options = {.timeout_us = LONG_US, .retries_max = 4, .mode = mode};
+    struct embag_options options = {.timeout_us = LONG_US, .retries_max = 4, .mode = mode};
     struct embag_client *client;
     assert_int_equal(embag_open(fixture->server.address, &options, &client, NULL), EMBAG_OK);
     assert_true(fake_server_stop(&fixture->server));
@@ -370,8 +370,7 @@ static void refuses_an_answer_over_the_limit(void **state)
 {
     (void)state;
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
-    const struct embag_options options = {
-        .timeout_us = LONG_US, .answer_bytes_max = 10, .mode = mode};
+    struct embag_options options = {.timeout_us = LONG_US, .answer_bytes_max = 10, .mode = mode};
     struct embag_client *client = NULL;
     assert_int_equal(embag_open(fixture->server.address, &options, &client, NULL), EMBAG_OK);
     assert_int_equal(look_up(client, "echo", 0, NULL), EMBAG_RESOURCE_EXHAUSTED);
@@ -383,7 +382,7 @@ static void refuses_arrays_that_are_none(void **state)
 {
     (void)state;
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
-    const int64_t one = 1;
+    int64_t one = 1;
     const struct embag_query queries[] = {
         {.table = "t", .indices = {&one, 1, 3}},
         {.table = "t", .indices = {&one, 1, 0}},
@@ -393,8 +392,7 @@ static void refuses_arrays_that_are_none(void **state)
         {.table = "t", .indices = {&one, 1, 8}, .weights_type = EMBAG_F32, .weights_count = 1},
     };
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
-        const struct embag_request request = {
-            .model = "echo", .queries = &queries[i], .query_count = 1};
+        struct embag_request request = {.model = "echo", .queries = &queries[i], .query_count = 1};
         struct embag_answer *answer = NULL;
         assert_int_equal(embag_lookup(fixture->client, &request, &answer, &fixture->error),
             EMBAG_INVALID_ARGUMENT);
@@ -414,8 +412,8 @@ static void call_many_times(void *context)
     struct caller *caller = context;
     for (int64_t i = 0; i < 100; i++) {
         int64_t indices[] = {caller->first + i, caller->first - i};
-        const struct embag_query query = {.table = "t", .indices = {indices, 2, 8}, .num_bags = 1};
-        const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+        struct embag_query query = {.table = "t", .indices = {indices, 2, 8}, .num_bags = 1};
+        struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
         struct embag_answer *answer = NULL;
         if (embag_lookup(caller->fixture->client, &request, &answer, NULL) != EMBAG_OK ||
             memcmp(answer->results[0].values, indices, sizeof indices) != 0) {
@@ -452,7 +450,7 @@ static void waits_for_another_threads_call_no_longer_than_its_deadline(void **st
 {
     (void)state;
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
-    const struct embag_options options = {.in_flight_max = 1, .mode = mode};
+    struct embag_options options = {.in_flight_max = 1, .mode = mode};
     uv_thread_t thread;
     struct embag_error error;
     embag_close(fixture->client);

@@ -104,9 +104,9 @@ static void *count_realloc(void *block, size_t bytes)
 static enum embag_status use_client(const char *address, enum embag_mode mode)
 {
     static const int64_t indices[] = {5, 6, 7};
-    const struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
-    const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
-    const struct embag_options options = {.timeout_us = 10000000, .mode = mode};
+    struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
+    struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+    struct embag_options options = {.timeout_us = 10000000, .mode = mode};
     struct embag_client *client = NULL;
     struct embag_answer *answer = NULL;
     struct embag_model_list *list = NULL;
@@ -163,8 +163,8 @@ static void reports_every_failing_allocation_of_unary_calls(void **state)
 static unsigned count_spare(struct embag_client *client)
 {
     static const int64_t indices[] = {5, 6, 7};
-    const struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
-    const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+    struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
+    struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
     struct embag_completion completions[CALLS];
     atomic_store(&allocation_count, 0);
     for (unsigned i = 0; i < CALLS; i++) {
@@ -186,7 +186,7 @@ static unsigned count_spare(struct embag_client *client)
 /* How answers are cut on their way is chance: the client is warm once it has seen every way. */
 static void warm_up(enum embag_mode mode)
 {
-    const struct embag_options options = {.timeout_us = 10000000, .mode = mode};
+    struct embag_options options = {.timeout_us = 10000000, .mode = mode};
     struct fake_server server;
     struct embag_client *client = NULL;
     unsigned rounds = 0;

@@ -94,7 +94,7 @@ static void call_completion_fd(struct trial *in)
 
 static void call_lookup(struct trial *in)
 {
-    const struct embag_request request = {.model = "echo"};
+    struct embag_request request = {.model = "echo"};
     struct embag_answer *answer = NULL;
     in->status = embag_lookup(in->fixture->client, &request, &answer, NULL);
     embag_answer_free(answer);
@@ -109,7 +109,7 @@ static void call_list_models(struct trial *in)
 
 static void call_command_version(struct trial *in)
 {
-    const struct embag_version_command command = {.model = "m", .version = 1};
+    struct embag_version_command command = {.model = "m", .version = 1};
     in->status = embag_command_version(in->fixture->client, &command, NULL);
 }
 
@@ -124,7 +124,7 @@ static void on_done(const struct embag_completion *completion)
 /* A client with a lookup that never ends and a completion to take. */
 static void open_client(void)
 {
-    const struct embag_call how = {.on_done = on_done, .context = &trial};
+    struct embag_call how = {.on_done = on_done, .context = &trial};
     trial.fixture = client_fixture_open((struct embag_options){0});
     assert_int_equal(client_fixture_submit(trial.fixture, "silent", 1, &how, NULL), EMBAG_OK);
     assert_int_equal(client_fixture_submit(trial.fixture, "echo", 1, NULL, NULL), EMBAG_OK);

@@ -81,7 +81,7 @@ static void shows_the_token_of_a_file(void **state)
     (void)state;
     struct eb_credentials credentials;
     struct eb_error error;
-    const struct embag_access access = {.token_file = token};
+    struct embag_access access = {.token_file = token};
     eb_scratch_write(&scratch, "token", "abc\r\n", 5);
     assert_true(open_for(&credentials, "unix:/s", &access, &error));
     assert_string_equal(credentials.authorization, "Bearer abc");
@@ -133,7 +133,7 @@ static void says_nothing_of_what_went_wrong_before(void **state)
     (void)state;
     struct eb_credentials credentials;
     struct eb_error error;
-    const struct embag_access access = {.token_file = token};
+    struct embag_access access = {.token_file = token};
     eb_scratch_write(&scratch, "token", "\n", 1);
     ERR_raise(ERR_LIB_SSL, ERR_R_MALLOC_FAILURE);
     assert_false(open_for(&credentials, "localhost:1", &access, &error));

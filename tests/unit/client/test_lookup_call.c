@@ -35,7 +35,7 @@ static struct eb_lookup_answer *read_back(const struct embag_request *request,
     struct eb_wire_result *results, size_t count, struct eb_error *error)
 {
     uint8_t *values_at[16];
-    const struct eb_wire_response response = {.model = "m",
+    struct eb_wire_response response = {.model = "m",
         .version = 3,
         .error_message = "",
         .queue_us = 40,
@@ -47,7 +47,7 @@ static struct eb_lookup_answer *read_back(const struct embag_request *request,
     assert_non_null(bytes);
     eb_lookup_response_encode(&response, bytes, values_at);
     struct eb_lookup_expected expected;
-    const struct eb_lookup_label label = {0};
+    struct eb_lookup_label label = {0};
     struct eb_outgoing *outgoing = eb_lookup_call_encode(request, &label, &eb_memory_heap, error);
     assert_non_null(outgoing);
     eb_lookup_call_expect(request, outgoing, &expected);
@@ -250,7 +250,7 @@ static void aligns_the_values_of_every_result(void **state)
             .values = bytes,
             .values_bytes = shapes[i]};
     }
-    const struct embag_request request = {.queries = queries, .query_count = COUNT};
+    struct embag_request request = {.queries = queries, .query_count = COUNT};
     struct eb_lookup_answer *answer = read_back(&request, results, COUNT, &error);
     assert_non_null(answer);
     for (unsigned i = 0; i < COUNT; i++) {
@@ -273,9 +273,9 @@ static void takes_memory_for_all_results_at_once(void **state)
     static const uint8_t bytes[BYTES];
     static const uint64_t bags[] = {BYTES};
     static struct eb_lookup_asked asked[COUNT];
-    const struct eb_wire_response response = {
+    struct eb_wire_response response = {
         .model = "m", .version = 1, .error_message = "", .result_count = COUNT, .results = results};
-    const struct eb_lookup_expected expected = {.query_count = COUNT, .asked = asked};
+    struct eb_lookup_expected expected = {.query_count = COUNT, .asked = asked};
     struct eb_error error;
     for (uint32_t i = 0; i < COUNT; i++) {
         asked[i].bags = BYTES;
@@ -306,7 +306,7 @@ static struct eb_wire_request *decode_request(
     static const struct eb_codec_limits limits = {.queries_max = 10, .name_bytes_max = 255};
     struct eb_error error;
     struct eb_decode_failure failure;
-    const struct eb_lookup_label label = {.request_id = 70000, .timeout_us = 2500};
+    struct eb_lookup_label label = {.request_id = 70000, .timeout_us = 2500};
     *outgoing = eb_lookup_call_encode(request, &label, &eb_memory_heap, &error);
     assert_non_null(*outgoing);
     struct eb_wire_request *wire =
@@ -322,7 +322,7 @@ static void sends_every_field(void **state)
     const int32_t indices[] = {1, 2, 3};
     const int64_t offsets[] = {0, 1, 3};
     const float weights[] = {0.5f, 1, 2};
-    const struct embag_query query = {.table = "t",
+    struct embag_query query = {.table = "t",
         .reduction = EMBAG_SQRTN,
         .missing = EMBAG_MISSING_SKIP,
         .indices = {indices, 3, 4},
@@ -334,7 +334,7 @@ static void sends_every_field(void **state)
         .weights = weights,
         .weights_count = 3,
         .weights_type = EMBAG_F32};
-    const struct embag_request request = {.model = "m",
+    struct embag_request request = {.model = "m",
         .version = 9,
         .queries = &query,
         .query_count = 1,
@@ -391,7 +391,7 @@ static void sends_every_field_of_a_group(void **state)
             .missing = EMBAG_MISSING_ZERO},
         {.name = "g", .bags = 2, .lengths = {lengths, 2, 4}},
     };
-    const struct embag_request request = {
+    struct embag_request request = {
         .queries = two_queries, .query_count = 2, .groups = groups, .group_count = 2};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
@@ -436,9 +436,9 @@ static void encodes_no_arrays_that_are_none(void **state)
         {.weights_count = 1, .weights_type = EMBAG_F32},
         {.weights = numbers, .weights_count = 1},
     };
-    const struct eb_lookup_label label = {0};
+    struct eb_lookup_label label = {0};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        const struct embag_request request = {.groups = &groups[i], .group_count = 1};
+        struct embag_request request = {.groups = &groups[i], .group_count = 1};
         struct eb_error error = {.status = EB_STATUS_OK};
         assert_null(eb_lookup_call_encode(&request, &label, &eb_memory_heap, &error));
         assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
@@ -470,7 +470,7 @@ static void tells_weights_that_are_missing_from_none(void **state)
         {.name = "g", .weights = one, .values = {one, 1, 8}},
     };
     static const int32_t types[] = {EMBAG_F32, EMBAG_F32, 0, 0};
-    const struct embag_request request = {
+    struct embag_request request = {
         .queries = queries, .query_count = 4, .groups = groups, .group_count = 4};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
@@ -499,7 +499,7 @@ static void says_the_layout_of_empty_arrays(void **state)
         {.table = "t", .num_bags = 3},
     };
     static const int32_t layouts[] = {1, 2, 3, 4, 4, 0};
-    const struct embag_request request = {.queries = queries, .query_count = 6};
+    struct embag_request request = {.queries = queries, .query_count = 6};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
     eb_arena_init(&arena, &eb_memory_heap);

@@ -27,7 +27,7 @@ static bool is_taken(const struct embag_request *request, const struct eb_wire_r
     struct eb_error *error)
 {
     uint8_t *values_at[RESULTS_MAX];
-    const struct eb_lookup_label label = {.request_id = 1};
+    struct eb_lookup_label label = {.request_id = 1};
     struct eb_lookup_expected expected;
     size_t size = eb_lookup_response_bytes(response);
     uint8_t *bytes = malloc(size + 1);
@@ -84,7 +84,7 @@ static struct eb_wire_result fill(uint32_t rank, const uint64_t *shape, int32_t 
 static void expect_shape(
     const struct embag_query *query, uint32_t rank, const uint64_t *shape, const char *text)
 {
-    const struct embag_request request = {.queries = query, .query_count = 1};
+    struct embag_request request = {.queries = query, .query_count = 1};
     struct eb_wire_result result = fill(rank, shape, EMBAG_F32);
     expect_outcome(&request, respond(&result, 1), text);
 }
@@ -109,7 +109,7 @@ static void refuses_shapes_of_other_bags(void **state)
         {2, {3, 0}, "results[0]: shape [3, 0] has rows of no value"},
         {3, {3, 0, 4}, "results[0]: shape [3, 0, 4] has rows of no value"},
     };
-    const struct embag_query query = {.table = "t",
+    struct embag_query query = {.table = "t",
         .reduction = EMBAG_SUM,
         .indices = {numbers, 4, 8},
         .offsets = {numbers, 3, 8}};
@@ -207,7 +207,7 @@ static void refuses_types_that_were_not_asked_for(void **state)
 static void refuses_values_that_do_not_fill_their_shape(void **state)
 {
     (void)state;
-    const struct embag_request request = {.queries = &three_bags, .query_count = 1};
+    struct embag_request request = {.queries = &three_bags, .query_count = 1};
     static const size_t sizes[] = {0, 1, 23, 25, 48, 4096};
     struct eb_wire_result result = fill(2, three_by_two, EMBAG_F32);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -222,8 +222,8 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
     expect_outcome(&request, respond(&result, 1), "of F32 needs more bytes than memory has");
     result = fill(9, many, EMBAG_F32);
     expect_outcome(&request, respond(&result, 1), "results[0]: 9 dimensions, at most 8 are");
-    const struct embag_query no_bags = {.reduction = EMBAG_SUM};
-    const struct embag_request empty = {.queries = &no_bags, .query_count = 1};
+    struct embag_query no_bags = {.reduction = EMBAG_SUM};
+    struct embag_request empty = {.queries = &no_bags, .query_count = 1};
     static const uint64_t wide[] = {0, UINT64_MAX, UINT64_MAX};
     result = (struct eb_wire_result){
         .type = EMBAG_F32, .shape_count = 3, .shape = wide, .values = zeros};
@@ -234,7 +234,7 @@ static void refuses_another_number_or_order_of_results(void **state)
 {
     (void)state;
     const struct embag_query queries[] = {three_bags, three_bags};
-    const struct embag_request request = {.queries = queries, .query_count = 2};
+    struct embag_request request = {.queries = queries, .query_count = 2};
     struct eb_wire_result results[3];
     for (uint32_t i = 0; i < 3; i++) {
         results[i] = fill(2, three_by_two, EMBAG_F32);
@@ -250,7 +250,7 @@ static void refuses_another_number_or_order_of_results(void **state)
         results[1].query = wrong[i][1];
         expect_outcome(&request, respond(results, 2), "]: it is of query ");
     }
-    const struct embag_request nothing = {.model = "m"};
+    struct embag_request nothing = {.model = "m"};
     expect_outcome(&nothing, respond(results, 0), NO_TEXT);
     expect_outcome(&nothing, respond(results, 1), "1 results, the request has 0 queries");
 }
@@ -312,7 +312,7 @@ static void checks_the_result_of_a_group(void **state)
         expect_outcome(&request, respond(&result, 1), cases[i].text);
     }
     /* The model's own list says how many features it has. */
-    const struct embag_group named = {
+    struct embag_group named = {
         .name = "g", .bags = 2, .values = {numbers, 5, 8}, .lengths = {short_numbers, 4, 4}};
     request.groups = &named;
     result = fill(2, two_by_two, EMBAG_F32);
@@ -331,7 +331,7 @@ static void checks_the_one_result_of_all(void **state)
 {
     (void)state;
     struct embag_query queries[] = {three_bags, three_bags};
-    const struct embag_request request = {.queries = queries, .query_count = 2, .concat = true};
+    struct embag_request request = {.queries = queries, .query_count = 2, .concat = true};
     queries[0].reduction = EMBAG_REDUCTION_UNSPECIFIED;
     static const struct {
         uint32_t rank;
@@ -359,7 +359,7 @@ static void checks_the_one_result_of_all(void **state)
 static void checks_how_many_are_missing(void **state)
 {
     (void)state;
-    const struct embag_request request = {.queries = &three_bags, .query_count = 1};
+    struct embag_request request = {.queries = &three_bags, .query_count = 1};
     struct eb_wire_result result = fill(2, three_by_two, EMBAG_F32);
     result.missing = 4;
     expect_outcome(&request, respond(&result, 1), NO_TEXT);

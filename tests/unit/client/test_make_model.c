@@ -220,7 +220,7 @@ static void removes_what_it_could_not_finish(void **state)
 {
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    const struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     int status = make(*state, "--workload", "rows", "10000");

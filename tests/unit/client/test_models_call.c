@@ -61,7 +61,7 @@ static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, stru
         .config_error = "broken",
         .version_count = 2,
         .versions = versions}};
-    const struct eb_wire_model_list wire = {.count = 1, .models = models};
+    struct eb_wire_model_list wire = {.count = 1, .models = models};
     size_t size = eb_model_list_bytes(&wire);
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);

@@ -21,7 +21,7 @@ static void assert_printed(
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    const struct embag_result result = {.type = type, .values = value};
+    struct embag_result result = {.type = type, .values = value};
     eb_output_value(out, &result, 0, as_json);
     assert_int_equal(fclose(out), 0);
     assert_string_equal(text, expected);
@@ -61,12 +61,12 @@ static void prints_f64_by_the_fewest_digits(void **state)
 static void widens_halves(void **state)
 {
     (void)state;
-    const uint16_t one = 0x3c00, smallest = 0x0001, largest = 0x7bff, negative = 0xc000;
+    uint16_t one = 0x3c00, smallest = 0x0001, largest = 0x7bff, negative = 0xc000;
     assert_printed(EMBAG_F16, &one, false, "1");
     assert_printed(EMBAG_F16, &smallest, false, "5.9604645e-08");
     assert_printed(EMBAG_F16, &largest, false, "65504");
     assert_printed(EMBAG_F16, &negative, false, "-2");
-    const uint16_t infinity = 0xfc00, brain_one = 0x3f80, brain_nan = 0x7fc0;
+    uint16_t infinity = 0xfc00, brain_one = 0x3f80, brain_nan = 0x7fc0;
     assert_printed(EMBAG_F16, &infinity, false, "-inf");
     assert_printed(EMBAG_BF16, &brain_one, false, "1");
     assert_printed(EMBAG_BF16, &brain_nan, false, "nan");
@@ -75,7 +75,7 @@ static void widens_halves(void **state)
 static void makes_strings_of_what_json_cannot_say(void **state)
 {
     (void)state;
-    const float nan_value = NAN, infinity = INFINITY, minus_infinity = -INFINITY;
+    float nan_value = NAN, infinity = INFINITY, minus_infinity = -INFINITY;
     assert_printed(EMBAG_F32, &nan_value, true, "\"NaN\"");
     assert_printed(EMBAG_F32, &infinity, true, "\"Infinity\"");
     assert_printed(EMBAG_F32, &minus_infinity, true, "\"-Infinity\"");
@@ -85,12 +85,12 @@ static void makes_strings_of_what_json_cannot_say(void **state)
 static void prints_integers_exactly(void **state)
 {
     (void)state;
-    const int8_t i8 = -128;
-    const uint8_t u8 = 255;
-    const int16_t i16 = -32768;
-    const uint32_t u32 = UINT32_MAX;
-    const int64_t i64 = INT64_MIN;
-    const uint64_t u64 = UINT64_MAX;
+    int8_t i8 = -128;
+    uint8_t u8 = 255;
+    int16_t i16 = -32768;
+    uint32_t u32 = UINT32_MAX;
+    int64_t i64 = INT64_MIN;
+    uint64_t u64 = UINT64_MAX;
     assert_printed(EMBAG_I8, &i8, true, "-128");
     assert_printed(EMBAG_U8, &u8, true, "255");
     assert_printed(EMBAG_I16, &i16, true, "-32768");

@@ -14,7 +14,7 @@ static int run_burst(
     struct client_fixture *fixture, const char *model, int count, uint64_t timeout_us)
 {
     int answered = 0;
-    const struct embag_request request = {.model = model, .timeout_us = timeout_us};
+    struct embag_request request = {.model = model, .timeout_us = timeout_us};
     for (int i = 0; i < count; i++) {
         assert_int_equal(embag_submit(fixture->client, &request, NULL, NULL, NULL), EMBAG_OK);
     }
@@ -92,8 +92,8 @@ static void gives_a_silent_connection_up(void **state)
 static enum embag_status submit_with_priority(
     struct client_fixture *fixture, const char *model, enum embag_priority priority, void *context)
 {
-    const struct embag_request request = {.model = model, .priority = priority};
-    const struct embag_call how = {.context = context};
+    struct embag_request request = {.model = model, .priority = priority};
+    struct embag_call how = {.context = context};
     return embag_submit(fixture->client, &request, &how, NULL, NULL);
 }
 

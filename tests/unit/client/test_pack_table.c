@@ -108,7 +108,7 @@ static uint8_t *read_rows(const char *path, struct eb_packed_format *format)
     assert_true(eb_source_file_open(&source, path, &failure));
     *format = source.reader.format;
     uint8_t *rows = malloc(format->tensor.data_bytes + 1);
-    const struct eb_source_range all = {0, format->tensor.data_bytes};
+    struct eb_source_range all = {0, format->tensor.data_bytes};
     assert_true(eb_source_file_read(&source, &source.tables[0], all, rows, &failure));
     eb_source_file_close(&source);
     return rows;

@@ -25,7 +25,7 @@ static void completes_in_the_queue_with_the_callers_context(void **state)
     struct embag_completion completion = {0};
     uint64_t id = 0;
     int mark = 0;
-    const struct embag_call how = {.context = &mark};
+    struct embag_call how = {.context = &mark};
     assert_int_equal(client_fixture_submit(fixture, "echo", 41, &how, &id), EMBAG_OK);
     assert_true(id > 0);
     assert_true(embag_next(fixture->client, EMBAG_FOREVER, &completion));
@@ -62,8 +62,8 @@ static void on_link_done(const struct embag_completion *completion)
 {
     struct chain *chain = completion->context;
     struct embag_answer *blocking = NULL;
-    const struct embag_request request = {.model = "echo"};
-    const struct embag_call how = {.on_done = on_link_done, .context = chain};
+    struct embag_request request = {.model = "echo"};
+    struct embag_call how = {.on_done = on_link_done, .context = chain};
     unsigned done = atomic_load(&chain->done_count);
     chain->wrong_count += !client_fixture_is_echo(completion, done);
     chain->wrong_count +=
@@ -82,7 +82,7 @@ static void calls_back_and_takes_the_next_call_from_there(void **state)
     struct client_fixture *fixture =
         client_fixture_open((struct embag_options){.in_flight_max = 1});
     struct chain chain = {.fixture = fixture};
-    const struct embag_call how = {.on_done = on_link_done, .context = &chain};
+    struct embag_call how = {.on_done = on_link_done, .context = &chain};
     assert_int_equal(client_fixture_submit(fixture, "echo", 0, &how, NULL), EMBAG_OK);
     client_fixture_await(&chain.done_count, 50);
     assert_int_equal(chain.wrong_count, 0);
@@ -119,9 +119,9 @@ static void submit_many(void *context)
     struct submitter *submitter = context;
     for (int64_t i = 0; i < CALLS_EACH; i++) {
         int64_t index = submitter->first + i;
-        const struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-        const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
-        const struct embag_call how = {.context = (void *)(uintptr_t)index};
+        struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
+        struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+        struct embag_call how = {.context = (void *)(uintptr_t)index};
         submitter->failure_count +=
             embag_submit(submitter->fixture->client, &request, &how, NULL, NULL) != EMBAG_OK;
         index = -1; /* Nothing of the request is borrowed. */
@@ -207,9 +207,9 @@ static void drops_an_answer_that_comes_after_the_deadline(void **state)
 {
     (void)state;
     struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
-    const int64_t index = 0;
-    const struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-    const struct embag_request request = {
+    int64_t index = 0;
+    struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
+    struct embag_request request = {
         .model = "later", .queries = &query, .query_count = 1, .timeout_us = 20000};
     struct embag_completion completion;
     uint64_t start_ns = uv_hrtime();
@@ -339,7 +339,7 @@ static void on_cancelled(const struct embag_completion *completion)
 static void look_up_without_end(void *context)
 {
     struct client_fixture *fixture = context;
-    const struct embag_request request = {.model = "silent"};
+    struct embag_request request = {.model = "silent"};
     struct embag_answer *answer = NULL;
     (void)embag_lookup(fixture->client, &request, &answer, &fixture->error);
 }
@@ -350,7 +350,7 @@ static void ends_everything_with_the_client(void **state)
     struct client_fixture *fixture = client_fixture_open((struct embag_options){.connections = 2});
     uv_thread_t thread;
     unsigned cancelled_count = 0;
-    const struct embag_call how = {.on_done = on_cancelled, .context = &cancelled_count};
+    struct embag_call how = {.on_done = on_cancelled, .context = &cancelled_count};
     assert_int_equal(client_fixture_submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
     assert_int_equal(uv_thread_create(&thread, look_up_without_end, fixture), 0);
     client_fixture_await(&fixture->server.call_count, 2);

@@ -73,7 +73,7 @@ static void pass_on(struct fixture *fixture)
     (void)SSL_do_handshake(fixture->server);
     char *said;
     BIO *out = SSL_get_wbio(fixture->server);
-    const long size = BIO_get_mem_data(out, &said);
+    long size = BIO_get_mem_data(out, &said);
     if (size > 0) {
         eb_tls_stream_feed(fixture->link, (const uint8_t *)said, (size_t)size, 0);
     }
@@ -144,7 +144,7 @@ static int count_updates(struct fixture *fixture, size_t data_bytes)
         assert_int_equal(SSL_key_update(fixture->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
         assert_int_equal(SSL_do_handshake(fixture->server), 1);
         for (size_t left = data_bytes; left > 0;) {
-            const size_t part = left < sizeof data ? left : sizeof data;
+            size_t part = left < sizeof data ? left : sizeof data;
             assert_int_equal(SSL_write(fixture->server, data, (int)part), part);
             left -= part;
         }
@@ -176,7 +176,7 @@ static int read_behind(struct fixture *fixture, int updates)
         assert_int_equal(SSL_do_handshake(fixture->server), 1);
     }
     assert_int_equal(SSL_write(fixture->server, "x", 1), 1);
-    const long size = BIO_get_mem_data(SSL_get_wbio(fixture->server), &said);
+    long size = BIO_get_mem_data(SSL_get_wbio(fixture->server), &said);
     eb_tls_stream_feed(fixture->link, (const uint8_t *)said, (size_t)size, 0);
     return eb_tls_stream_read(fixture->link, plain, sizeof plain);
 }

@@ -19,7 +19,7 @@ struct model {
 
 static void answer(struct eb_window *window, uint64_t latency_ns, uint64_t left_ns, bool was_alone)
 {
-    const struct eb_window_sample sample = {latency_ns, left_ns, was_alone};
+    struct eb_window_sample sample = {latency_ns, left_ns, was_alone};
     eb_window_answer(window, &sample);
 }
 
@@ -64,7 +64,7 @@ static void opens_for_a_long_way(void **state)
 {
     (void)state;
     static const uint64_t timeouts_ns[] = {25 * MS, 60 * MS, 1000 * MS};
-    const struct model model = {.link_ns = 20 * MS, .answer_ns = 10000};
+    struct model model = {.link_ns = 20 * MS, .answer_ns = 10000};
     for (size_t i = 0; i < sizeof timeouts_ns / sizeof timeouts_ns[0]; i++) {
         struct eb_window window;
         eb_window_init(&window);
@@ -87,7 +87,7 @@ static void opens_again_from_one(void **state)
     eb_window_send(&window);
     assert_false(eb_window_has_room(&window));
     answer(&window, 20 * MS, 60 * MS, true);
-    const struct model model = {.link_ns = 20 * MS, .answer_ns = 10000};
+    struct model model = {.link_ns = 20 * MS, .answer_ns = 10000};
     assert_int_equal(run_full(&window, &model, 60 * MS, 10000), 0);
     assert_true(window.sent_count > 100);
 }
@@ -112,7 +112,7 @@ static void never_closes_for_good(void **state)
     (void)state;
     struct eb_window window;
     eb_window_init(&window);
-    const struct model model = {.link_ns = MS, .answer_ns = MS};
+    struct model model = {.link_ns = MS, .answer_ns = MS};
     (void)run_full(&window, &model, MS / 2, 1000);
     while (window.sent_count > 0) {
         eb_window_drop(&window, true);

@@ -164,7 +164,7 @@ static void rejects_bad_choices(void **state)
 /* A list of `count` patterns, each of `bytes` bytes. */
 static bool may_have(size_t count, size_t bytes)
 {
-    const size_t size = 16 + count * (bytes + 3);
+    size_t size = 16 + count * (bytes + 3);
     char *yaml = malloc(size);
     struct eb_model_config config;
     struct eb_failure failure = {.text = ""};
@@ -176,7 +176,7 @@ static bool may_have(size_t count, size_t bytes)
         used += bytes + 1;
     }
     yaml[used++] = ']';
-    const bool is_good =
+    bool is_good =
         eb_model_config_parse((const uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &failure);
     assert_true(is_good == (failure.text[0] == '\0'));
     eb_model_config_deinit(&config);
@@ -378,7 +378,7 @@ static void refuses_yaml_that_is_none_of_ours(void **state)
 static void stops_at_its_caps(void **state)
 {
     (void)state;
-    const size_t room = EB_MODEL_CONFIG_LABELS_MAX * 64 + 64;
+    size_t room = EB_MODEL_CONFIG_LABELS_MAX * 64 + 64;
     for (size_t count = EB_MODEL_CONFIG_LABELS_MAX; count < EB_MODEL_CONFIG_LABELS_MAX + 2;
          count++) {
         char *yaml = malloc(room);

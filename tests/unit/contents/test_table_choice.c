@@ -188,7 +188,7 @@ static void names_one_file_of_another_format_in_full(void **state)
     }
     struct eb_table_plan plan;
     struct eb_failure failure;
-    const struct eb_table_options options = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    struct eb_table_options options = {.row_bytes_max = 65536, .name_bytes_max = 255};
     assert_false(eb_table_plan_read(directory, &options, &plan, &failure));
     eb_scratch_expect(failure.text, long_name);
     eb_scratch_expect(failure.text,

@@ -93,7 +93,7 @@ static void says_which_failures_are_transient(void **state)
     struct eb_failure failure;
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     bool is_open = eb_table_file_open(path, &file, &failure);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -66,7 +66,7 @@ static void rejects_sizes_past_64_bits(void **state)
 {
     (void)state;
     struct eb_failure failure;
-    const uint64_t half = UINT64_C(1) << 32;
+    uint64_t half = UINT64_C(1) << 32;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_U8, 2, (const uint64_t[]){half - 1, half});
     assert_true(eb_tensor_measure(&tensor, &failure));
     tensor = make_tensor(EB_STORAGE_U8, 2, (const uint64_t[]){half, half});

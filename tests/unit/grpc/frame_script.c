@@ -31,7 +31,7 @@ struct step {
 
 static uint32_t stream_of(const struct step *step)
 {
-    const unsigned advance = step->stream & ADVANCES ? 2 * step->repetition : 0;
+    unsigned advance = step->stream & ADVANCES ? 2 * step->repetition : 0;
     return step->stream % STREAMS + advance;
 }
 
@@ -43,7 +43,7 @@ static void put_block(
         const char *const *field = fields->fields[step->bytes[i] % fields->count];
         frames_field(&block, field[0], field[1]);
     }
-    const uint8_t type = step->kind == KIND_HEADERS ? FRAME_HEADERS : FRAME_CONTINUATION;
+    uint8_t type = step->kind == KIND_HEADERS ? FRAME_HEADERS : FRAME_CONTINUATION;
     /* Neither padding nor priority: the block has no room for them. */
     frames_head(
         out, block.size, type, step->flags & (FLAG_END_STREAM | FLAG_END_HEADERS), stream_of(step));
@@ -65,7 +65,7 @@ static void put_message(
 static void put_zeros(struct frames *out, const struct step *step)
 {
     static const uint8_t zeros[ZEROS_KIB * 1024];
-    const size_t kib = step->count > 0 ? step->bytes[0] % ZEROS_KIB : 0;
+    size_t kib = step->count > 0 ? step->bytes[0] % ZEROS_KIB : 0;
     frames_data(out, stream_of(step), step->flags & FLAG_END_STREAM, zeros, kib * 1024);
 }
 
@@ -114,9 +114,9 @@ void frame_script_run(struct frames *out, const struct frame_script_fields *fiel
             .bytes = script + at + STEP_BYTES,
             .count = script[at + 3],
         };
-        const size_t left = size - at - STEP_BYTES;
+        size_t left = size - at - STEP_BYTES;
         step.count = step.count < left ? step.count : left;
-        const unsigned repeats = 1u << (script[at] / KIND_COUNT) % REPEATS_SHIFT_MAX;
+        unsigned repeats = 1u << (script[at] / KIND_COUNT) % REPEATS_SHIFT_MAX;
         for (; step.repetition < repeats && out->size < SCRIPT_BYTES_MAX; step.repetition++) {
             put_step(out, fields, &step);
         }

@@ -49,7 +49,7 @@ void frames_open(struct frames *frames)
 void frames_field(struct frames *frames, const char *name, const char *value)
 {
     const uint8_t name_head[2] = {0, (uint8_t)strlen(name)};
-    const uint8_t value_head = (uint8_t)strlen(value);
+    uint8_t value_head = (uint8_t)strlen(value);
     frames_put(frames, name_head, sizeof name_head);
     frames_put(frames, name, strlen(name));
     frames_put(frames, &value_head, 1);

@@ -82,7 +82,7 @@ static void put_opening(struct frames *in)
 static void receive(struct pair *pair, const struct frames *in, size_t portion)
 {
     for (size_t at = 0; at < in->size && !pair->client_over; at += portion) {
-        const size_t left = in->size - at;
+        size_t left = in->size - at;
         pair->client_over =
             !eb_grpc_client_receive(pair->client, in->bytes + at, left < portion ? left : portion);
         step_client(pair, at / portion);

@@ -159,7 +159,7 @@ void host_init(struct host *host, size_t fail_at)
 
 bool host_start(struct host *host)
 {
-    const struct eb_grpc_server_memory memory = {&host->lender.memory, &host->lender.memory};
+    struct eb_grpc_server_memory memory = {&host->lender.memory, &host->lender.memory};
     host->server = eb_grpc_server_create(&host->limits, &memory, &handler, host);
     return host->server;
 }

@@ -131,15 +131,15 @@ static void allows_the_limits_and_refuses_one_more(void **state)
 /* By how much a block of so many fields and bytes is too large, with `wire` bytes on the wire. */
 static size_t excess(size_t fields, size_t bytes, size_t wire)
 {
-    const struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
-    const struct eb_grpc_block block = {.wire_bytes = wire, .bytes = bytes, .field_count = fields};
+    struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
+    struct eb_grpc_block block = {.wire_bytes = wire, .bytes = bytes, .field_count = fields};
     return eb_grpc_block_excess(&block, &large);
 }
 
 static void tells_by_how_much_a_block_is_too_large(void **state)
 {
     (void)state;
-    const struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
+    struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
     assert_int_equal(eb_grpc_block_bytes_max(10, &large), 5120 + 20);
     assert_int_equal(eb_grpc_block_bytes_max(16384, &large), 5120 + 32768);
     assert_int_equal(eb_grpc_block_bytes_max(65536, &large), 4 * 16384);

@@ -513,7 +513,7 @@ static void answers_20_mib_within_windows_of_64_kib(void **state)
 {
     struct peer_fixture *fixture = *state;
     static const char *const path[2] = {":path", "/t/Keep"};
-    const size_t size = 20u << 20;
+    size_t size = 20u << 20;
     frames_open(&fixture->in);
     frames_request(&fixture->in, 1, true, path);
     peer_fixture_deliver(fixture);

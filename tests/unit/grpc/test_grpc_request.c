@@ -30,7 +30,7 @@ static void add_zeros(struct peer_fixture *fixture, uint32_t stream_id, uint32_t
         0, (uint8_t)(size >> 24), (uint8_t)(size >> 16), (uint8_t)(size >> 8), (uint8_t)size};
     frames_data(&fixture->in, stream_id, false, prefix, sizeof prefix);
     while (size > 0) {
-        const uint32_t piece = size < sizeof zeros ? size : sizeof zeros;
+        uint32_t piece = size < sizeof zeros ? size : sizeof zeros;
         frames_data(&fixture->in, stream_id, false, zeros, piece);
         size -= piece;
     }
@@ -46,7 +46,7 @@ static void expect_status(
     struct peer_fixture *fixture, uint32_t stream_id, enum eb_status status, const char *text)
 {
     host_write(&fixture->host);
-    const struct reply reply = header_blocks_read(&fixture->host.sent, stream_id);
+    struct reply reply = header_blocks_read(&fixture->host.sent, stream_id);
     assert_int_equal(reply.grpc_status, status);
     if (text) {
         assert_string_equal(reply.message, text);
@@ -165,7 +165,7 @@ static void tick_at(struct peer_fixture *fixture, uint64_t passed_ms, uint64_t u
 static void ends_a_request_that_is_not_ended_in_time(void **state)
 {
     struct peer_fixture *fixture = *state;
-    const uint64_t wait_ms = fixture->host.limits.message_stall_ms_max;
+    uint64_t wait_ms = fixture->host.limits.message_stall_ms_max;
     begin_request(fixture, 1, one);
     frames_data(&fixture->in, 1, false, abc, sizeof abc);
     peer_fixture_deliver(fixture);
@@ -180,7 +180,7 @@ static void ends_a_request_that_is_not_ended_in_time(void **state)
 static void does_not_count_the_time_in_which_nothing_was_read(void **state)
 {
     struct peer_fixture *fixture = *state;
-    const uint64_t wait_ms = fixture->host.limits.message_stall_ms_max;
+    uint64_t wait_ms = fixture->host.limits.message_stall_ms_max;
     begin_request(fixture, 1, one);
     frames_data(&fixture->in, 1, false, abc, sizeof abc);
     peer_fixture_deliver(fixture);

@@ -20,7 +20,7 @@ static bool parse_bytes(const char *text, size_t size, struct eb_trace_parent *o
     char *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, text, size);
-    const bool is_good = eb_trace_parent_parse(copy, size, out);
+    bool is_good = eb_trace_parent_parse(copy, size, out);
     free(copy);
     return is_good;
 }
@@ -93,7 +93,7 @@ static void ignores_every_part_and_every_wrong_byte(void **state)
 {
     (void)state;
     struct eb_trace_parent parent;
-    const size_t size = strlen(GOOD);
+    size_t size = strlen(GOOD);
     for (size_t count = 0; count < size; count++) {
         assert_false(parse_bytes(GOOD, count, &parent));
         assert_none(&parent);

@@ -117,7 +117,7 @@ static void measure_again(
 bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *query)
 {
     memset(fixture, 0, sizeof *fixture);
-    const bool is_measured = eb_bag_measure(query, &fixture->extent, &fixture->error);
+    bool is_measured = eb_bag_measure(query, &fixture->extent, &fixture->error);
     measure_again(fixture, query, is_measured);
     if (!is_measured) {
         return false;

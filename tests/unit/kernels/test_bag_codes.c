@@ -236,9 +236,9 @@ static void assert_row_is(float scale, float bias, const uint32_t *expected)
 static void computes_with_scales_that_are_no_numbers(void **state)
 {
     (void)state;
-    const uint32_t quiet = 0x7fc00000;
-    const uint32_t infinity = 0x7f800000;
-    const float odd = -NAN;
+    uint32_t quiet = 0x7fc00000;
+    uint32_t infinity = 0x7f800000;
+    float odd = -NAN;
     assert_row_is(INFINITY, 1, (uint32_t[]){quiet, infinity});
     assert_row_is(-INFINITY, INFINITY, (uint32_t[]){quiet, quiet});
     assert_row_is(odd, 1, (uint32_t[]){quiet, quiet});

@@ -42,7 +42,7 @@ static void put_extremes(double *values)
 
 static void assert_rounded_once(const double *values, enum eb_type type)
 {
-    const struct eb_table table = table_of(EB_F64, values, 1, VALUE_COUNT);
+    struct eb_table table = table_of(EB_F64, values, 1, VALUE_COUNT);
     struct eb_bag_query query = query_of(&table);
     query.num_bags = 1;
     query.output_type = type;

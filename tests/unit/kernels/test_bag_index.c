@@ -96,7 +96,7 @@ static void compare_with_reference(
 {
     for (size_t n = 0; n < variant_count; n++) {
         for (uint32_t width = 4; width <= 8; width += 4) {
-            const struct eb_int_array array = place(values, count, width, (uint32_t)draw_index(9));
+            struct eb_int_array array = place(values, count, width, (uint32_t)draw_index(9));
             compare(variants[n], &array, number);
         }
     }
@@ -188,7 +188,7 @@ static void counts_missing_indices_and_puts_others_in_their_place(void **state)
     (void)state;
     static const int64_t values[] = {3, -1, 4, 5, INT64_MIN, 0, INT64_MAX, 4};
     static const int64_t expected[] = {3, 9, 4, 9, 9, 0, 9, 4};
-    const struct eb_int_array array = {values, sizeof values, 8};
+    struct eb_int_array array = {values, sizeof values, 8};
     int64_t rows[8];
     assert_int_equal(eb_bag_ref_index.take_rows(&array, 5, 9, rows), 4);
     assert_memory_equal(rows, expected, sizeof rows);
@@ -302,7 +302,7 @@ static void lengths_do_not_wrap_around(void **state)
         compare_with_reference(compare_lengths, values, count, 2);
         values[0] = -1;
         compare_with_reference(compare_lengths, values, count, 2);
-        const int64_t half = INT64_C(1) << 31;
+        int64_t half = INT64_C(1) << 31;
         values[0] = values[1] = values[count - 1] = half;
         values[count - 2] = 0;
         compare_with_reference(compare_lengths, values, count, (uint64_t)half);
@@ -314,7 +314,7 @@ static void sums_lengths_up(void **state)
     (void)state;
     static const int64_t lengths[] = {2, 0, 4};
     static const uint32_t expected[] = {0, 2, 2, 6};
-    const struct eb_int_array array = {lengths, sizeof lengths, 8};
+    struct eb_int_array array = {lengths, sizeof lengths, 8};
     uint32_t starts[4];
     assert_true(eb_bag_ref_index.take_lengths(&array, 6, starts));
     assert_memory_equal(starts, expected, sizeof starts);

@@ -71,12 +71,12 @@ static void expect(const struct bag *bag, uint64_t expected)
 {
     static uint8_t rows[2 * DIM_MAX * sizeof(uint64_t)];
     static uint8_t result[DIM_MAX * sizeof(uint64_t)];
-    const size_t element_bytes = eb_type_bytes(bag->type);
+    size_t element_bytes = eb_type_bytes(bag->type);
     for (size_t d = 0; d < DIM_COUNT && dims[d] * bag->index_count < WORK_MAX; d++) {
         fill_row(bag->type, bag->rows[0], dims[d], rows);
         fill_row(bag->type, bag->rows[1], dims[d], rows + dims[d] * element_bytes);
         fill_row(bag->type, expected, dims[d], result);
-        const struct eb_table table = table_of(bag->type, rows, 2, dims[d]);
+        struct eb_table table = table_of(bag->type, rows, 2, dims[d]);
         struct eb_bag_query query = query_of(&table);
         query.reduction = bag->reduction;
         query.missing = EB_MISSING_ZERO;
@@ -94,7 +94,7 @@ static void sums_wrap(void **state)
     (void)state;
     static const int64_t indices[17] = {0, 0, 0, 1, 0, 0, 2, 0};
     for (size_t t = 0; t < TYPE_COUNT; t++) {
-        const struct bag bag = {
+        struct bag bag = {
             .type = types[t],
             .rows = {greatest(types[t]), least(types[t])},
             .indices = indices,
@@ -174,7 +174,7 @@ static void means_are_cut_off(void **state)
             greatest(types[t]) - 1, 100, 14, 15, 1,
             eb_type_is_signed(types[t]) ? -UINT64_C(15) : 0};
         for (size_t i = 0; i < 81; i++) {
-            const struct bag bag = {
+            struct bag bag = {
                 .type = types[t],
                 .rows = {values[i / 9]},
                 .indices = indices,
@@ -193,7 +193,7 @@ static void means_are_of_the_exact_sum(void **state)
     indices[INDEX_COUNT_MAX - 1] = 1;
     for (size_t i = 0; i < 2 * TYPE_COUNT; i++) {
         enum eb_type type = types[i / 2];
-        const struct bag bag = {
+        struct bag bag = {
             .type = type,
             .rows = {i % 2 ? greatest(type) : least(type), 1},
             .indices = indices,

@@ -347,8 +347,8 @@ static void assert_counted_alike(void)
     struct eb_bag_extent extents[2];
     struct eb_bag_error errors[2];
     memset(extents, 0, sizeof extents);
-    const uint64_t index_count = query.indices.bytes / query.indices.width;
-    const bool is_sound = eb_bag_measure(&query, &extents[0], &errors[0]);
+    uint64_t index_count = query.indices.bytes / query.indices.width;
+    bool is_sound = eb_bag_measure(&query, &extents[0], &errors[0]);
     assert_int_equal(
         eb_bag_measure_counted(&query, index_count, &extents[1], &errors[1]), is_sound);
     assert_memory_equal(&extents[0], &extents[1], sizeof extents[0]);

@@ -71,7 +71,7 @@ static void assert_same_bytes(unsigned thread_count)
     supply.job = fixture.job;
     supply.job.out = out;
     supply.thread_count = thread_count;
-    const struct eb_bag_team team = {
+    struct eb_bag_team team = {
         .ops = eb_bag_ops_find(NULL),
         .schedules = &eb_bag_schedules_default,
         .thread_count = thread_count,

@@ -94,7 +94,7 @@ static void makes_nans_canonical_unless_it_copies(void **state)
 {
     (void)state;
     static const uint32_t rows[] = {0xffc01234, 0x7f800001, 0x3f800000};
-    const uint32_t quiet = 0x7fc00000;
+    uint32_t quiet = 0x7fc00000;
     table = table_of(EB_F32, rows, 3, 1);
     const enum eb_reduction reductions[] = {EB_REDUCTION_SUM, EB_REDUCTION_MEAN,
         EB_REDUCTION_WEIGHTED_MEAN, EB_REDUCTION_SQRTN, EB_REDUCTION_MAX, EB_REDUCTION_MIN};
@@ -122,7 +122,7 @@ static void extremes_take_nans_wherever_they_are(void **state)
 {
     (void)state;
     static const uint32_t rows[] = {0x7f800001, 0x3f800000};
-    const uint32_t quiet = 0x7fc00000;
+    uint32_t quiet = 0x7fc00000;
     const int64_t orders[][3] = {{0, 1, 1}, {1, 0, 1}, {1, 1, 0}};
     table = table_of(EB_F32, rows, 2, 1);
     for (size_t i = 0; i < 3; i++) {

@@ -52,7 +52,7 @@ static void writes_no_rows_as_off(void **state)
 static void writes_any_schedule_in_its_room(void **state)
 {
     (void)state;
-    const struct eb_bag_schedule schedule = {UINT16_MAX, true, UINT16_MAX, true};
+    struct eb_bag_schedule schedule = {UINT16_MAX, true, UINT16_MAX, true};
     char written[EB_BAG_SCHEDULE_TEXT_BYTES];
     eb_bag_schedule_format(&schedule, written);
     assert_string_equal(written, "65535w:65535:l1");

@@ -277,7 +277,7 @@ static void mapped_ids_are_what_their_rows_are(void **state)
     static struct twin twin;
     for (unsigned trial = 0; trial < 1000; trial++) {
         uint64_t index_count = draw_twin(&twin);
-        const struct eb_id_map map = {(enum eb_id_map_kind)draw_take(3), trial};
+        struct eb_id_map map = {(enum eb_id_map_kind)draw_take(3), trial};
         twin.query.id_map = &map;
         twin.query.has_default = twin.plain.has_default = draw_take(2);
         twin.query.default_index = twin.plain.default_index = (int64_t)draw_take(ROW_COUNT + 1) - 1;
@@ -299,7 +299,7 @@ static void mapped_ids_are_what_their_rows_are(void **state)
 static void an_empty_table_has_no_row_to_map_to(void **state)
 {
     (void)state;
-    const struct eb_id_map map = {EB_ID_MAP_MODULO, 0};
+    struct eb_id_map map = {EB_ID_MAP_MODULO, 0};
     struct eb_table table = table_of(EB_F32, NULL, 0, 2);
     struct eb_bag_query query = query_of(&table);
     query.id_map = &map;

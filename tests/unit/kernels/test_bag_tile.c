@@ -82,7 +82,7 @@ static void counts_results_that_are_longer_than_rows(void **state)
     (void)state;
     static const uint32_t empty[101];
     static const uint32_t starts[] = {0, 20, 21, 22, 23, 24, 60, 80};
-    const struct eb_table codes = table_of_codes(EB_STORAGE_INT2, floats, NULL, 1, DIM);
+    struct eb_table codes = table_of_codes(EB_STORAGE_INT2, floats, NULL, 1, DIM);
     jobs[0] = (struct eb_bag_job){
         .table = &codes, .starts = empty, .bag_count = 100, .output_type = EB_F32};
     struct eb_bag_cut position = {0};

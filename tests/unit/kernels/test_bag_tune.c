@@ -32,7 +32,7 @@ static uint64_t read_test_clock(void)
 
 static void add(struct eb_bag_tune_ground *ground, const uint8_t *base, uint64_t bytes)
 {
-    const struct eb_table table = {.rows = base, .row_count = bytes, .row_stride_bytes = 1};
+    struct eb_table table = {.rows = base, .row_count = bytes, .row_stride_bytes = 1};
     eb_bag_tune_add(ground, &table);
 }
 
@@ -134,7 +134,7 @@ static void leaves_small_memory_alone(void **state)
 static void keeps_the_largest_tables(void **state)
 {
     (void)state;
-    const uint64_t least = EB_BAG_TUNE_PIECE_BYTES_MIN;
+    uint64_t least = EB_BAG_TUNE_PIECE_BYTES_MIN;
     static uint8_t bases[EB_BAG_TUNE_PIECES_MAX + 5];
     struct eb_bag_tune_ground ground = {0};
     add(&ground, bases, least - 1);
@@ -161,7 +161,7 @@ static void takes_no_more_tables_than_it_needs(void **state)
 {
     (void)state;
     static uint8_t base[1];
-    const uint64_t half = eb_bag_tune_bytes_min() / 2;
+    uint64_t half = eb_bag_tune_bytes_min() / 2;
     struct eb_bag_tune_ground ground = {0};
     assert_int_equal(eb_bag_tune_pieces_needed(&ground), 0);
     add(&ground, base, half);
@@ -178,12 +178,12 @@ static void takes_no_more_tables_than_it_needs(void **state)
 static void measures_on_several_tables(void **state)
 {
     (void)state;
-    const uint64_t bytes = eb_bag_tune_bytes_min() + 52;
+    uint64_t bytes = eb_bag_tune_bytes_min() + 52;
     struct ground ground;
     make_ground(&ground, bytes, PROT_READ);
-    const struct eb_bag_tune_piece whole = ground.tables.pieces[0];
-    const uint64_t first = bytes / 2 + 1;
-    const uint64_t second = bytes / 3;
+    struct eb_bag_tune_piece whole = ground.tables.pieces[0];
+    uint64_t first = bytes / 2 + 1;
+    uint64_t second = bytes / 3;
     ground.tables.count = 0;
     add(&ground.tables, whole.base, first);
     add(&ground.tables, (const uint8_t *)whole.base + first, second);
@@ -284,7 +284,7 @@ static void takes_what_is_known_when_its_time_is_over(void **state)
         skip();
     }
     /* Three readings for each candidate of a round. */
-    const uint64_t round_ticks = 3 * EB_BAG_TUNE_CANDIDATE_COUNT;
+    uint64_t round_ticks = 3 * EB_BAG_TUNE_CANDIDATE_COUNT;
     ground.task.now_ns = read_test_clock;
     for (unsigned rounds = 1; rounds <= 4; rounds++) {
         tick_ns = EB_BAG_TUNE_CLASS_MS_MAX * MS / (rounds * round_ticks + round_ticks / 2);
@@ -328,7 +328,7 @@ static void pools_the_same_with_every_candidate(void **state)
     for (int32_t i = 0; i < ROWS; i++) {
         indices[i] = i * 7 % ROWS;
     }
-    const struct eb_table table = table_of(EB_F32, rows, ROWS, DIM);
+    struct eb_table table = table_of(EB_F32, rows, ROWS, DIM);
     struct eb_bag_query query = query_of(&table);
     query.indices = INTS(indices);
     query.layout = EB_LAYOUT_PACKED;
@@ -342,7 +342,7 @@ static void pools_the_same_with_every_candidate(void **state)
         struct eb_bag_stream stream;
         struct eb_bag_job job = fixture.job;
         job.out = out;
-        const struct eb_bag_tile tile = {
+        struct eb_bag_tile tile = {
             .jobs = &job, .job_count = 1, .bag_end = 4, .element_end = UINT32_MAX};
         eb_bag_schedule_spread(&eb_bag_tune_candidates[i], &schedules);
         eb_bag_stream_init(&stream, eb_bag_ops_find(NULL), &schedules);

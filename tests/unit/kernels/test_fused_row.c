@@ -12,7 +12,7 @@ static const enum eb_storage code_storages[] = {EB_STORAGE_INT8, EB_STORAGE_INT4
 static void lays_out_parts(void **state)
 {
     (void)state;
-    const struct eb_row_scale scale = {2, -1};
+    struct eb_row_scale scale = {2, -1};
     const uint8_t row[] = {0x11, 0x22, 0x33};
     uint8_t fused[11];
     struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 3};
@@ -104,11 +104,11 @@ static void splits_what_it_joined(void **state)
 static void tells_that_f16_rounds(void **state)
 {
     (void)state;
-    const struct eb_fused_format format = {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 2};
+    struct eb_fused_format format = {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 2};
     static const struct eb_row_scale scales[] = {{0.1f, 0}, {1, 0.1f}, {0x1p-25f, 1}, {70000, 1}};
     static const struct eb_row_scale rounded[] = {
         {0x1.998p-4f, 0}, {1, 0x1.998p-4f}, {0, 1}, {INFINITY, 1}};
-    const uint8_t row = 0x21;
+    uint8_t row = 0x21;
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         uint8_t fused[5];
         uint8_t back = 0;
@@ -123,9 +123,9 @@ static void tells_that_f16_rounds(void **state)
 static void widens_every_f16_scale(void **state)
 {
     (void)state;
-    const struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 1};
+    struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 1};
     for (unsigned code = 0; code < 1 << 16; code++) {
-        const uint16_t half = (uint16_t)code;
+        uint16_t half = (uint16_t)code;
         uint8_t fused[5] = {0, 0x3c, 0, 0x3c, 9};
         memcpy(fused + code % 2 * 2, &half, sizeof half);
         uint8_t row = 0;
@@ -143,7 +143,7 @@ static void widens_every_f16_scale(void **state)
 static enum eb_fused_sign sign_of(
     enum eb_storage storage, enum eb_fused_layout layout, uint8_t code, struct eb_row_scale scale)
 {
-    const struct eb_fused_format format = {storage, layout, 8};
+    struct eb_fused_format format = {storage, layout, 8};
     uint8_t row[8] = {0};
     row[eb_storage_row_bytes(storage, 8) - 1] = code;
     return eb_fused_row_sign(&format, row, &scale);
@@ -182,7 +182,7 @@ static void tells_the_sign_of_a_row(void **state)
 static void takes_scales_that_rounding_made_negative(void **state)
 {
     (void)state;
-    const struct eb_row_scale above = {-0x3p-24f, 0x1.334p-2f};
+    struct eb_row_scale above = {-0x3p-24f, 0x1.334p-2f};
     assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F16_LAST, 0xff, above), EB_FUSED_POSITIVE);
     assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 0xff, above), EB_FUSED_POSITIVE);
     assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F32_LAST, 0xff, above), EB_FUSED_NEGATIVE);

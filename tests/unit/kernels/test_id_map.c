@@ -10,7 +10,7 @@
 
 static int64_t row_of(enum eb_id_map_kind kind, uint64_t seed, uint64_t row_count, int64_t id)
 {
-    const struct eb_id_map map = {kind, seed};
+    struct eb_id_map map = {kind, seed};
     eb_id_map_rows(&map, row_count, &id, 1);
     return id;
 }
@@ -46,7 +46,7 @@ static void gives_every_id_a_row(void **state)
     (void)state;
     int64_t ids[300];
     for (int kind = EB_ID_MAP_MODULO; kind <= EB_ID_MAP_HASH_MODULO; kind++) {
-        const struct eb_id_map map = {(enum eb_id_map_kind)kind, 7};
+        struct eb_id_map map = {(enum eb_id_map_kind)kind, 7};
         for (unsigned i = 0; i < 300; i++) {
             ids[i] = (int64_t)(i * UINT64_C(0x9E3779B97F4A7C15));
         }

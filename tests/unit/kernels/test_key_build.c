@@ -212,7 +212,7 @@ static void names_both_rows_of_a_duplicate(void **state)
 static void finds_a_duplicate_of_any_row(void **state)
 {
     (void)state;
-    const uint32_t row_count = 600;
+    uint32_t row_count = 600;
     for (uint32_t row = 0; row + 1 < row_count; row++) {
         struct key_fixture fixture;
         key_fixture_init(&fixture, KEYS_SEQUENTIAL, row_count);

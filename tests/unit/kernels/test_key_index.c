@@ -52,7 +52,7 @@ static struct pair *make_map(const struct key_fixture *from)
 
 static int64_t find_in_map(const struct pair *map, uint64_t count, int64_t key)
 {
-    const struct pair wanted = {key, 0};
+    struct pair wanted = {key, 0};
     const struct pair *found = bsearch(&wanted, map, count, sizeof map[0], compare_pairs);
     return found ? found->row : MISSING_ROW;
 }
@@ -137,7 +137,7 @@ static void refuses_headers_that_make_no_sense(void **state)
     const char *reason = NULL;
     uint64_t byte_count = fixture.build.plan.index_bytes;
     struct eb_key_header *bytes = copy_index();
-    const struct eb_key_header sound = *bytes;
+    struct eb_key_header sound = *bytes;
     assert_true(eb_key_index_open(&index, bytes, byte_count, ROW_COUNT, &reason));
     assert_false(eb_key_index_open(&index, bytes, byte_count, ROW_COUNT + 1, &reason));
     assert_string_equal(reason, "it is one of another number of rows");
@@ -190,7 +190,7 @@ static void finds_what_is_wrong_with_buckets(void **state)
     while (bucket->rows[1] == EB_KEY_ROW_NONE) {
         bucket++;
     }
-    const struct eb_key_bucket sound = *bucket;
+    struct eb_key_bucket sound = *bucket;
     bucket->rows[0] = ROW_COUNT;
     assert_unsound(bytes, "a key of a row that the table does not have");
     bucket->rows[0] = sound.rows[1];

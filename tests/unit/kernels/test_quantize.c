@@ -386,7 +386,7 @@ static void refuses_what_f16_scales_cannot_say(void **state)
     (void)state;
     struct eb_row_scale scale = {7, 7};
     uint8_t row[2] = {GUARD, GUARD};
-    const float low = nextafterf(-65504, -INFINITY);
+    float low = nextafterf(-65504, -INFINITY);
     assert_false(eb_quantize_row_f16_scale(EB_STORAGE_INT8, &low, 1, row, &scale));
     for (size_t s = 0; s < CODE_STORAGES; s++) {
         float widest = 65504.0f * (float)levels_of(code_storages[s]);
@@ -455,7 +455,7 @@ static void finds_what_a_storage_is_too_narrow_for(void **state)
         {EB_STORAGE_INT8, FLT_MAX, 0, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const enum eb_storage to = cases[i].storage;
+        enum eb_storage to = cases[i].storage;
         const float fits[] = {NAN, -cases[i].fits, 0, cases[i].fits};
         const float excess[] = {NAN, 1, -cases[i].excess, cases[i].excess};
         const float infinity[] = {0, -INFINITY};
@@ -469,7 +469,7 @@ static void dequantizes_with_one_rounding(void **state)
 {
     (void)state;
     /* s * q + b = 1 + 2^-24 + 2^-54: by way of f64 it would be a tie, and go to even. */
-    const struct eb_row_scale scale = {5237765 * 0x1p-54f, 1};
+    struct eb_row_scale scale = {5237765 * 0x1p-54f, 1};
     float value = 0;
     eb_dequantize_row(EB_STORAGE_INT8, (uint8_t[]){205}, &scale, 1, &value);
     assert_true(value == 1 + 0x1p-23f);

@@ -53,7 +53,7 @@ static uint64_t now_ms(void)
 
 static void sleep_ms(uint64_t ms)
 {
-    const struct timespec time = {
+    struct timespec time = {
         .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * NS_PER_MS)};
     (void)nanosleep(&time, NULL);
 }
@@ -157,7 +157,7 @@ static struct eb_load_result *run_load(const char *words)
         assert_true(eb_load_connection_open(&connections[i], &options, i, options.thread_count));
         eb_load_connection_supply(&connections[i], &pool, NULL);
     }
-    const struct eb_load_run load = {.options = &options,
+    struct eb_load_run load = {.options = &options,
         .rate = options.rate,
         .seed = options.seed,
         .connections = connections};

@@ -25,7 +25,7 @@ static void add_outcome(
     struct eb_load_stats *stats, uint64_t due_ns, uint64_t done_ns, enum embag_status status)
 {
     struct embag_error error = {.status = status, .text = "why"};
-    const struct eb_load_outcome outcome = {
+    struct eb_load_outcome outcome = {
         .due_ns = due_ns,
         .sent_ns = due_ns + 1,
         .done_ns = done_ns,
@@ -126,7 +126,7 @@ static void takes_no_wrong_answer_for_a_good_one(void **state)
     (void)state;
     struct eb_load_stats *stats = make_stats();
     struct embag_error error = {.status = EMBAG_OK};
-    const struct eb_load_outcome outcome = {
+    struct eb_load_outcome outcome = {
         .due_ns = 1000, .sent_ns = 1000, .done_ns = 1001, .error = &error, .is_wrong = true};
     eb_load_stats_add(stats, &window, &outcome);
     assert_int_equal(stats->wrong_count, 1);

@@ -35,7 +35,7 @@ static struct eb_model_version *load(const struct eb_scratch *scratch, const cha
 {
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(scratch, name, path);
-    const struct eb_version_source source = {
+    struct eb_version_source source = {
         .model = "m", .version = 7, .path = path, .settings = settings};
     return eb_model_version_load(&source, &options, NULL, failure);
 }
@@ -83,8 +83,8 @@ static void gives_up_when_it_is_told_to(void **state)
     struct eb_failure failure;
     uint64_t told = 0;
     eb_scratch_path(scratch, "1", path);
-    const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
-    const struct eb_load_progress progress = {.go_on = give_up, .context = &told};
+    struct eb_version_source source = {.model = "m", .version = 7, .path = path};
+    struct eb_load_progress progress = {.go_on = give_up, .context = &told};
     assert_null(eb_model_version_load(&source, &options, &progress, &failure));
     assert_int_equal(told, 40);
     eb_scratch_expect(failure.text, "/1/t.npy: the load was given up");
@@ -150,8 +150,8 @@ static uint64_t find_missing(const struct eb_scratch *scratch, const char *name)
     struct eb_failure failure;
     uint64_t missing_bytes = 0;
     eb_scratch_path(scratch, name, path);
-    const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
-    const struct eb_load_progress progress = {.run_short = note_missing, .context = &missing_bytes};
+    struct eb_version_source source = {.model = "m", .version = 7, .path = path};
+    struct eb_load_progress progress = {.run_short = note_missing, .context = &missing_bytes};
     assert_null(eb_model_version_load(&source, &options, &progress, &failure));
     return missing_bytes;
 }

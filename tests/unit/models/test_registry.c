@@ -46,7 +46,7 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
 static struct eb_snapshot_loads loads_of(struct registry_fixture *fixture)
 {
     struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);
-    const struct eb_snapshot_loads loads = snapshot->loads;
+    struct eb_snapshot_loads loads = snapshot->loads;
     eb_snapshot_free(snapshot);
     return loads;
 }
@@ -424,7 +424,7 @@ static void keeps_what_is_served_while_its_directory_cannot_be_read(void **state
     struct eb_repository_model broken = {.name = fixture->seen.models[0].name,
         .path = fixture->seen.models[0].path,
         .failure = "unreadable"};
-    const struct eb_repository seen = {.count = 1, .models = &broken};
+    struct eb_repository seen = {.count = 1, .models = &broken};
     assert_true(eb_registry_update(&fixture->registry, &seen));
     assert_true(eb_registry_update(&fixture->registry, &seen));
     fixture->now_ms += 2 * KEEP_MS;

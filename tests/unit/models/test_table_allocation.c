@@ -59,14 +59,14 @@ static void write_model(const struct eb_scratch *scratch)
 /* Loads the version that is next, where there is one. */
 static void load_next(struct eb_registry *registry, struct eb_failure *failure)
 {
-    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     struct eb_registry_version *version;
     const struct eb_registry_model *model = eb_registry_next(registry, &version);
     char *path = model ? eb_registry_path(model, version) : NULL;
     if (!path) {
         return;
     }
-    const struct eb_version_source source = {.model = model->name,
+    struct eb_version_source source = {.model = model->name,
         .version = version->number,
         .path = path,
         .settings = model->settings};
@@ -140,8 +140,8 @@ static bool load_beside(
     const char *root, struct eb_model_version *resident, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
-    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-    const struct eb_version_source source = {
+    struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    struct eb_version_source source = {
         .model = "m", .version = 2, .path = path, .residents = &resident, .resident_count = 1};
     snprintf(path, sizeof path, "%s/m/2", root);
     struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, failure);
@@ -173,8 +173,8 @@ static void shares_nothing_where_a_request_is_refused(void **state)
     write_large(&scratch, "m/1/t.npy");
     write_large(&scratch, "m/2/t.npy");
     eb_scratch_path(&scratch, "m/1", path);
-    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-    const struct eb_version_source source = {.model = "m", .version = 1, .path = path};
+    struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    struct eb_version_source source = {.model = "m", .version = 1, .path = path};
     struct eb_model_version *resident = eb_model_version_load(&source, &limits, NULL, &failure);
     assert_non_null(resident);
     bool is_loaded = false;

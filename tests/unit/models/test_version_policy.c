@@ -33,7 +33,7 @@ static struct eb_policy_model model_of(
 
 static void expect_choice(const struct eb_policy_model *model, size_t target, size_t load)
 {
-    const struct eb_policy_choice choice = eb_version_policy_choose(model);
+    struct eb_policy_choice choice = eb_version_policy_choose(model);
     assert_int_equal(choice.target, target);
     assert_int_equal(choice.load, load);
 }
@@ -77,7 +77,7 @@ static void goes_back_when_the_highest_leaves_the_disk(void **state)
     (void)state;
     const struct eb_policy_version versions[] = {
         {.number = 9, .is_resident = true}, {.number = 8, ON_DISK}};
-    const struct eb_policy_model model = model_of(versions, 2, 9);
+    struct eb_policy_model model = model_of(versions, 2, 9);
     expect_choice(&model, 1, 1);
 }
 
@@ -138,7 +138,7 @@ static void loads_what_has_a_label_or_is_held(void **state)
 static void keeps_the_one_before_for_its_time_and_while_there_is_room(void **state)
 {
     (void)state;
-    const uint64_t long_ago_ms = NOW_MS - KEEP_S * 1000;
+    uint64_t long_ago_ms = NOW_MS - KEEP_S * 1000;
     const struct eb_policy_version versions[] = {{.number = 9, RESIDENT, .since_ms = NOW_MS},
         {.number = 8, RESIDENT, .since_ms = long_ago_ms},
         {.number = 7, RESIDENT, .since_ms = long_ago_ms - 1},
@@ -162,7 +162,7 @@ static void does_not_keep_what_has_left_the_disk_beyond_its_time(void **state)
     (void)state;
     const struct eb_policy_version versions[] = {
         {.number = 9, RESIDENT}, {.number = 8, .is_resident = true}};
-    const struct eb_policy_model model = model_of(versions, 2, 9);
+    struct eb_policy_model model = model_of(versions, 2, 9);
     assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_DROPPED);
     assert_int_equal(eb_version_policy_decide(&model, 1, KEEP_S * 1000 - 1), EB_POLICY_KEPT);
 }
@@ -187,7 +187,7 @@ static void evicts_the_oldest_of_too_many_that_are_kept(void **state)
     assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_EVICTED);
     assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_KEPT);
     for (size_t i = 0; i < 6; i++) {
-        const bool is_wanted = i == 0 || i >= 4;
+        bool is_wanted = i == 0 || i >= 4;
         assert_int_equal(
             eb_version_policy_decide(&model, i, NOW_MS) == EB_POLICY_WANTED, is_wanted);
         assert_int_equal(eb_version_policy_may_evict(&model, i), i == 2 || i == 3);

@@ -99,7 +99,7 @@ static void refuses_a_unix_path_that_does_not_fit(void **state)
 static void writes_a_peers_path_that_fills_its_place(void **state)
 {
     (void)state;
-    const size_t head = offsetof(struct sockaddr_un, sun_path);
+    size_t head = offsetof(struct sockaddr_un, sun_path);
     struct eb_address *peer = calloc(1, sizeof *peer);
     assert_non_null(peer);
     peer->size = sizeof(struct sockaddr_un) + 1;

@@ -252,7 +252,7 @@ static void add_received(struct eb_loop *loop, void *context)
 /* Waits until the server has read so much, or has no connection any more. */
 static bool wait_received(struct loop_host *host, uint64_t bytes)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
     uint64_t received = 0;
     while (received < bytes && loop_host_conn_count(host) > 0 && uv_hrtime() < deadline_ns) {
         received = 0;
@@ -299,7 +299,7 @@ static void read_drain_ping(int client)
     struct frame ping = {0};
     uint8_t bytes[256];
     while (frames_count(&got, FRAME_PING, &ping) == 0) {
-        const ssize_t count = recv(client, bytes, sizeof bytes, 0);
+        ssize_t count = recv(client, bytes, sizeof bytes, 0);
         assert_true(count > 0);
         frames_put(&got, bytes, (size_t)count);
     }
@@ -311,7 +311,7 @@ static void read_drain_ping(int client)
 static void put_last_call(struct frames *said)
 {
     static const char *const path[2] = {":path", "/t/Large"};
-    const uint32_t number = ANSWER_BYTES;
+    uint32_t number = ANSWER_BYTES;
     uint8_t message[9] = {0, 0, 0, 0, sizeof number};
     memcpy(message + 5, &number, sizeof number);
     frames_request(said, 1, false, path);

@@ -29,7 +29,7 @@ static void retires_a_connection_that_is_old_and_then_ends_it_step_by_step(void 
     (void)state;
     struct eb_conn_age age;
     eb_conn_age_init(&age, &limits, OPENED_MS, 7);
-    const uint64_t old_ms = age.old_ms;
+    uint64_t old_ms = age.old_ms;
     assert_int_equal(eb_conn_age_look(&age, &limits, old_ms - 1, 3, 9), EB_CONN_AGE_NOTHING);
     assert_int_equal(eb_conn_age_look(&age, &limits, old_ms, 3, 9), EB_CONN_AGE_RETIRE);
     assert_int_equal(eb_conn_age_look(&age, &limits, old_ms, 3, 9), EB_CONN_AGE_NOTHING);
@@ -49,7 +49,7 @@ static void lets_connections_grow_old_within_a_tenth_of_each_other(void **state)
     for (uint64_t chance = 0; chance < 1000; chance++) {
         struct eb_conn_age age;
         eb_conn_age_init(&age, &limits, OPENED_MS, chance);
-        const uint64_t lives_ms = age.old_ms - OPENED_MS;
+        uint64_t lives_ms = age.old_ms - OPENED_MS;
         least_ms = lives_ms < least_ms ? lives_ms : least_ms;
         most_ms = lives_ms > most_ms ? lives_ms : most_ms;
     }

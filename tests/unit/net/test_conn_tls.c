@@ -53,7 +53,7 @@ static struct eb_tls *open_server_tls(void)
     struct eb_failure failure = {.text = ""};
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
-    const struct eb_tls_options options = {.certificate_file = certificate, .key_file = key};
+    struct eb_tls_options options = {.certificate_file = certificate, .key_file = key};
     struct eb_tls *tls = eb_tls_open(&options, &failure);
     assert_string_equal(failure.text, "");
     assert_non_null(tls);
@@ -64,7 +64,7 @@ static struct eb_tls *open_server_tls(void)
 static void send_client_bytes(struct fixture *fixture)
 {
     char *bytes;
-    const long size = BIO_get_mem_data(SSL_get_wbio(fixture->client), &bytes);
+    long size = BIO_get_mem_data(SSL_get_wbio(fixture->client), &bytes);
     if (size > 0) {
         wire_send(fixture->socket, bytes, (size_t)size);
         (void)BIO_reset(SSL_get_wbio(fixture->client));
@@ -78,7 +78,7 @@ static void shake_hands_with(struct fixture *fixture)
         char bytes[4096];
         assert_int_equal(SSL_get_error(fixture->client, -1), SSL_ERROR_WANT_READ);
         send_client_bytes(fixture);
-        const ssize_t got = recv(fixture->socket, bytes, sizeof bytes, 0);
+        ssize_t got = recv(fixture->socket, bytes, sizeof bytes, 0);
         assert_true(got > 0);
         assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)got), got);
     }
@@ -120,7 +120,7 @@ static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
     struct fixture *fixture = *state;
     tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
     tls_forger_begin_update(&fixture->forger);
-    const uint64_t begin_ns = uv_hrtime();
+    uint64_t begin_ns = uv_hrtime();
     send_client_bytes(fixture);
     assert_true(wire_read_to_end(fixture->socket, TIMEOUT_MS, NULL, 0));
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
@@ -149,12 +149,12 @@ static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];
-        const int part = SSL_read(fixture->client, text + got, (int)(sizeof text - got));
+        int part = SSL_read(fixture->client, text + got, (int)(sizeof text - got));
         if (part > 0) {
             got += (size_t)part;
             continue;
         }
-        const ssize_t count = recv(fixture->socket, bytes, sizeof bytes, 0);
+        ssize_t count = recv(fixture->socket, bytes, sizeof bytes, 0);
         assert_true(count > 0);
         assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)count), count);
     }

@@ -25,7 +25,7 @@ static struct fixture *current; /* whom on_hangup tells */
 
 static void on_hangup(void *connection)
 {
-    const unsigned number = (unsigned)((int *)connection - current->ours);
+    unsigned number = (unsigned)((int *)connection - current->ours);
     current->told[number]++;
     current->told_count++;
     eb_hangup_watch_forget(&current->watch, current->ours[number]);

@@ -154,7 +154,7 @@ static void adopts_an_admin_socket_of_the_longest_path(void **state)
     (void)state;
     char path[sizeof((struct sockaddr_un *)0)->sun_path + 1] = "";
     struct eb_address address = unix_address("p");
-    const socklen_t size = sizeof(struct sockaddr_un);
+    socklen_t size = sizeof(struct sockaddr_un);
     struct sockaddr_un *name = (struct sockaddr_un *)&address.socket_address;
     size_t length = strlen(name->sun_path);
     memset(name->sun_path + length, 'p', sizeof name->sun_path - length);
@@ -257,7 +257,7 @@ static void keeps_an_admin_socket_for_its_owner(void **state)
     struct eb_listener listener;
     struct stat status;
     struct eb_address address = unix_address("admin");
-    const mode_t before = umask(0);
+    mode_t before = umask(0);
     assert_int_equal(eb_listener_open(&listener, &address, options, &failure), 0);
     umask(before);
     assert_true(listener.is_admin);

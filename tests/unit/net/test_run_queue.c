@@ -97,7 +97,7 @@ static void count_slices(struct fixture *fixture, unsigned total, unsigned count
         assert_int_equal(fixture->entries[i].level, i / 2);
     }
     for (unsigned i = 0; i < total; i++) {
-        const unsigned number = (unsigned)pop_number(fixture);
+        unsigned number = (unsigned)pop_number(fixture);
         counts[number / 2]++;
         eb_run_queue_push(
             &fixture->queue, &fixture->entries[number], (UINT64_C(1) << number / 2) >> 1);
@@ -107,7 +107,7 @@ static void count_slices(struct fixture *fixture, unsigned total, unsigned count
 static void lets_nobody_starve(void **state)
 {
     unsigned counts[EB_RUN_LEVELS] = {0};
-    const unsigned rounds = 100;
+    unsigned rounds = 100;
     count_slices(*state, rounds * EB_RUN_ROUND * EB_RUN_LEVELS, counts);
     assert_int_equal(counts[0], rounds * ((EB_RUN_ROUND - 1) * EB_RUN_LEVELS + 1));
     for (unsigned level = 1; level < EB_RUN_LEVELS; level++) {

@@ -66,7 +66,7 @@ static bool is_long(
 static void is_twice_as_long_for_one_that_is_alone(void **state)
 {
     (void)state;
-    const uint64_t later_ns = NOW_NS + EB_TIME_SLICE_ALONE_NS;
+    uint64_t later_ns = NOW_NS + EB_TIME_SLICE_ALONE_NS;
     struct eb_time_slice_reader reader = {NULL, 0};
     struct eb_time_slice slice;
     struct eb_time_slice other;

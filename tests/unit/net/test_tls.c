@@ -47,7 +47,7 @@ static void tells_for_how_long_a_certificate_is_good(void **state)
 {
     (void)state;
     struct eb_failure failure = {.text = ""};
-    const struct eb_tls_options options = {
+    struct eb_tls_options options = {
         .certificate_file = own, .key_file = key, .client_ca_file = ca, .is_1_3_only = true};
     struct eb_tls *tls = eb_tls_open(&options, &failure);
     assert_non_null(tls);
@@ -98,7 +98,7 @@ static void refuses_a_certificate_out_of_its_time(void **state)
     eb_scratch_path(&scratch, "timed.pem", path);
     eb_scratch_path(&scratch, "timed.key", path_key);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct eb_tls_options options = {.certificate_file = path, .key_file = path_key};
+        struct eb_tls_options options = {.certificate_file = path, .key_file = path_key};
         struct eb_failure failure = {.text = ""};
         tls_authority_issue_for(&authority, &scratch, "timed", cases[i].from_day, cases[i].to_day);
         assert_null(eb_tls_open(&options, &failure));

@@ -64,7 +64,7 @@ static struct eb_tls *open_stream_tls(bool asks_clients)
     eb_scratch_path(&scratch, "server.pem", certificate);
     eb_scratch_path(&scratch, "server.key", key);
     eb_scratch_path(&scratch, "ca.pem", ca);
-    const struct eb_tls_options options = {.certificate_file = certificate,
+    struct eb_tls_options options = {.certificate_file = certificate,
         .key_file = key,
         .client_ca_file = asks_clients ? ca : NULL};
     struct eb_tls *tls = eb_tls_open(&options, &failure);
@@ -591,7 +591,7 @@ static bool takes_data_behind(int updates)
     }
     assert_int_equal(SSL_write(fixture.client, "x", 1), 1);
     (void)feed(&fixture);
-    const bool is_taken = fixture.got_bytes == 1;
+    bool is_taken = fixture.got_bytes == 1;
     assert_int_equal(fixture.is_over, !is_taken);
     close_fixture(&fixture);
     return is_taken;

@@ -185,7 +185,7 @@ static int restore_file_limit(void **state)
 
 static void lower_file_limit(const struct rlimit *before, rlim_t count)
 {
-    const struct rlimit lower = {count, before->rlim_max};
+    struct rlimit lower = {count, before->rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &lower), 0);
 }
 
@@ -195,7 +195,7 @@ static void reserves_no_more_than_there_may_be_descriptors(void **state)
     uv_loop_t uv;
     lower_file_limit(*state, 64);
     assert_int_equal(uv_loop_init(&uv), 0);
-    const int highest = dup2(STDERR_FILENO, 63); /* It is taken already. */
+    int highest = dup2(STDERR_FILENO, 63); /* It is taken already. */
     assert_int_equal(highest, 63);
     assert_int_equal(eb_watchers_reserve(&uv, 1000000), 0);
     close(highest);
@@ -237,7 +237,7 @@ static void serves_connections_that_come_while_libuv_has_no_memory(void **state)
 static size_t connect_until_memory_is_back(const struct eb_address *address, int *sockets)
 {
     size_t count = 0;
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
     while (atomic_load(&failures_left) > 0 && uv_hrtime() < deadline_ns) {
         if (count < SOCKETS_MAX) {
             sockets[count] = wire_connect(address, 0);
@@ -260,7 +260,7 @@ static void goes_on_after_many_failures_in_a_row(void **state)
     is_spared = true;
     for (unsigned trial = 0; trial < TRIALS; trial++) {
         atomic_store(&failures_left, FAILURES_IN_A_ROW);
-        const size_t count = connect_until_memory_is_back(&address, sockets);
+        size_t count = connect_until_memory_is_back(&address, sockets);
         struct wire_peer peer;
         wire_peer_open(&peer, &address);
         assert_true(wire_peer_echo(&peer, 10));

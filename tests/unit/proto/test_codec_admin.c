@@ -41,10 +41,10 @@ static const struct eb_wire_model_query *decode_admin(const void *bytes, size_t 
 
 static void carries_a_request(void **state)
 {
-    const struct eb_wire_model_query request = {"dlrm", UINT64_MAX};
+    struct eb_wire_model_query request = {"dlrm", UINT64_MAX};
     uint8_t bytes[64];
     (void)state;
-    const size_t size = eb_version_request_bytes(&request);
+    size_t size = eb_version_request_bytes(&request);
     eb_version_request_encode(&request, bytes);
     Embag__V1__VersionRequest *peer = embag__v1__version_request__unpack(NULL, size, bytes);
     assert_non_null(peer);
@@ -63,10 +63,10 @@ static void carries_a_request(void **state)
 
 static void carries_progress(void **state)
 {
-    const struct eb_wire_progress progress = {1, UINT64_MAX, true, "version 7 is served"};
+    struct eb_wire_progress progress = {1, UINT64_MAX, true, "version 7 is served"};
     uint8_t bytes[64];
     (void)state;
-    const size_t size = eb_version_progress_bytes(&progress);
+    size_t size = eb_version_progress_bytes(&progress);
     eb_version_progress_encode(&progress, bytes);
     Embag__V1__VersionProgress *peer = embag__v1__version_progress__unpack(NULL, size, bytes);
     assert_non_null(peer);

@@ -65,7 +65,7 @@ static bool reads_request(
     struct eb_arena *arena, const struct message *message, struct eb_error *error)
 {
     struct eb_decode_failure failure;
-    const bool is_read =
+    bool is_read =
         eb_lookup_request_decode(arena, message->bytes, message->size, &limits, &failure);
     *error = failure.error;
     return is_read || !failure.undecodable;
@@ -86,12 +86,12 @@ static void assert_agrees(const ProtobufCMessageDescriptor *descriptor,
     size_t passed_count = 0;
     for (uint32_t number = 1; number <= NUMBER_MAX; number++) {
         for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
-            const struct message message = make_message(outer, number, i);
+            struct message message = make_message(outer, number, i);
             struct eb_error said = {.status = EB_STATUS_OK};
             struct eb_error wanted;
             eb_arena_reset(&arena, ARENA_BYTES);
-            const bool is_read = reads(&arena, &message, &said);
-            const bool passes =
+            bool is_read = reads(&arena, &message, &said);
+            bool passes =
                 eb_guard_check(descriptor, message.bytes, message.size, &guard_limits, &wanted);
             passed_count += passes;
             if (!passes) {

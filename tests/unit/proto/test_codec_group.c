@@ -280,7 +280,7 @@ static void limits_names_of_features(void **state)
 /* Decodes within the cap that the codec names for the size, and says what of it is left. */
 static size_t decode_within_the_cap(struct fixture *fixture, uint32_t queries_max)
 {
-    const struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};
+    struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};
     eb_arena_reset(&fixture->arena, eb_lookup_request_arena_bytes(fixture->size, &many));
     fixture->request = eb_lookup_request_decode(
         &fixture->arena, fixture->bytes, fixture->size, &many, &fixture->failure);

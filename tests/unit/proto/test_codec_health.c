@@ -32,7 +32,7 @@ static void writes_a_status(void **state)
     (void)state;
     for (int status = EB_HEALTH_UNKNOWN; status <= EB_HEALTH_SERVICE_UNKNOWN; status++) {
         uint8_t bytes[8];
-        const size_t size = eb_health_response_bytes((enum eb_health_status)status);
+        size_t size = eb_health_response_bytes((enum eb_health_status)status);
         assert_true(size <= sizeof bytes);
         eb_health_response_encode((enum eb_health_status)status, bytes);
         Grpc__Health__V1__HealthCheckResponse *read =
@@ -49,7 +49,7 @@ static void writes_a_map_of_statuses(void **state)
         {"", EB_HEALTH_SERVING}, {"m", EB_HEALTH_NOT_SERVING}, {"n", EB_HEALTH_UNKNOWN}};
     (void)state;
     uint8_t bytes[256];
-    const size_t size = eb_health_list_bytes(items, 3);
+    size_t size = eb_health_list_bytes(items, 3);
     assert_true(size <= sizeof bytes);
     eb_health_list_encode(items, 3, bytes);
     Grpc__Health__V1__HealthListResponse *read =

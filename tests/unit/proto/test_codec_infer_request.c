@@ -194,7 +194,7 @@ static void takes_the_largest_requests_within_the_cap_of_a_lookup(void **state)
     static const struct eb_codec_limits many = {.queries_max = QUERIES, .name_bytes_max = 20};
     struct infer_message one;
     make_many(&one, 3, 1);
-    const size_t size = QUERIES * one.writer.bytes;
+    size_t size = QUERIES * one.writer.bytes;
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
     for (size_t i = 0; i < QUERIES; i++) {
@@ -231,8 +231,8 @@ static bool is_taken(const uint8_t *bytes, size_t size)
     uint8_t *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
-    const bool taken = infer_fixture_decode(&fixture, copy, size);
-    const struct eb_guard_limits lenient = {
+    bool taken = infer_fixture_decode(&fixture, copy, size);
+    struct eb_guard_limits lenient = {
         .fields_max = UINT32_MAX, .name_bytes_max = 64, .submessages_max = UINT32_MAX};
     struct eb_error error;
     if (taken) {
@@ -266,7 +266,7 @@ static void survives_every_wrong_byte(void **state)
     struct infer_message message;
     make_whole(&message);
     for (size_t i = 0; i < message.writer.bytes; i++) {
-        const uint8_t right = message.bytes[i];
+        uint8_t right = message.bytes[i];
         for (unsigned bit = 0; bit < 8; bit++) {
             message.bytes[i] = (uint8_t)(right ^ 1u << bit);
             (void)is_taken(message.bytes, message.writer.bytes);

@@ -38,11 +38,11 @@ static void writes_answers_that_protobuf_reads(void **state)
         {.type = 12, .shape_count = 1, .shape = line, .values_bytes = 0},
         {.type = 1, .shape_count = 1, .shape = &shape[0], .values_bytes = 12},
     };
-    const struct eb_infer_request request = {.id = "an id", .output_count = 3, .outputs = outputs};
-    const struct eb_wire_response response = {
+    struct eb_infer_request request = {.id = "an id", .output_count = 3, .outputs = outputs};
+    struct eb_wire_response response = {
         .model = "m", .version = UINT64_MAX, .result_count = 3, .results = results};
     uint8_t *values_at[3];
-    const size_t size = eb_infer_response_bytes(&request, &response);
+    size_t size = eb_infer_response_bytes(&request, &response);
     uint8_t *bytes = take_bytes(size);
     eb_infer_response_encode(&request, &response, bytes, values_at);
     memset(values_at[0], 1, 1800);
@@ -107,7 +107,7 @@ static void expect_tensor(const Inference__ModelMetadataResponse__TensorMetadata
 static void writes_metadata_that_protobuf_reads(void **state)
 {
     (void)state;
-    const size_t size = eb_infer_metadata_bytes(&model);
+    size_t size = eb_infer_metadata_bytes(&model);
     uint8_t *bytes = take_bytes(size);
     eb_infer_metadata_encode(&model, bytes);
     Inference__ModelMetadataResponse *read =
@@ -135,7 +135,7 @@ static void writes_metadata_that_protobuf_reads(void **state)
 static void writes_a_configuration_that_protobuf_reads(void **state)
 {
     (void)state;
-    const size_t size = eb_infer_config_bytes(&model);
+    size_t size = eb_infer_config_bytes(&model);
     uint8_t *bytes = take_bytes(size);
     eb_infer_config_encode(&model, bytes);
     Inference__ModelConfigResponse *read =
@@ -165,9 +165,9 @@ static void writes_what_a_server_says_of_itself(void **state)
 {
     (void)state;
     static const char *const extensions[] = {"one", "two"};
-    const struct eb_infer_server server = {
+    struct eb_infer_server server = {
         .name = "n", .version = "v", .extension_count = 2, .extensions = extensions};
-    const size_t size = eb_infer_server_bytes(&server);
+    size_t size = eb_infer_server_bytes(&server);
     uint8_t *bytes = take_bytes(size);
     eb_infer_server_encode(&server, bytes);
     Inference__ServerMetadataResponse *read =

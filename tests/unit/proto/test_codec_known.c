@@ -13,7 +13,7 @@
 static const struct eb_wire_group *decode_with(
     struct fixture *fixture, const struct eb_known_features *known, size_t known_count)
 {
-    const struct eb_codec_limits limits = {
+    struct eb_codec_limits limits = {
         .queries_max = 40, .name_bytes_max = 255, .known = known, .known_count = known_count};
     eb_arena_reset(&fixture->arena, eb_lookup_request_arena_bytes(fixture->size, &limits));
     fixture->request = eb_lookup_request_decode(
@@ -53,7 +53,7 @@ static void says_nothing_of_features_that_lie_apart(void **state)
     assert_true(fixture.size >= sizeof apart - 1);
     fixture.size = sizeof apart - 1;
     memcpy(fixture.bytes, apart, fixture.size);
-    const struct eb_known_features user = {two_run, 6, 4, 1, known_names};
+    struct eb_known_features user = {two_run, 6, 4, 1, known_names};
     for (size_t known_count = 0; known_count < 2; known_count++) {
         const struct eb_wire_group *group = decode_with(&fixture, &user, known_count);
         assert_int_equal(group->feature_count, 2);
@@ -121,7 +121,7 @@ static void counts_the_fields_of_a_known_list(void **state)
     lone_group_init(&lone);
     struct fixture fixture;
     fixture_init(&fixture, &lone.request);
-    const struct eb_codec_limits one = {
+    struct eb_codec_limits one = {
         .queries_max = 1, .name_bytes_max = 255, .known = &two_known, .known_count = 1};
     eb_arena_reset(&fixture.arena, eb_lookup_request_arena_bytes(fixture.size, &one));
     assert_null(eb_lookup_request_decode(

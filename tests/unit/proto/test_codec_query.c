@@ -65,16 +65,16 @@ static void put_content(struct writer *writer, enum kind kind)
 
 static void put_field(struct writer *writer)
 {
-    const unsigned number = 1 + draw(sizeof kinds / sizeof *kinds - 1);
-    const enum kind kind = kinds[number];
-    const bool is_packed = draw(2) == 0;
+    unsigned number = 1 + draw(sizeof kinds / sizeof *kinds - 1);
+    enum kind kind = kinds[number];
+    bool is_packed = draw(2) == 0;
     unsigned wire_type = 2;
     if (kind == NUMBER || kind == UNKNOWN || (kind == INTEGERS && !is_packed)) {
         wire_type = 0;
     } else if (kind == FLOATS && !is_packed) {
         wire_type = 5;
     }
-    const unsigned tag = number << 3 | wire_type;
+    unsigned tag = number << 3 | wire_type;
     if (tag >= 0x80) {
         put(writer, 0x80 | (tag & 0x7F));
     }
@@ -143,7 +143,7 @@ static void assert_arrays(const struct eb_wire_query *query, const Embag__V1__Ba
 
 static void assert_same(const struct eb_wire_query *query, const Embag__V1__BagQuery *message)
 {
-    const bool has_floats = message->n_weights_f32 > 0;
+    bool has_floats = message->n_weights_f32 > 0;
     assert_string_equal(query->table, message->table);
     assert_int_equal(query->reduction, (int32_t)message->reduction);
     assert_int_equal(query->missing, (int32_t)message->missing);
@@ -195,7 +195,7 @@ static void reads_queries_as_protobuf_does(void **state)
 static void takes_nothing_that_the_guard_refuses(void **state)
 {
     (void)state;
-    const struct eb_guard_limits limits = {.fields_max = UINT32_MAX,
+    struct eb_guard_limits limits = {.fields_max = UINT32_MAX,
         .name_bytes_max = fixture_limits.name_bytes_max,
         .submessages_max = fixture_limits.queries_max};
     struct eb_arena arena;
@@ -229,7 +229,7 @@ static void takes_nothing_that_the_guard_refuses(void **state)
 /* A query's table, or else a group's feature, is taken as the guard does, and kept as it is. */
 static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size_t size, bool table)
 {
-    const struct eb_guard_limits limits = {
+    struct eb_guard_limits limits = {
         .fields_max = UINT32_MAX, .name_bytes_max = 255, .submessages_max = 40};
     struct writer writer = {.size = 0};
     struct eb_decode_failure failure;

@@ -30,7 +30,7 @@ static void reads_every_question(void **state)
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, BYTES_MAX);
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
-        const bool is_named = questions[i] != EB_REFLECTION_SERVICES;
+        bool is_named = questions[i] != EB_REFLECTION_SERVICES;
         const struct eb_wire_reflection_request *request =
             decode_reflection(&arena, (uint8_t)questions[i], &error);
         assert_non_null(request);
@@ -76,7 +76,7 @@ static void refuses_what_is_no_request(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
     memset(name + 3, 'n', sizeof name - 3);
     for (size_t more = 0; more <= 1; more++) {
-        const size_t size = EB_REFLECTION_NAME_BYTES_MAX + more;
+        size_t size = EB_REFLECTION_NAME_BYTES_MAX + more;
         name[1] = (uint8_t)(size & 127) | 128;
         name[2] = (uint8_t)(size >> 7);
         assert_int_equal(!!eb_reflection_request_decode(&arena, name, 3 + size, &error), more == 0);
@@ -90,7 +90,7 @@ static Grpc__Reflection__V1__ServerReflectionResponse *reread(
     const struct eb_wire_reflection_response *response)
 {
     static uint8_t bytes[BYTES_MAX];
-    const size_t size = eb_reflection_response_bytes(response);
+    size_t size = eb_reflection_response_bytes(response);
     assert_true(size <= sizeof bytes);
     eb_reflection_response_encode(response, bytes);
     Grpc__Reflection__V1__ServerReflectionResponse *read =
@@ -111,8 +111,8 @@ static const uint8_t asked[] = {3 << 3 | 2, 1, 'n'};
 static void writes_an_error(void **state)
 {
     (void)state;
-    const struct eb_error error = {EB_STATUS_NOT_FOUND, "what"};
-    const struct eb_wire_reflection_response response = {
+    struct eb_error error = {EB_STATUS_NOT_FOUND, "what"};
+    struct eb_wire_reflection_response response = {
         .host = "h", .request = asked, .request_bytes = sizeof asked, .error = &error};
     Grpc__Reflection__V1__ServerReflectionResponse *read = reread(&response);
     assert_int_equal(read->error_response->error_code, EB_STATUS_NOT_FOUND);
@@ -125,7 +125,7 @@ static void writes_files(void **state)
     (void)state;
     struct eb_schema_files files;
     assert_true(eb_schema_find_file("embag/v1/model_admin.proto", &files));
-    const struct eb_wire_reflection_response response = {
+    struct eb_wire_reflection_response response = {
         .host = "h", .request = asked, .request_bytes = sizeof asked, .files = &files};
     Grpc__Reflection__V1__ServerReflectionResponse *read = reread(&response);
     const Grpc__Reflection__V1__FileDescriptorResponse *told = read->file_descriptor_response;

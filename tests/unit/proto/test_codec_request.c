@@ -244,7 +244,7 @@ static void decodes_large_requests_within_the_cap_that_it_names(void **state)
     query.table = "t";
     query.num_bags = 1;
     enum { COUNT = 4096 };
-    const struct eb_codec_limits many = {.queries_max = COUNT, .name_bytes_max = 255};
+    struct eb_codec_limits many = {.queries_max = COUNT, .name_bytes_max = 255};
     Embag__V1__BagQuery *queries[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
         queries[i] = &query;
@@ -351,7 +351,7 @@ static void writes_another_timeout_over_the_first(void **state)
 {
     (void)state;
     static const uint64_t timeouts_us[] = {1, 127, 128, 1000000, UINT32_MAX, 7};
-    const struct eb_wire_request request = {
+    struct eb_wire_request request = {
         .model = "m", .timeout_us = UINT64_MAX, .is_timed = true, .priority = 1};
     uint8_t bytes[64];
     size_t size = eb_lookup_request_bytes(&request);

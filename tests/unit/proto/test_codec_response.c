@@ -506,7 +506,7 @@ static void reads_or_refuses_whatever_a_byte_becomes(void **state)
             .values_bytes = 8},
         {.query = 2, .error_code = 5, .error_message = "no"},
     };
-    const struct eb_wire_response response = {.request_id = 3,
+    struct eb_wire_response response = {.request_id = 3,
         .model = "m",
         .error_message = "x",
         .is_timed = true,
@@ -517,7 +517,7 @@ static void reads_or_refuses_whatever_a_byte_becomes(void **state)
     size_t read_count = 0;
     uint8_t *bytes = encode(&response, &size, values_at);
     for (size_t at = 0; at < size; at++) {
-        const uint8_t was = bytes[at];
+        uint8_t was = bytes[at];
         for (unsigned value = 0; value < 256; value++) {
             bytes[at] = (uint8_t)value;
             read_count += reads_within(bytes, size);

@@ -287,7 +287,7 @@ static void limits_nesting(void **state)
 static void refuses_seventy_five_kilobytes_of_nesting(void **state)
 {
     (void)state;
-    const size_t room = 76000;
+    size_t room = 76000;
     uint8_t *bytes = malloc(room);
     assert_non_null(bytes);
     size_t size = write_nested(bytes + room, 20200);
@@ -301,7 +301,7 @@ static void refuses_seventy_five_kilobytes_of_nesting(void **state)
 static void refuses_a_quarter_megabyte_of_one_singular_message(void **state)
 {
     (void)state;
-    const size_t size = 256 * 1024;
+    size_t size = 256 * 1024;
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
     for (size_t i = 0; i < size; i += 2) {

@@ -49,7 +49,7 @@ static enum eb_gzip try_inflate(const uint8_t *bytes, size_t size, uint32_t byte
     struct lender lender;
     struct eb_gzip_bytes out;
     lender_init(&lender, 0);
-    const enum eb_gzip outcome = eb_gzip_inflate(&lender.memory, bytes, size, bytes_max, &out);
+    enum eb_gzip outcome = eb_gzip_inflate(&lender.memory, bytes, size, bytes_max, &out);
     if (outcome == EB_GZIP_DONE) {
         lender.memory.give(lender.memory.context, out.bytes, out.taken_bytes);
     }
@@ -95,7 +95,7 @@ static void takes_nothing_for_what_is_too_large(void **state)
     struct lender lender;
     struct eb_gzip_bytes out;
     assert_non_null(zeroes);
-    const size_t size = pack(zeroes, BOMB_BYTES, packed, sizeof packed);
+    size_t size = pack(zeroes, BOMB_BYTES, packed, sizeof packed);
     free(zeroes);
     lender_init(&lender, 0);
     assert_int_equal(
@@ -113,7 +113,7 @@ static void refuses_what_is_large_and_compressed_too_well(void **state)
     size = pack(content, EB_GZIP_FREE_BYTES + 1, packed, sizeof packed);
     assert_int_equal(try_inflate(packed, size, sizeof content), EB_GZIP_TOO_DENSE);
     /* Some bytes that do not compress make its size just enough. */
-    const size_t least = sizeof content / EB_GZIP_RATIO_MAX;
+    size_t least = sizeof content / EB_GZIP_RATIO_MAX;
     uint32_t noise = 1;
     size = 0;
     for (size_t i = 0; size < least; i++) {
@@ -136,7 +136,7 @@ static void refuses_an_end_that_lies(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         member_init(&member, 5000);
-        const uint32_t claim = (uint32_t)(5000 + lies[i]);
+        uint32_t claim = (uint32_t)(5000 + lies[i]);
         memcpy(member.packed + member.packed_bytes - 4, &claim, 4);
         assert_int_equal(try_inflate(member.packed, member.packed_bytes, 8000), EB_GZIP_BROKEN);
     }

@@ -9,7 +9,7 @@
 struct eb_snapshot *manager_host_load(
     struct manager_host *host, const char *directory, struct eb_failure *failure)
 {
-    const struct eb_manager_options options = {
+    struct eb_manager_options options = {
         .directory = directory,
         .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
         .watch = EB_MANAGER_WATCH_OFF,

@@ -190,7 +190,7 @@ static void refuses_models_that_are_none(void **state)
 static int read_hasty_clock(clockid_t clock, struct timespec *out)
 {
     static atomic_int seconds;
-    const int result = __real_clock_gettime(clock, out);
+    int result = __real_clock_gettime(clock, out);
     if (clock == CLOCK_MONOTONIC) {
         out->tv_sec += 2 * atomic_fetch_add(&seconds, 1);
     }
@@ -209,7 +209,7 @@ struct told {
 static void note_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct told *told = context;
-    const uv_thread_t self = uv_thread_self();
+    uv_thread_t self = uv_thread_self();
     told->count += uv_thread_equal(&self, &told->thread) != 0;
     told->done_bytes = done_bytes;
     told->total_bytes = total_bytes;

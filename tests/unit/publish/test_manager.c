@@ -173,7 +173,7 @@ static int tear_down(void **state)
     }
     uv_timer_init(&fixture->uv, &timer);
     uv_timer_start(&timer, on_reader_done, 100, 0);
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
     while (uv_run(&fixture->uv, UV_RUN_NOWAIT) != 0) {
         if (uv_hrtime() > deadline_ns) {
             print_error("the manager does not end: %s\n", eb_manager_left(fixture->manager));
@@ -223,7 +223,7 @@ static void turn_times(int count)
 
 #define WAIT_FOR(condition)                                                                        \
     do {                                                                                           \
-        const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;                 \
+        uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;                       \
         while (!(condition) && uv_hrtime() < deadline_ns) {                                        \
             turn();                                                                                \
         }                                                                                          \
@@ -555,7 +555,7 @@ static void gives_up_a_load_at_the_end(void **state)
     add_version("m", 2);
     send_command(EB_MODEL_LOAD, "m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
-    const uint64_t begun_ns = uv_hrtime();
+    uint64_t begun_ns = uv_hrtime();
     eb_manager_stop(fixture->manager);
     assert_int_equal(fixture->done_count, 1);
     assert_int_equal(fixture->outcome, EB_MODEL_CANCELLED);

@@ -75,7 +75,7 @@ static bool update(void)
 
 static void expect_change(void)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
     fixture.change_count = 0;
     while (fixture.change_count == 0 && uv_hrtime() < deadline_ns) {
         uv_run(&fixture.uv, UV_RUN_NOWAIT);

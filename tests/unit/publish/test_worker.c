@@ -26,7 +26,7 @@ static int done_count;
 static void run(struct eb_job *job)
 {
     struct fixture_job *fixture = EB_CONTAINER_OF(job, struct fixture_job, job);
-    const uv_thread_t self = uv_thread_self();
+    uv_thread_t self = uv_thread_self();
     fixture->is_elsewhere = !uv_thread_equal(&self, &fixture->owner);
     fixture->priority = getpriority(PRIO_PROCESS, 0);
     if (*fixture->last == fixture->number - 1) {
@@ -37,7 +37,7 @@ static void run(struct eb_job *job)
 static void on_job_done(struct eb_job *job)
 {
     struct fixture_job *fixture = EB_CONTAINER_OF(job, struct fixture_job, job);
-    const uv_thread_t self = uv_thread_self();
+    uv_thread_t self = uv_thread_self();
     assert_true(uv_thread_equal(&self, &fixture->owner));
     done_count++;
     if (done_count == JOBS) {

@@ -66,7 +66,7 @@ static void write_f32(
 int plan_fixture_load(void **state)
 {
     (void)state;
-    const struct eb_table_options options = {
+    struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     static const uint16_t ones[] = {0x3c00, 0x3c00, 0x3c00, 0x3c00};
     static const int32_t whole[] = {0, 1, 1, 2};

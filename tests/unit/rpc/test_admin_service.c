@@ -91,9 +91,9 @@ static void on_progress_message(struct wire_call *wire, const uint8_t *bytes, si
 static void ask_command(
     struct command_call *call, const char *method, const char *model, uint64_t version)
 {
-    const struct eb_wire_model_query request = {model, version};
+    struct eb_wire_model_query request = {model, version};
     uint8_t bytes[512];
-    const size_t size = eb_version_request_bytes(&request);
+    size_t size = eb_version_request_bytes(&request);
     assert_true(size <= sizeof bytes);
     eb_version_request_encode(&request, bytes);
     *call = (struct command_call){.text = ""};
@@ -105,7 +105,7 @@ static void ask_command(
 /* Lets commands come until there are so many. */
 static void wait_for_commands(size_t count)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
     while (fixture->count < count && uv_hrtime() < deadline_ns) {
         wire_peer_send(&fixture->peer);
         uv_run(&fixture->host.loops.uv, UV_RUN_NOWAIT);
@@ -144,7 +144,7 @@ static void passes_commands_on_and_says_what_became_of_them(void **state)
     (void)state;
     start_admin();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const bool is_good = cases[i].status == EB_STATUS_OK;
+        bool is_good = cases[i].status == EB_STATUS_OK;
         struct command_call call;
         ask_command(&call, cases[i].method, "dlrm", 7 + i);
         wait_for_commands(i + 1);
@@ -196,7 +196,7 @@ static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **
 
 static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
 {
-    const struct eb_wire_model_query request = {"m", 2};
+    struct eb_wire_model_query request = {"m", 2};
     struct command_call call = {.text = ""};
     uint8_t bytes[16];
     (void)state;

@@ -22,14 +22,14 @@ static void digests_as_sha256_does(void **state)
     static const uint8_t abc[] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40,
         0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10,
         0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
-    const struct eb_secret_digest digest = digest_of("abc");
+    struct eb_secret_digest digest = digest_of("abc");
     assert_memory_equal(digest.bytes, abc, sizeof abc);
 }
 
 static void tells_digests_apart_by_every_byte(void **state)
 {
     (void)state;
-    const struct eb_secret_digest digest = digest_of("abc");
+    struct eb_secret_digest digest = digest_of("abc");
     struct eb_secret_digest other = digest;
     assert_true(eb_secret_is_same(&digest, &other));
     for (size_t i = 0; i < EB_SECRET_DIGEST_BYTES; i++) {
@@ -52,7 +52,7 @@ static void finds_principals_by_token_and_by_name(void **state)
         {.name = "b", .has_token = true, .token = digest_of("token of b")},
         {.name = "c", .client_name = "c.example", .has_token = true, .token = digest_of("of c")},
     };
-    const struct eb_auth auth = {.count = 3, .principals = principals};
+    struct eb_auth auth = {.count = 3, .principals = principals};
     struct eb_secret_digest token = digest_of("token of b");
     assert_ptr_equal(eb_auth_find_token(&auth, &token), &principals[1]);
     token = digest_of("of c");
@@ -72,9 +72,9 @@ static void decides_by_model(void **state)
     char first[] = "first";
     char second[] = "second";
     char *models[] = {first, second};
-    const struct eb_principal some = {.models = models, .model_count = 2};
-    const struct eb_principal all = {.has_all_models = true};
-    const struct eb_principal admin = {.is_admin = true};
+    struct eb_principal some = {.models = models, .model_count = 2};
+    struct eb_principal all = {.has_all_models = true};
+    struct eb_principal admin = {.is_admin = true};
     assert_true(eb_principal_may_look_up(&some, "first"));
     assert_true(eb_principal_may_look_up(&some, "second"));
     assert_false(eb_principal_may_look_up(&some, "third"));

@@ -77,7 +77,7 @@ static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *b
     asked_reset(asked);
     eb_arena_init(&asked->arena, &asked->memory);
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
-    const struct eb_unary_request call = {
+    struct eb_unary_request call = {
         .snapshot = snapshot,
         .caller = caller,
         .facts = &facts,
@@ -256,7 +256,7 @@ static Embag__V1__ListModelsResponse *list_versions(
     snprintf(name_copy, sizeof name_copy, "%s", name);
     query.model = name_copy;
     query.version = version;
-    const size_t size = embag__v1__version_request__pack(&query, bytes);
+    size_t size = embag__v1__version_request__pack(&query, bytes);
     return ask_catalogue(asked, eb_catalogue_list_versions, bytes, size)
                ? embag__v1__list_models_response__unpack(
                      NULL, catalogue_bytes(asked), eb_reply_body(asked->answer))

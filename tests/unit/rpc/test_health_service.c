@@ -59,7 +59,7 @@ static int tear_down(void **state)
 static void on_health_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
     struct health_call *call = EB_CONTAINER_OF(wire, struct health_call, wire);
-    const size_t place = wire->message_count - 1;
+    size_t place = wire->message_count - 1;
     if (place < TOLD_MAX) {
         call->told[place] = size == 2 ? (enum eb_health_status)bytes[1] : EB_HEALTH_UNKNOWN;
     }

@@ -77,7 +77,7 @@ static bool ask_infer(
 {
     drop();
     eb_arena_reset(&arena, circumstances->arena_bytes);
-    const struct eb_unary_request unary = {
+    struct eb_unary_request unary = {
         .snapshot = &snapshot,
         .caller = circumstances->caller ? circumstances->caller : &eb_auth_anybody,
         .facts = &facts,
@@ -103,7 +103,7 @@ static bool ask_for(eb_unary_fn method, const char *name, const char *version,
     snprintf(version_copy, sizeof version_copy, "%s", version);
     request.name = name_copy;
     request.version = version_copy;
-    const size_t size = inference__model_ready_request__pack(&request, bytes);
+    size_t size = inference__model_ready_request__pack(&request, bytes);
     return ask_infer(method, bytes, size, circumstances);
 }
 
@@ -117,7 +117,7 @@ static bool read_flag(void)
     Inference__ModelReadyResponse *read =
         inference__model_ready_response__unpack(NULL, infer_body_bytes(), eb_reply_body(answer));
     assert_non_null(read);
-    const bool flag = read->ready;
+    bool flag = read->ready;
     inference__model_ready_response__free_unpacked(read, NULL);
     return flag;
 }
@@ -125,7 +125,7 @@ static bool read_flag(void)
 static void is_live_and_ready_until_it_drains(void **state)
 {
     (void)state;
-    const struct circumstances draining = {.arena_bytes = ARENA_BYTES, .is_draining = true};
+    struct circumstances draining = {.arena_bytes = ARENA_BYTES, .is_draining = true};
     assert_true(ask_infer(eb_infer_service_server_live, NULL, 0, &usual) && read_flag());
     assert_true(ask_infer(eb_infer_service_server_ready, NULL, 0, &usual) && read_flag());
     assert_true(ask_for(eb_infer_service_model_ready, "trial", "", &usual) && read_flag());
@@ -218,7 +218,7 @@ static void tells_nobody_of_models_that_are_not_his(void **state)
     (void)state;
     static const eb_unary_fn methods[] = {eb_infer_service_model_ready,
         eb_infer_service_model_metadata, eb_infer_service_model_config};
-    const struct circumstances unknown = {.arena_bytes = ARENA_BYTES, .caller = &eb_auth_nobody};
+    struct circumstances unknown = {.arena_bytes = ARENA_BYTES, .caller = &eb_auth_nobody};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         assert_false(ask_for(methods[i], "trial", "", &unknown));
         assert_int_equal(error.status, EB_STATUS_PERMISSION_DENIED);

@@ -24,7 +24,7 @@ static void finds_every_method_by_its_path(void **state)
     for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
         for (size_t k = 0; k < table->count; k++) {
             snprintf(path, sizeof path, "/%s/%s", table->service, table->methods[k].name);
-            const struct eb_method_entry entry = eb_method_find(path);
+            struct eb_method_entry entry = eb_method_find(path);
             assert_ptr_equal(entry.table, table);
             assert_ptr_equal(entry.method, &table->methods[k]);
         }
@@ -57,7 +57,7 @@ static void gives_every_method_one_way_to_be_served(void **state)
     for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
         for (size_t k = 0; k < table->count; k++) {
             const struct eb_method *method = &table->methods[k];
-            const bool is_feed = method->kind == EB_METHOD_SERVER_STREAMING;
+            bool is_feed = method->kind == EB_METHOD_SERVER_STREAMING;
             assert_int_equal(!!method->answer + !!method->codec + !!method->start, 1);
             assert_true(is_feed ? !!method->start : !method->start);
         }
@@ -121,9 +121,9 @@ static void numbers_every_method_in_the_order_of_the_tables(void **state)
 static void gives_unary_calls_a_deadline_always(void **state)
 {
     (void)state;
-    const struct eb_method unary = {.kind = EB_METHOD_UNARY};
-    const struct eb_method feed = {.kind = EB_METHOD_SERVER_STREAMING};
-    const struct eb_method stream = {.kind = EB_METHOD_BIDIRECTIONAL};
+    struct eb_method unary = {.kind = EB_METHOD_UNARY};
+    struct eb_method feed = {.kind = EB_METHOD_SERVER_STREAMING};
+    struct eb_method stream = {.kind = EB_METHOD_BIDIRECTIONAL};
     assert_int_equal(eb_method_timeout_us(&unary, 0, 100), 100);
     assert_int_equal(eb_method_timeout_us(&unary, 100, 100), 100);
     assert_int_equal(eb_method_timeout_us(&unary, 101, 100), 100);

@@ -88,7 +88,7 @@ static void says_the_same_of_an_empty_name_to_all(void **state)
     (void)state;
     static const struct eb_principal *const callers[] = {&beta_caller, &admin, &eb_auth_anybody};
     for (size_t i = 0; i < 3; i++) {
-        const struct eb_model_choice choice = choose(callers[i], "");
+        struct eb_model_choice choice = choose(callers[i], "");
         expect_choice_refused(&choice, EB_STATUS_NOT_FOUND,
             "model is empty, which is possible where there is one model only");
     }

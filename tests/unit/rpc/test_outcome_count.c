@@ -375,7 +375,7 @@ static void counts_a_call_whose_deadline_passes_once(void **state)
 static void counts_what_there_is_no_memory_to_answer_once(void **state)
 {
     struct service_fixture *fixture = *state;
-    const struct service_request large = {.id = 1, .bags = LARGE_BAGS};
+    struct service_request large = {.id = 1, .bags = LARGE_BAGS};
     fixture->host.loops.options.answer_memory_bytes = 65536;
     service_fixture_start(fixture);
     service_call_lookup(&fixture->peer, &fixture->call, &large);

@@ -112,7 +112,7 @@ static void says_once_that_it_is_gone_and_whether_it_has_left(void **state)
 {
     (void)state;
     struct eb_buffer_pool pool;
-    const struct eb_reply_terms terms = {.request_id = 7, .on_gone = on_gone};
+    struct eb_reply_terms terms = {.request_id = 7, .on_gone = on_gone};
     eb_buffer_pool_init(&pool, 1 << 20);
     for (unsigned i = 0; i < 3; i++) {
         struct eb_outgoing *reply = eb_reply_take(&pool, 1);

@@ -103,7 +103,7 @@ static void ends_a_lookup_with_the_version_that_it_began_with(void **state)
     struct service_fixture *fixture = *state;
     struct service_call calls[2];
     static struct eb_snapshot empty;
-    const struct service_request request = {.bags = 1};
+    struct service_request request = {.bags = 1};
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_lookup(&fixture->peer, &calls[0], &request);
@@ -205,7 +205,7 @@ static void refuses_a_request_id_that_is_in_flight(void **state)
     struct service_fixture *fixture = *state;
     struct service_call first;
     struct service_call second;
-    const struct service_request request = {.id = 5, .bags = 1};
+    struct service_request request = {.id = 5, .bags = 1};
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &first, STREAM, 0);
@@ -331,7 +331,7 @@ static void refuses_a_unary_call_past_in_flight_max(void **state)
 {
     struct service_fixture *fixture = *state;
     struct service_call calls[3];
-    const struct service_request request = {.id = 1, .bags = 1};
+    struct service_request request = {.id = 1, .bags = 1};
     fixture->host.limits.in_flight_max = 2;
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);

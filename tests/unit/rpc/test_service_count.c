@@ -67,7 +67,7 @@ static void counts_what_it_answers_here_and_by_the_executor(void **state)
 static void counts_bags_of_a_request_in_parts_once(void **state)
 {
     struct service_fixture *fixture = *state;
-    const struct service_request request = {.bags = PART_BAGS, .queries = 4, .partial = true};
+    struct service_request request = {.bags = PART_BAGS, .queries = 4, .partial = true};
     start_counting(fixture, 0);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     service_call_write(&fixture->call, &request, true);

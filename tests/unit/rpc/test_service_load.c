@@ -170,7 +170,7 @@ static void gives_back_what_a_closed_connection_had_waiting(void **state)
 /* Waits until so many bytes are taken. */
 static void wait_until_taken(struct service_fixture *fixture, uint64_t bytes)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
     while (loop_host_taken_bytes(&fixture->host.loops) < bytes && uv_hrtime() < deadline_ns) {
         uv_sleep(1);
     }
@@ -196,7 +196,7 @@ static void leaves_answer_memory_to_others(void **state)
         service_call_open(&sharers[i], &calls[i], STREAM, 0);
         service_peer_settle(&sharers[i]);
         for (uint64_t id = 1; id <= SHARER_REQUESTS; id++) {
-            const struct service_request request = {.id = id, .bags = 8000};
+            struct service_request request = {.id = id, .bags = 8000};
             service_call_write(&calls[i], &request, id == SHARER_REQUESTS);
         }
         wire_peer_send(&sharers[i]);
@@ -222,7 +222,7 @@ static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
     struct service_fixture *fixture = *state;
     struct wire_peer others[2];
     struct service_call calls[2];
-    const struct service_request large = {.id = 1, .bags = 250000};
+    struct service_request large = {.id = 1, .bags = 250000};
     fixture->host.loops.options.answer_memory_bytes = 10 * MIB;
     start_held(fixture);
     for (int i = 0; i < 2; i++) {
@@ -395,7 +395,7 @@ static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
 static void withdraws_what_is_named_and_nothing_else(void **state)
 {
     struct service_fixture *fixture = *state;
-    const uint64_t id_max = 100;
+    uint64_t id_max = 100;
     static struct service_call other;
     struct service_request request = {.bags = 1};
     start_held(fixture);

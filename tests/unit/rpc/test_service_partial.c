@@ -30,7 +30,7 @@ static void start_parts(struct service_fixture *fixture, uint64_t timeout_us)
     service_host_hold(&fixture->host);
     wire_peer_open(&fixture->peer, &fixture->host.address);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
-    const struct service_request request = {
+    struct service_request request = {
         .id = ID, .bags = PART_BAGS, .queries = PARTS, .partial = true, .timeout_us = timeout_us};
     ask_parts(fixture, &request, false);
     service_peer_settle(&fixture->peer);

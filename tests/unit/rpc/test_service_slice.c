@@ -73,7 +73,7 @@ static void watch_calls(struct eb_loop *loop, void *context)
 /* Reads until there is a frame of this type and flag. */
 static void read_until(int socket, uint8_t type, uint8_t flag)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
     struct frames in = {0};
     struct frame frame;
     size_t at = 0;
@@ -218,7 +218,7 @@ static size_t stop_floods(struct fixture *fixture)
 {
     read_until(fixture->other, FRAME_HEADERS, FLAG_END_STREAM);
     service_host_settle(&fixture->host);
-    const size_t sent_count = fixture->sent_bytes / fixture->message_bytes;
+    size_t sent_count = fixture->sent_bytes / fixture->message_bytes;
     for (unsigned i = 0; i < fixture->flood_count; i++) {
         close(fixture->floods[i]);
     }
@@ -284,7 +284,7 @@ static void loses_nothing_that_is_put_off(void **state)
         service_call_open(&peer, &streams[i], STREAM, 0);
         service_call_lookup(&peer, &unary[i], &(struct service_request){.bags = 1});
         for (uint64_t id = 1; id <= MESSAGES; id++) {
-            const struct service_request request = {.id = id, .bags = 1};
+            struct service_request request = {.id = id, .bags = 1};
             service_call_write(&streams[i], &request, id == MESSAGES);
         }
     }

@@ -44,7 +44,7 @@ static void serve(struct eb_model_version *one, struct eb_model_version *other)
     struct eb_snapshot_version others[] = {{.number = 2}, {.number = 1, .loaded = other}};
     struct eb_snapshot_model models[] = {
         {.version_count = 1, .versions = versions}, {.version_count = 2, .versions = others}};
-    const struct eb_snapshot snapshot = {.count = 2, .models = models};
+    struct eb_snapshot snapshot = {.count = 2, .models = models};
     eb_table_counters_swap(&counters, &snapshot, now_ns);
 }
 
@@ -60,7 +60,7 @@ static struct eb_plan_query plan_of_ids(
 static void answer(const struct eb_model_version *version, struct eb_plan_query query)
 {
     struct eb_bag_job job = {.bag_count = 2, .missing_count = 1};
-    const struct eb_plan plan = {
+    struct eb_plan plan = {
         .version = version,
         .counts = {.query_count = 1, .index_count = query.index_count},
         .queries = &query,
@@ -373,7 +373,7 @@ static void finds_rows_at_every_place_of_a_large_request(void **state)
     for (size_t i = 0; i < PARTS; i++) {
         queries[i] = plan_of_ids(&m_1, i == PARTS - 1, ids, i == 1 ? 0 : PART_IDS);
     }
-    const struct eb_plan plan = {
+    struct eb_plan plan = {
         .version = &m_1,
         .counts = {.query_count = PARTS, .index_count = (PARTS - 1) * (uint64_t)PART_IDS},
         .queries = queries,

@@ -117,7 +117,7 @@ static void make_query(size_t number)
 
 static void make_group(void)
 {
-    const uint32_t bag_count = roll(BAGS_MAX + 1);
+    uint32_t bag_count = roll(BAGS_MAX + 1);
     size_t value_count = 0;
     for (size_t f = 0; f < FEATURES; f++) {
         struct made *one = &made_features[f];
@@ -149,8 +149,8 @@ static void expect_made(const struct made *one)
     counts->bags += one->result_count;
     counts->indices += one->index_count;
     for (uint32_t i = 0; i < one->index_count; i++) {
-        const int32_t index = one->indices[i];
-        const bool is_row = index >= 0 && index < one->name->row_count;
+        int32_t index = one->indices[i];
+        bool is_row = index >= 0 && index < one->name->row_count;
         counts->missing += !is_row && !(one->name->is_mapped && one->name->row_count > 0);
     }
 }
@@ -164,7 +164,7 @@ static bool is_answered(size_t result)
 /* Returns how many queries and features were answered. */
 static size_t expect_answered(void)
 {
-    const size_t query_count = fixture.request.query_count;
+    size_t query_count = fixture.request.query_count;
     size_t count = 0;
     for (size_t i = 0; i < query_count; i++) {
         if (is_answered(fixture.request.concat ? 0 : i)) {

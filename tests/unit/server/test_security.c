@@ -38,7 +38,7 @@ static int remove_files(void **state)
 /* What the daily look says of a certificate that is good for so many days. */
 static void look(int days, char *out, size_t out_bytes)
 {
-    const struct eb_config config = {.tls_cert = certificate, .tls_key = key};
+    struct eb_config config = {.tls_cert = certificate, .tls_key = key};
     struct eb_capture capture;
     tls_authority_issue_for(&authority, &scratch, "server", -1, days);
     struct eb_security *security = eb_security_open(&config);
@@ -64,7 +64,7 @@ static void says_that_it_was_read_again_only_where_it_was(void **state)
 {
     (void)state;
     char line[2048];
-    const struct eb_config config = {.tls_cert = certificate, .tls_key = key};
+    struct eb_config config = {.tls_cert = certificate, .tls_key = key};
     struct eb_capture capture;
     tls_authority_issue_for(&authority, &scratch, "server", -1, 100);
     struct eb_security *security = eb_security_open(&config);
@@ -85,7 +85,7 @@ static void says_that_it_was_read_again_only_where_it_was(void **state)
 static void has_nothing_to_look_at_without_a_certificate(void **state)
 {
     (void)state;
-    const struct eb_config config = {.tls_cert = NULL};
+    struct eb_config config = {.tls_cert = NULL};
     struct eb_capture capture;
     char line[256];
     struct eb_security *security = eb_security_open(&config);

@@ -91,8 +91,8 @@ static void names_what_is_served(void **state)
     struct eb_model_version version = {.version = 12};
     struct eb_snapshot_model models[] = {
         {.name = "a", .served = &version}, {.name = "b"}, {.name = "c", .served = &version}};
-    const struct eb_snapshot snapshot = {.count = 3, .models = models};
-    const struct eb_snapshot nothing = {.count = 0};
+    struct eb_snapshot snapshot = {.count = 3, .models = models};
+    struct eb_snapshot nothing = {.count = 0};
     eb_service_manager_serving(&snapshot);
     expect_told("STATUS=Serving 2 of 3 models: a 12, c 12");
     eb_service_manager_serving(&nothing);

@@ -87,7 +87,7 @@ static void tells_all_of_a_lookup(void **state)
 static void tells_no_more_than_is_known(void **state)
 {
     (void)state;
-    const struct eb_access_record record = {.method = "a/B",
+    struct eb_access_record record = {.method = "a/B",
         .peer = "unix:",
         .trace = &no_trace,
         .status = EB_STATUS_UNIMPLEMENTED,
@@ -100,7 +100,7 @@ static void tells_no_more_than_is_known(void **state)
 static void tells_an_answer_that_has_not_left_apart(void **state)
 {
     (void)state;
-    const struct eb_access_record record = {.method = "a/B",
+    struct eb_access_record record = {.method = "a/B",
         .peer = "unix:",
         .trace = &no_trace,
         .status = EB_STATUS_DEADLINE_EXCEEDED,

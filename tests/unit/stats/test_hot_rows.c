@@ -37,7 +37,7 @@ static void prepare_zipf(void)
 
 static size_t roll_rank(void)
 {
-    const double at = roll() * ends[IDS - 1];
+    double at = roll() * ends[IDS - 1];
     size_t first = 0;
     size_t end = IDS - 1;
     while (first < end) {
@@ -60,7 +60,7 @@ static int64_t id_of(size_t rank)
 static void add_zipf(struct eb_hot_rows *rows, size_t samples)
 {
     for (size_t i = 0; i < samples; i++) {
-        const size_t rank = roll_rank();
+        size_t rank = roll_rank();
         counts[rank]++;
         eb_hot_rows_add(rows, id_of(rank));
     }
@@ -102,7 +102,7 @@ static void finds_the_hot_rows_of_a_skewed_stream(void **state)
     add_zipf(&rows, 400000);
     assert_true(find_top(&rows, 1, top) >= 10);
     for (size_t rank = 0; rank < 5; rank++) {
-        const double share = 1.0 / (double)(rank + 1) / ends[IDS - 1];
+        double share = 1.0 / (double)(rank + 1) / ends[IDS - 1];
         assert_int_equal(top[rank].id, id_of(rank));
         if (top[rank].share < 0.8 * share || top[rank].share > 1.1 * share) {
             fail_msg("rank %zu has a share of %g, not %g", rank, top[rank].share, share);
@@ -249,7 +249,7 @@ static void merges_sketches_by_what_their_samples_stand_for(void **state)
     add(&rows[1], 3, EB_HOT_ROWS_HITS_MIN - 1);
     add(&rows[2], 3, EB_HOT_ROWS_HITS_MIN - 1);
     add(&rows[2], 4, EB_HOT_ROWS_HITS_MIN - 2);
-    const double all = 1000 + 200 + 13;
+    double all = 1000 + 200 + 13;
     assert_int_equal(find_top(rows, 3, top), 3);
     expect_share(&top[0], 1, 600 / all);
     expect_share(&top[1], 2, 593 / all);

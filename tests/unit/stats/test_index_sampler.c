@@ -59,7 +59,7 @@ static void looks_at_a_bounded_number_whatever_comes(void **state)
     struct eb_index_sampler sampler;
     eb_index_sampler_init(&sampler);
     for (uint64_t i = 0; i < 5; i++) {
-        const uint64_t begin_ns = START_NS * (i + 1);
+        uint64_t begin_ns = START_NS * (i + 1);
         /* Few come, so that all that come next would be looked at. */
         (void)pass(&sampler, 1, begin_ns);
         assert_int_equal(pass(&sampler, 1, begin_ns + WINDOW), 1);
@@ -78,7 +78,7 @@ static void spreads_samples_over_the_window(void **state)
         for (uint64_t quarter = 0; quarter < 4; quarter++) {
             uint64_t found = 0;
             for (uint64_t i = 0; i < 1000; i++) {
-                const uint64_t at = quarter * 1000 + i;
+                uint64_t at = quarter * 1000 + i;
                 found += pass(&sampler, 250, START_NS + window * WINDOW + at * WINDOW / 4000);
             }
             assert_in_range(found, SAMPLES / 4 * 3 / 5, SAMPLES / 4 * 7 / 5);

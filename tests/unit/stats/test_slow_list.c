@@ -28,8 +28,8 @@ static struct eb_access_record record_of(uint64_t total_ns)
 /* As a loop does: only what is wanted is added. */
 static bool offer(struct eb_slow_list *list, uint64_t total_ns, uint64_t now_ms)
 {
-    const struct eb_access_record record = record_of(total_ns);
-    const bool is_wanted = eb_slow_list_wants(list, total_ns);
+    struct eb_access_record record = record_of(total_ns);
+    bool is_wanted = eb_slow_list_wants(list, total_ns);
     if (is_wanted) {
         eb_slow_list_add(list, &record, now_ms);
     }
@@ -40,7 +40,7 @@ static uint64_t find_least(const struct eb_slow_list *list)
 {
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < list->count; i++) {
-        const uint64_t ns = list->requests[i].shown.ns[EB_STAGE_TOTAL];
+        uint64_t ns = list->requests[i].shown.ns[EB_STAGE_TOTAL];
         least = ns < least ? ns : least;
     }
     return least;
@@ -51,8 +51,7 @@ static void keeps_what_there_is_to_know_of_a_request(void **state)
     (void)state;
     struct eb_slow_list list = {0};
     struct eb_stats_slow copied[COUNT];
-    const struct eb_trace_parent trace = {
-        "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", false};
+    struct eb_trace_parent trace = {"4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", false};
     struct eb_access_record record = record_of(500);
     record.trace = &trace;
     record.status = EB_STATUS_DEADLINE_EXCEEDED;
@@ -101,7 +100,7 @@ static void keeps_the_longest_about(void **state)
     uint64_t missed_ns = 0;
     srand(4711);
     for (unsigned n = 0; n < 20000; n++) {
-        const uint64_t ns = (uint64_t)(rand() % 1000000) + 1;
+        uint64_t ns = (uint64_t)(rand() % 1000000) + 1;
         if (!offer(&list, ns, NOW_MS) && ns > missed_ns) {
             missed_ns = ns;
         }

@@ -96,7 +96,7 @@ static void attach_loops(struct fixture *fixture)
 
 static void run_until(struct fixture *fixture, const bool *until)
 {
-    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
     while (!*until && uv_hrtime() < deadline_ns) {
         uv_run(&fixture->uv, UV_RUN_NOWAIT);
     }

@@ -55,7 +55,7 @@ static bool try_load(const struct eb_set_fixture *fixture, const char *yaml,
     if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, failure)) {
         fail_msg("%s: %s", yaml, failure->text);
     }
-    const struct eb_table_options options = {
+    struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     bool is_good = eb_set_load(fixture->scratch.root, &options, fixture->progress, set, failure);
     eb_model_config_deinit(&config);

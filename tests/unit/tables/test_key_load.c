@@ -199,7 +199,7 @@ static void counts_reading_and_building(void **state)
 {
     (void)state;
     struct reports reports = {0, UINT64_MAX};
-    const struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
+    struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
     struct eb_table_set set;
     struct eb_key_plan plan;
     write_load_rows("t.npy", MANY);
@@ -215,7 +215,7 @@ static void gives_up_a_build(void **state)
 {
     (void)state;
     struct reports reports = {0, MANY * (sizeof(float) + sizeof(int64_t))};
-    const struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
+    struct eb_load_progress progress = {.go_on = go_on_loading, .context = &reports};
     write_load_rows("t.npy", MANY);
     write_load_keys("t.keys.npy", 0, MANY);
     fixture.progress = &progress;

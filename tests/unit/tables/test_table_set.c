@@ -307,7 +307,7 @@ static void spreads_rows_wider_than_a_chunk(void **state)
         assert_int_equal(fputc('a' + row, file), 'a' + row);
     }
     assert_int_equal(fclose(file), 0);
-    const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
+    struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
     assert_true(eb_set_load(scratch->root, &wide, NULL, &set, &failure));
@@ -384,7 +384,7 @@ static struct reports load_by_clock(const struct eb_scratch *scratch, int64_t st
     write_sparse(scratch, "a.npy");
     write_sparse(scratch, "b.npy");
     struct reports reports = {0};
-    const struct eb_load_progress progress = {.report = collect, .context = &reports};
+    struct eb_load_progress progress = {.report = collect, .context = &reports};
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
     test_clock.is_ours = true;

@@ -110,10 +110,10 @@ static void load_shared(const char *version, const char *yaml, const struct eb_t
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
     struct eb_failure failure = {.text = ""};
-    const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
+    struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
     eb_scratch_path(&fixture.scratch, version, path);
     assert_true(eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &failure));
-    const struct eb_table_options options = {.row_bytes_max = 65536,
+    struct eb_table_options options = {.row_bytes_max = 65536,
         .name_bytes_max = 255,
         .config = &config,
         .residents = &resident,
@@ -369,7 +369,7 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     eb_set_fixture_write_npy(&fixture, "1/small.npy", EB_STORAGE_F32, dims, values);
     load_shared("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
-    const struct eb_table_options options = {
+    struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
     eb_scratch_path(&fixture.scratch, "1", path);
     assert_true(eb_table_plan_read(path, &options, &plan, &failure));
@@ -402,12 +402,12 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     write_shared_rows("2/grown.npy");
     load_shared("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
-    const struct eb_load_progress progress = {
+    struct eb_load_progress progress = {
         .go_on = count_bytes, .run_short = note_missing, .context = &read_bytes};
-    const struct eb_table_options options = {
+    struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
     eb_scratch_path(&fixture.scratch, "2", path);
-    const uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
+    uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
     read_bytes = 0;
     available_bytes = needed - 1;
     assert_false(eb_set_load(path, &options, &progress, &two, &failure));

@@ -155,7 +155,7 @@ static void counts_memory_as_it_will_be(void **state)
     free(zeros);
     assert_true(
         eb_model_config_parse((const uint8_t *)yaml, sizeof yaml - 1, 255, &config, &failure));
-    const struct eb_table_options options = {
+    struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     assert_true(eb_table_plan_read(fixture.scratch.root, &options, &plan, &failure));
     assert_int_equal(
@@ -250,9 +250,9 @@ static void reads_fused_rows(void **state)
 /* Two rows of a format with `padding` bytes behind each. */
 static void write_padded(const struct eb_fused_format *format, uint64_t padding)
 {
-    const uint64_t bytes = eb_fused_row_bytes(format);
+    uint64_t bytes = eb_fused_row_bytes(format);
     const uint64_t dims[2] = {2, bytes + padding};
-    const struct eb_row_scale scale = {0.5f, -3};
+    struct eb_row_scale scale = {0.5f, -3};
     uint8_t codes[64];
     uint8_t fused[2 * 256] = {0};
     memset(codes, 0x5a, sizeof codes);
@@ -281,14 +281,14 @@ static void expect_dims(const char *yaml, uint64_t dim)
 static void reads_padded_rows_of_a_dim_that_is_said(void **state)
 {
     (void)state;
-    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
     expect_dims("tables: [{name: t, format: torchrec_int8, dim: 16}]", 16);
     expect_dims("tables: [{name: t, format: torchrec_int8, dim: 28}]", 28);
-    const struct eb_fused_format odd = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 5};
+    struct eb_fused_format odd = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 5};
     write_padded(&odd, 9);
     expect_dims("tables: [{name: t, format: torchrec_int4, dim: 5}]", 5);
-    const struct eb_fused_format last = {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 5};
+    struct eb_fused_format last = {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 5};
     write_padded(&last, 0);
     expect_dims("tables: [{name: t, format: fbgemm_int4, dim: 5}]", 5);
     expect_dims("tables: [{name: t, format: fbgemm_int4}]", 6);
@@ -299,14 +299,14 @@ static void reads_padded_rows_of_a_dim_that_is_said(void **state)
 static void refuses_a_dim_that_does_not_fit(void **state)
 {
     (void)state;
-    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 29}]",
         "table 't': dim 29 makes rows of 33 bytes", "these have 32");
     write_padded(&first, 128);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 16}]",
         "dim 16 makes rows of 20 bytes, padded by fewer than 128", "these have 148");
-    const struct eb_fused_format last = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 16};
+    struct eb_fused_format last = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 16};
     write_padded(&last, 4);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8, dim: 16}]",
         "dim 16 makes rows of 24 bytes, these have 28", "correct dim or format");
@@ -317,14 +317,14 @@ static void refuses_a_dim_that_does_not_fit(void **state)
 static void refuses_rows_of_another_layout(void **state)
 {
     (void)state;
-    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
         "row 0 of table 't': no row of this format has the scale 0 and bias 0",
         "may be of format fbgemm_int8_f16 or torchrec_int8");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8_f16}]",
         "row 0 of table 't': no row of this format", "of format fbgemm_int8 or torchrec_int8");
-    const struct eb_fused_format nibbles = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 16};
+    struct eb_fused_format nibbles = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 16};
     write_padded(&nibbles, 4);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int4}]",
         "no row of this format", "may be of format torchrec_int4;");
@@ -334,12 +334,12 @@ static void refuses_rows_of_another_layout(void **state)
  * codes that are not 0, or all 0 where it is NAN. */
 static void write_scaled(const char *file, const float scales[4], uint64_t first, uint64_t end)
 {
-    const struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12};
+    struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12};
     const uint64_t dims[2] = {end - first, eb_fused_row_bytes(&format)};
     uint8_t fused[4 * 64];
     for (uint64_t row = first; row < end; row++) {
-        const bool has_codes = !isnan(scales[row]);
-        const struct eb_row_scale scale = {has_codes ? scales[row] : 1, 0.25f};
+        bool has_codes = !isnan(scales[row]);
+        struct eb_row_scale scale = {has_codes ? scales[row] : 1, 0.25f};
         uint8_t codes[12];
         memset(codes, has_codes ? 0xa5 : 0, sizeof codes);
         assert_true(eb_fused_row_join(&format, codes, &scale, fused + (row - first) * dims[1]));
@@ -360,7 +360,7 @@ static void takes_single_rows_of_scale_0_or_below(void **state)
         struct eb_table_set set;
         write_scaled("t.npy", tables[i], 0, 4);
         eb_set_fixture_load(&fixture, SCALED, &set);
-        const struct eb_row_scale scale = eb_table_scale(&set.tables[0].table, 0);
+        struct eb_row_scale scale = eb_table_scale(&set.tables[0].table, 0);
         assert_true(scale.scale == (isnan(tables[i][0]) ? 1 : tables[i][0]));
         assert_true(scale.bias == 0.25f);
         eb_table_set_deinit(&set);
@@ -434,7 +434,7 @@ static void refuses_fused_rows_whose_values_are_not_finite(void **state)
     for (size_t n = 0; n < sizeof bad_scales / sizeof bad_scales[0]; n++) {
         const struct eb_fused_format *format = &fused_cases[0].format;
         const uint64_t dims[2] = {3, eb_fused_row_bytes(format)};
-        const struct eb_row_scale good = {1, 2};
+        struct eb_row_scale good = {1, 2};
         uint8_t codes[12] = {0};
         uint8_t fused[3 * 64];
         for (size_t row = 0; row < 3; row++) {

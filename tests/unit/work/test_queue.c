@@ -73,7 +73,7 @@ static void counts_the_columns_of_a_bag_that_is_cut(void **state)
     (void)state;
     struct eb_bag_job jobs[2];
     make_jobs(jobs);
-    const struct eb_bag_tile whole = {
+    struct eb_bag_tile whole = {
         .jobs = jobs, .job_count = 1, .bag_first = 3, .bag_end = 4, .element_end = UINT32_MAX};
     struct eb_bag_tile part = whole;
     part.element_first = DIM / 2;
@@ -94,7 +94,7 @@ static void counts_scales_with_the_first_columns(void **state)
     jobs[0].table = &codes;
     struct eb_bag_tile tile = {
         .jobs = jobs, .job_count = 1, .bag_first = 3, .bag_end = 4, .element_end = UINT32_MAX};
-    const uint64_t bytes = 10 * (DIM + sizeof(struct eb_row_scale)) + DIM * 2;
+    uint64_t bytes = 10 * (DIM + sizeof(struct eb_row_scale)) + DIM * 2;
     assert_int_equal(eb_work_tile_bytes(&tile), bytes);
     tile.element_end = DIM / 2;
     uint64_t pieces = eb_work_tile_bytes(&tile);
@@ -429,7 +429,7 @@ static void never_counts_more_before_a_work_than_is_given_out(void **state)
 static void finds_what_has_expired_wherever_it_waits(void **state)
 {
     (void)state;
-    const int count = 101;
+    int count = 101;
     for (int late = 0; late < count; late++) {
         reset_queue(state);
         for (int i = 0; i < count; i++) {

@@ -34,13 +34,13 @@ static void push_work(int index, const void *source, unsigned priority, uint64_t
 
 static enum eb_admit decide(const void *source, unsigned priority, uint64_t bytes)
 {
-    const struct eb_work work = {.source = source, .priority = priority, .weight_bytes = bytes};
+    struct eb_work work = {.source = source, .priority = priority, .weight_bytes = bytes};
     return eb_admission_decide(&queue, &terms, &work, &told);
 }
 
 static enum eb_admit decide_deadline(const void *source, uint64_t deadline_ns)
 {
-    const struct eb_work work = {.source = source, .weight_bytes = 1, .deadline_ns = deadline_ns};
+    struct eb_work work = {.source = source, .weight_bytes = 1, .deadline_ns = deadline_ns};
     return eb_admission_decide(&queue, &terms, &work, &told);
 }
 
