@@ -104,11 +104,12 @@ unit_tests() {
 
 # In two processes: a test mostly waits.
 network_tests() {
-    local preset=$1 part parts=() status=0
+    local preset=$1 part parts=() status=0 claims
     shift
+    claims=$(mktemp -d) || return
     for part in 1 2; do
         "$python" tests/integration/run.py --embagd "build/$preset/embagd" \
-            --embag "build/$preset/embag" --build "build/$preset" --part "$part/2" "$@" \
+            --embag "build/$preset/embag" --build "build/$preset" --claims "$claims" "$@" \
             >"$TMPDIR/part-$part" 2>&1 &
         parts+=($!)
     done

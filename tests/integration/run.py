@@ -2,7 +2,7 @@
 """Runs the tests that speak to embagd over the network: conformance and integration.
 
     tests/integration/run.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
-        [--part I/N] [--long]
+        [--claims DIR] [--long]
 
 Ends with a line "N passed, N failed"; exit status 0 if none failed.
 """
@@ -30,17 +30,10 @@ def parse_arguments():
     parser.add_argument('--only', default='*', help='pattern of test names, such as *spec*')
     parser.add_argument('--long', action='store_true',
                         help='the modules long_*.py alone, which take minutes each')
-    parser.add_argument('--part', type=read_part, default=(1, 1),
-                        help='I/N: each Nth module from the Ith on; parts may run side by side')
+    parser.add_argument('--claims', metavar='DIR',
+                        help='a directory that is empty at first, shared with other runs: each '
+                             'module is run by the one that comes to it first')
     return parser.parse_args()
-
-
-def read_part(text):
-    """1/2 as (1, 2)."""
-    number, count = (int(word) for word in text.split('/'))
-    if not 1 <= number <= count:
-        raise ValueError(text)
-    return number, count
 
 
 def generate_messages(build):
@@ -76,15 +69,44 @@ def all_tests(suite):
             yield test
 
 
-def select(pattern, part, files):
-    """All tests of the part whose name matches, from modules whose file name matches `files`; a
-    module that cannot be imported is a failing test. What one module needs for itself in the build
-    folder is one process's."""
-    number, count = part
+class Modules(unittest.TestSuite):
+    """The tests of several modules, the largest first, each of which is claimed when its turn
+    comes. So runs side by side end at much the same time."""
+
+    _cleanup = False    # of the base class: tests are not in its list
+
+    def __init__(self, modules, claims):
+        super().__init__()
+        self.modules = sorted(modules, key=lambda tests: -len(tests))
+        self.claims = claims
+
+    def claim(self, tests):
+        """Whether no other run has claimed the module of these tests. A module goes by its first
+        test: those that cannot be imported have no name of their own."""
+        if self.claims is None:
+            return True
+        try:
+            with open(os.path.join(self.claims, tests[0].id()), 'x', encoding='utf-8'):
+                return True
+        except FileExistsError:
+            return False
+
+    def __iter__(self):
+        for tests in self.modules:
+            if self.claim(tests):
+                yield from tests
+
+
+def select(pattern, files):
+    """All tests whose name matches, by modules whose file name matches `files`; a module that
+    cannot be imported is a failing test. What one module needs for itself in the build folder is
+    one process's."""
     modules = [module for folder in ('conformance', 'integration')
                for module in unittest.TestLoader().discover(os.path.join(TESTS, folder), files)]
-    return unittest.TestSuite(test for module in modules[number - 1::count]
-                              for test in all_tests(module) if fnmatch.fnmatch(test.id(), pattern))
+    for module in modules:
+        tests = [test for test in all_tests(module) if fnmatch.fnmatch(test.id(), pattern)]
+        if tests:
+            yield tests
 
 
 def run(tests):
@@ -121,7 +143,7 @@ def main():
     import summary
     set_up(arguments)
     files = 'long_*.py' if arguments.long else 'test*.py'
-    return summary.say(*run(select(arguments.only, arguments.part, files)))
+    return summary.say(*run(Modules(select(arguments.only, files), arguments.claims)))
 
 
 if __name__ == '__main__':
