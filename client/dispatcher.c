@@ -437,7 +437,7 @@ static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
     }
 }
 
-/* ---- turns ---- */
+/* ---- rounds ---- */
 
 /* The connection that takes the next call of a priority. NULL: none does now. */
 static struct eb_connection *find_least_busy(
@@ -528,7 +528,7 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
 /* ---- life ---- */
 static void on_dispatcher_wake(struct eb_alarm *alarm)
 {
-    (void)alarm; /* The turn that rings it is all that is wanted. */
+    (void)alarm; /* The round in which it rings does the rest. */
 }
 
 bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,

@@ -36,28 +36,28 @@ struct eb_dispatcher {
         *connections; /* twice as many as wanted: some drain, others replace them */
     uint32_t connection_count;
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
-    uint64_t now_ns;               /* of this turn */
+    uint64_t now_ns;               /* of this round */
     uint32_t connect_failures;     /* in a row */
     struct eb_error connect_error; /* why the last attempt gave none; OK: it did, or lasts */
     uint64_t connect_not_before_ns;
     bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */
-    struct eb_alarm wake; /* rings for the sake of the turn that rings it */
+    struct eb_alarm wake; /* rings only to cause a round */
     uint32_t random;
     bool is_opening;
     bool is_ending;
 };
 
-/* false: no memory. The first turn opens connections. */
+/* Returns false if out of memory. The first round opens connections. */
 bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     const struct eb_memory *memory, uv_buf_t read_buffer);
 /* Accepts zeroes. */
 void eb_dispatcher_deinit(struct eb_dispatcher *dispatcher);
 
-/* Takes a call over until its on_over; it is sent in the next turn at the earliest. */
+/* Takes a call over until its on_over; it is sent in the next round at the earliest. */
 void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *call);
 /* Ends a call that is the dispatcher's. */
 void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text);
-/* Does all that has become due, with one write per connection. Returns whether another turn must
+/* Does all that has become due, with one write per connection. Returns whether another round must
  * follow at once. */
 bool eb_dispatcher_run(struct eb_dispatcher *dispatcher);
 /* Ends every call with CANCELLED and closes every connection; on_ended follows. */

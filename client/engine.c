@@ -13,11 +13,11 @@
 #define NS_PER_MS 1000000
 #define TURNS_MAX 8 /* in a row, before the loop has its say */
 
-/* ---- turns ---- */
+/* ---- rounds ---- */
 
 static void on_engine_timer(uv_timer_t *timer)
 {
-    (void)timer; /* The turn before the next sleep is all that is wanted. */
+    (void)timer; /* The round before the next sleep does the rest. */
 }
 
 static void set_timer(struct eb_engine *engine)

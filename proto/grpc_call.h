@@ -90,7 +90,7 @@ struct eb_grpc_server_handler {
     /* A message of a call that expects one was decompressed, which costs CPU time whether or not
      * its request is ever ended. NULL: nobody asks. */
     void (*on_inflated)(void *context);
-    /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
+    /* A message that is_timed is about to be sent: it returns that, and it leaves; or it drops it
      * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
      * for one message; may not answer. NULL where no message is timed. */
     struct eb_outgoing *(*on_drop_if_expired)(

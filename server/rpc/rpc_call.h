@@ -1,4 +1,4 @@
-/* Answers and ends calls, and keeps the message of a call until the call is started or ends.
+/* Answers and ends calls.
  * Thread: the loop's. Memory: the states of conn_state.h. */
 #pragma once
 

@@ -298,7 +298,7 @@ static struct eb_table_count *find_count(struct eb_table_counters *counters,
     return find_at(counters, slot, version->model, table->name);
 }
 
-/* Looks at those of the plan's indices whose turn it is. */
+/* Samples the plan's indices. */
 static RARE void sample(
     struct eb_table_counters *counters, const struct eb_plan *plan, uint64_t now_ns)
 {

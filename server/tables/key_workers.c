@@ -154,7 +154,7 @@ static bool run_phase(struct shift *shift, struct team *team, enum phase phase)
     return !shift->is_over;
 }
 
-/* Who has the worst news. */
+/* Returns the worker with the worst outcome. */
 static const struct worker *find_outcome(const struct team *team)
 {
     const struct worker *worst = team->workers;
