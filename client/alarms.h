@@ -1,5 +1,6 @@
-/* Times at which something is to happen: the earliest first, as many as were made room for.
- * Thread: one at a time. Memory: the heap of pointers from init; alarms are their owners'. */
+/* Alarms: callbacks at set times, earliest first. At most as many can be set as init made room for.
+ * Thread: one at a time. Memory: init allocates the heap of pointers; alarms belong to their
+ * owners. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,22 +13,23 @@ struct eb_alarm {
 };
 
 struct eb_alarms {
-    struct eb_alarm **heap; /* [count_max + 1], the first unused */
+    struct eb_alarm **heap; /* [count_max + 1]; [0] is unused */
     uint32_t count;
     uint32_t count_max;
 };
 
-/* false: no memory. */
+/* Returns false if out of memory. */
 bool eb_alarms_init(struct eb_alarms *alarms, uint32_t count_max);
-/* Accepts zeroes. Alarms that are set are forgotten. */
+/* Forgets alarms that are set. Accepts a zeroed struct. */
 void eb_alarms_deinit(struct eb_alarms *alarms);
 
-/* Sets an alarm, or sets it to another time. */
+/* Sets an alarm, or moves it to another time. */
 void eb_alarms_set(struct eb_alarms *alarms, struct eb_alarm *alarm, uint64_t at_ns);
-/* Accepts an alarm that is not set. */
+/* Clears an alarm. Does nothing if it is not set. */
 void eb_alarms_clear(struct eb_alarms *alarms, struct eb_alarm *alarm);
 
-/* The earliest time; UINT64_MAX where no alarm is set. */
+/* Returns the earliest time; UINT64_MAX if no alarm is set. */
 uint64_t eb_alarms_next_ns(const struct eb_alarms *alarms);
-/* Clears and rings every alarm whose time has come, earliest first. A ring may set and clear. */
+/* Clears and rings every alarm whose time has come, earliest first. A ring callback may set and
+ * clear alarms. */
 void eb_alarms_ring(struct eb_alarms *alarms, uint64_t now_ns);

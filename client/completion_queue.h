@@ -1,4 +1,4 @@
-/* Calls that are over and wait for somebody to take their results, oldest first.
+/* The queue of calls that are over and whose results wait to be taken, oldest first.
  * Thread: any. Memory: calls are linked, not copied. */
 #pragma once
 
@@ -11,20 +11,21 @@ struct eb_completion_queue {
     struct eb_call *last;
     uint32_t waiter_count;
     bool closed;
-    int fd; /* readable while there is a call; negative: nobody has asked for it */
+    int fd; /* readable while there is a call; negative: not requested yet */
 };
 
 void eb_completion_queue_init(struct eb_completion_queue *queue);
-/* The queue is empty. */
+/* The queue must be empty. */
 void eb_completion_queue_deinit(struct eb_completion_queue *queue);
 
 void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call *call);
-/* Waits for a call at most timeout_us (EMBAG_FOREVER: without end). NULL: none came, or the queue
- * is closed. */
+/* Returns the oldest call; waits for one at most timeout_us (EMBAG_FOREVER: without end). Returns
+ * NULL if none came, or if the queue is closed. */
 struct eb_call *eb_completion_queue_pop(struct eb_completion_queue *queue, uint64_t timeout_us);
-/* Makes the descriptor at the first call. Negative: it cannot be made. */
+/* Returns the descriptor; the first call makes it. Returns a negative number if it cannot be made.
+ */
 int eb_completion_queue_fd(struct eb_completion_queue *queue);
-/* Sends those away that wait, and those to come. */
+/* Closes the queue: present and later waiters get NULL at once. */
 void eb_completion_queue_close(struct eb_completion_queue *queue);
-/* Pops without waiting, even from a closed queue. */
+/* Pops the oldest call without waiting, even from a closed queue. Returns NULL if there is none. */
 struct eb_call *eb_completion_queue_drain(struct eb_completion_queue *queue);

@@ -1,5 +1,7 @@
-/* Which call goes over which connection, when, and how often; and when connections are opened.
- * Thread: the loop's. Memory: the connections, from init on; it must not move. */
+/* Decides which call goes over which connection, when, and how often, and when connections are
+ * opened.
+ * Thread: the loop's. Memory: the connections, from init until deinit; the dispatcher must not
+ * move. */
 #pragma once
 
 #include "client/connection.h"
@@ -17,9 +19,9 @@ struct eb_dispatcher_options {
 };
 
 struct eb_dispatcher_handler {
-    /* Once: the first connection is open (why is NULL), or none can be had. */
+    /* Called once: when the first connection is open (why is NULL), or when none can be had. */
     void (*on_opened)(void *context, const struct eb_error *why);
-    /* After eb_dispatcher_end: nothing is left on the loop. */
+    /* Called after eb_dispatcher_end: nothing is left on the loop. */
     void (*on_ended)(void *context);
 };
 
@@ -29,18 +31,18 @@ struct eb_dispatcher {
     const struct eb_dispatcher_handler *handler;
     void *context;
     struct eb_calls *calls;
-    struct eb_alarms *alarms; /* with room for one of each call, each connection, and one more */
+    struct eb_alarms *alarms; /* room for one alarm per call, one per connection, and one more */
 
     struct eb_connection_config config;
-    struct eb_connection
-        *connections; /* twice as many as wanted: some drain, others replace them */
+    /* Twice as many as wanted: new ones replace those that are draining. */
+    struct eb_connection *connections;
     uint32_t connection_count;
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
-    uint64_t now_ns;               /* of this round */
-    uint32_t connect_failures;     /* in a row */
-    struct eb_error connect_error; /* why the last attempt gave none; OK: it did, or lasts */
+    uint64_t now_ns;               /* time of this round */
+    uint32_t connect_failures;     /* failed attempts in a row */
+    struct eb_error connect_error; /* why the last attempt failed; OK: it did not */
     uint64_t connect_not_before_ns;
-    bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */
+    bool connects_early;  /* a connection that served well is gone: reconnect early */
     struct eb_alarm wake; /* rings only to cause a round */
     uint32_t random;
     bool is_opening;
@@ -50,14 +52,14 @@ struct eb_dispatcher {
 /* Returns false if out of memory. The first round opens connections. */
 bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     const struct eb_memory *memory, uv_buf_t read_buffer);
-/* Accepts zeroes. */
+/* Accepts a zeroed struct. */
 void eb_dispatcher_deinit(struct eb_dispatcher *dispatcher);
 
-/* Takes a call over until its on_over; it is sent in the next round at the earliest. */
+/* Takes a call over until its on_over. The call is sent in the next round at the earliest. */
 void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *call);
-/* Ends a call that is the dispatcher's. */
+/* Ends a call that the dispatcher has. */
 void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text);
-/* Does all that has become due, with one write per connection. Returns whether another round must
+/* Does everything that is due, with one write per connection. Returns whether another round must
  * follow at once. */
 bool eb_dispatcher_run(struct eb_dispatcher *dispatcher);
 /* Ends every call with CANCELLED and closes every connection; on_ended follows. */

@@ -1,6 +1,5 @@
-/* A Lookup between the public structs of embag.h and the wire: a request's bytes, an answer's
- * structs.
- * Thread: pure. Memory: requests from the eb_memory given, answers on the heap. */
+/* Encodes a lookup's request from the public structs of embag.h, and decodes and checks its answer.
+ * Thread: pure. Memory: requests come from the given eb_memory, answers from the heap. */
 #pragma once
 
 #include "client/embag.h"
@@ -10,43 +9,45 @@
 #include "proto/send_queue.h"
 #include "proto/status.h"
 
-/* An answer and all that its pointers lead to. */
+/* An answer and everything that its pointers lead to. */
 struct eb_lookup_answer {
-    struct embag_answer answer; /* first: what the caller gets points here */
+    struct embag_answer answer; /* first: the caller gets a pointer to this */
     struct eb_arena arena;
-    const struct eb_wire_response *response; /* as decoded, until it is checked */
+    const struct eb_wire_response *response; /* as decoded, until the answer is checked */
 };
 
-/* What the client adds to a request. */
+/* The fields that the client adds to a request. */
 struct eb_lookup_label {
-    uint64_t request_id; /* by which a stream's answers are told apart */
-    uint64_t timeout_us; /* of the call as a whole */
+    uint64_t request_id; /* tells apart the answers of a stream */
+    uint64_t timeout_us; /* for the whole call */
 };
 
-/* A request of `size` bytes from `memory`, which must outlive it, its gRPC prefix written; the
- * message goes to its bytes + EB_GRPC_PREFIX_BYTES. NULL: no memory. */
+/* Returns a request with room for a message of `size` bytes, its gRPC prefix written. The message
+ * goes to its bytes + EB_GRPC_PREFIX_BYTES. `memory` must outlive the request. Returns NULL if out
+ * of memory. */
 struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size);
-/* Serialises a request behind its gRPC prefix. NULL: *error says why. */
+/* Returns a request serialised behind its gRPC prefix. Returns NULL with *error set. */
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
-/* What the answer to a request must fit, which has become `outgoing` and is to outlive *expected;
- * NULL: it has not, and there will be no answer. */
+/* Fills in the facts that the answer to `request` is checked against. `outgoing` is the encoded
+ * request and must outlive *expected; NULL if encoding failed, so that there will be no answer. */
 void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
     struct eb_lookup_expected *expected);
 
-/* What is left of a request's timeout, at least 1, as it is sent. */
+/* Writes the time that is left, at least 1, into a request that is about to be sent. */
 void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us);
-/* A request to forget that of the same number on the same stream. NULL: no memory. */
+/* Returns a request that cancels the request of the same id on the same stream. Returns NULL if out
+ * of memory. */
 struct eb_outgoing *eb_lookup_call_encode_cancel(
     uint64_t request_id, const struct eb_memory *memory);
 
-/* Reads a serialised LookupResponse, which is an answer once it is checked: until then it borrows
- * the bytes. NULL: *error is set, INTERNAL where the bytes are no LookupResponse. */
+/* Decodes a serialised LookupResponse. It borrows the bytes until eb_lookup_call_check has accepted
+ * it. Returns NULL with *error set: INTERNAL if the bytes are not a LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error);
-/* Whether it answers a request; its memory is then all its own, and its values have been copied
- * once, together. false: *error says what the server
- * reports, or is INTERNAL where the answer does not fit the request. */
+/* Returns whether the decoded response answers the request. If so, its values have been copied into
+ * memory of its own, once and together. If not, *error is the one that the server reports, or
+ * INTERNAL if the answer does not fit the request, or RESOURCE_EXHAUSTED if out of memory. */
 bool eb_lookup_call_check(struct eb_lookup_answer *answer,
     const struct eb_lookup_expected *expected, struct eb_error *error);
 /* Accepts NULL. */

@@ -26,8 +26,8 @@ struct eb_lookup_expected {
     bool report_missing;
 };
 
-/* Returns the facts about a query or a group. If the server will refuse it, the number of bags may
- * be any. */
+/* Returns the facts about a query or a group. If the server will refuse it, the number of bags
+ * means nothing. */
 struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *query);
 struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *group);
 

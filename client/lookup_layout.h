@@ -1,4 +1,4 @@
-/* The layout of a query: which fields say where its bags begin and end, and how many bags that is.
+/* The layout of a query: which fields say where its bags begin and end, and the number of bags.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -7,9 +7,9 @@
 
 struct embag_query;
 
-/* Returns the layout that the caller means, as BagLayout has it. It goes onto the wire, where
- * arrays that are there but empty leave no trace. */
+/* Returns the layout that the caller means, as a BagLayout. It must be sent, because an array that
+ * is present but empty leaves no trace on the wire. */
 int32_t eb_lookup_layout_find(const struct embag_query *query);
 /* Returns the number of bags of a query whose layout is set. If the server will refuse the query,
- * that is any number. */
+ * the number means nothing. */
 uint64_t eb_lookup_layout_count_bags(const struct eb_wire_query *query);

@@ -1,4 +1,4 @@
-/* Whether and when a call that has failed is sent again.
+/* Decides whether and when a failed call is sent again.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -9,18 +9,19 @@
 
 #define EB_RETRY_NEVER UINT64_MAX
 
-/* How a call has failed. */
+/* A failed call. */
 struct eb_retry_case {
     enum eb_status status;
-    uint32_t retry_after_ms; /* what the server asked for; 0: nothing */
-    uint32_t attempts;       /* times it has been sent, or tried to be, this one included */
+    uint32_t retry_after_ms; /* the pause that the server asked for; 0: none */
+    uint32_t attempts;       /* times it was sent or tried to be sent, this one included */
     uint32_t retries_max;
     uint64_t now_ns;
     uint64_t deadline_ns;
 };
 
-/* A pause before attempt number `attempts` + 1, or before connecting after so many failures: from
- * 10 ms doubling to 1 s, less up to half of it as `random` (any number) says. */
+/* Returns the pause before attempt number `attempts` + 1, or before connecting again after that
+ * many failures. It doubles from 10 ms to 1 s; up to half of it is subtracted in proportion to
+ * `random`, which may be any number. */
 uint64_t eb_retry_pause_ns(uint32_t attempts, uint32_t random);
-/* When to send it again; EB_RETRY_NEVER: the failure is final. */
+/* Returns when to send the call again; EB_RETRY_NEVER if the failure is final. */
 uint64_t eb_retry_at_ns(const struct eb_retry_case *failure, uint32_t random);

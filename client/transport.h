@@ -1,7 +1,8 @@
-/* A byte stream to a server on somebody's libuv loop: names resolved, addresses tried in turn, TLS
- * spoken where it is wanted, bytes read and written. Thread: the loop's. Memory: everything inside
- * the struct, which does not move while the transport is not closed; the bytes of a queue that is
- * being written stay in the queue. */
+/* A byte stream to a server: resolves its name, tries its addresses in turn, speaks TLS if the
+ * credentials ask for it, reads and writes.
+ * Thread: that of the libuv loop it is given. Memory: everything is inside the struct, which must
+ * not move until the transport is closed. The bytes of a queue that is being written stay in the
+ * queue. */
 #pragma once
 
 #include "client/alarms.h"
@@ -13,13 +14,13 @@
 
 struct eb_transport_handler {
     void (*on_open)(void *context);
-    /* Bytes that have arrived, borrowed for the call. false: they make no sense; the stream is
-     * lost. */
+    /* Bytes that have arrived, borrowed for the call. Returns false if they are malformed; then the
+     * stream is lost. */
     bool (*on_bytes)(void *context, const uint8_t *bytes, size_t count);
-    /* Bytes have been written later than they were handed in: there is room for more. */
+    /* Bytes that could not be written at once have been written: there is room for more. */
     void (*on_written)(void *context);
-    /* Nothing is open any more and nothing of the queue in use: closed by its owner, or lost, or it
-     * could not be opened; transport->failure says which. */
+    /* Everything is closed, and the queue is no longer used. transport->failure says whether the
+     * owner closed it, it was lost, or it could not be opened. */
     void (*on_close)(void *context);
 };
 
@@ -42,8 +43,8 @@ struct eb_transport {
 
     enum eb_transport_state state;
     bool was_open;
-    struct eb_error failure; /* UNAVAILABLE; where it was open only why, without of what */
-    uint64_t deadline_ns;    /* of opening */
+    struct eb_error failure; /* UNAVAILABLE; the text names the server only if it was never open */
+    uint64_t deadline_ns;    /* for opening */
     struct eb_alarm alarm;
     uv_getaddrinfo_t resolve;
     bool is_resolving;
@@ -58,16 +59,16 @@ struct eb_transport {
     } socket;
     uv_connect_t connect;
     uv_write_t write;
-    struct eb_send_queue *queue; /* what is being written; NULL: nothing */
-    size_t writing_bytes;        /* of the queue, or of TLS's output, by the write under way */
-    struct eb_tls_stream *tls;   /* NULL: plain bytes, or no socket yet */
+    struct eb_send_queue *queue; /* the queue being written; NULL: none */
+    size_t writing_bytes;      /* bytes of the queue, or of TLS's output, in the pending uv_write */
+    struct eb_tls_stream *tls; /* NULL: plain bytes, or no socket yet */
 };
 
-/* Opens a closed transport: on_open or on_close follows, neither from within the call. */
+/* Opens a closed transport. on_open or on_close follows, never from within this call. */
 void eb_transport_open(struct eb_transport *transport, uint64_t deadline_ns);
-/* Ends the stream at once; bytes not yet written are not. on_close follows, not from within the
- * call. May be called in any state but closed, also by a handler. */
+/* Ends the stream at once; bytes not yet written are lost. on_close follows, never from within this
+ * call. May be called in any state except CLOSED, also from a handler's callback. */
 void eb_transport_close(struct eb_transport *transport);
-/* Writes all that is in the queue of an open transport, now or as the socket takes it. The queue is
- * kept until it is empty or on_close is called. */
+/* Writes the whole queue to an open transport, now or as the socket takes it. Keeps the queue until
+ * it is empty or on_close is called. */
 void eb_transport_write(struct eb_transport *transport, struct eb_send_queue *queue);

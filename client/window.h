@@ -1,57 +1,61 @@
-/* How many calls of one connection and priority may be under way, so that their answers come in
- * time: a window that opens while answers come soon enough and closes while they do not, as TCP's
- * does for segments. Soon enough: within the shortest latency of a call that was sent alone and
- * half of what the call had left beyond it, so that waiting for others takes at most that half.
+/* Limits how many calls of one connection and priority are under way, so that answers come in time.
+ * The window opens while answers come soon enough and closes while they do not, as TCP's does for
+ * segments. An answer is soon enough if its latency is at most the base latency (the shortest of a
+ * call that was sent alone) plus half of the time that the call had left beyond it. So waiting for
+ * other calls takes at most that half.
  *
- * Without it, a server that is asked for more than it can do answers everything late: calls wait in
- * the buffers of sockets, where neither side can drop them.
+ * Without the window, a server that is asked for more than it can do answers everything late: calls
+ * wait in the buffers of sockets, where neither side can drop them.
  * Thread: one at a time. Memory: none. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls under way before anything is known. */
+/* Size of the window before any latency is known. */
 #define EB_WINDOW_FIRST 64
-/* Steps are parts of a call, 1 / so much: an answer in time opens the window by one, so that it
- * grows by a quarter in the time of one latency; one that is late closes it by two. */
+/* The window's size is counted in steps of 1 / EB_WINDOW_STEPS call. An answer in time opens it by
+ * one step, so that it grows by a quarter in the time of one latency. A late answer closes it by
+ * EB_WINDOW_LATE_STEPS. */
 #define EB_WINDOW_STEPS 4
 #define EB_WINDOW_LATE_STEPS 2
-/* Of the smoothed latency, the latest has this part: 1 / so much. */
+/* The newest latency is 1 / EB_WINDOW_SMOOTHING of the smoothed one. */
 #define EB_WINDOW_SMOOTHING 8
 
 struct eb_window {
-    uint64_t base_ns;    /* the shortest latency of one that was sent alone; 0: not known */
+    uint64_t base_ns;    /* shortest latency of a call that was sent alone; 0: not known */
     uint64_t latency_ns; /* smoothed; 0: no call has been answered */
-    uint32_t steps;      /* of the window's size */
-    uint32_t sent_count; /* calls under way, the late ones too */
-    uint32_t late_count; /* of those, given up, though an answer is still to come */
+    uint32_t steps;      /* size of the window */
+    uint32_t sent_count; /* calls under way, including late ones */
+    uint32_t late_count; /* calls under way that were given up, but will still be answered */
 };
 
 void eb_window_init(struct eb_window *window);
-/* Whether one more call may be sent. One always may where none is under way. */
+/* Returns whether one more call may be sent: always true if none is under way. */
 bool eb_window_has_room(const struct eb_window *window);
-/* Whether a call that has left_ns will likely be answered in time. */
+/* Returns whether a call that has left_ns will likely be answered in time. */
 bool eb_window_is_in_time(const struct eb_window *window, uint64_t left_ns);
 
-/* Returns whether it is sent alone: while no other is under way. */
+/* Counts a call that is sent. Returns whether it is sent alone: no other is under way. */
 bool eb_window_send(struct eb_window *window);
 
 /* A call that was answered. */
 struct eb_window_sample {
-    uint64_t latency_ns; /* from when it was sent */
-    uint64_t left_ns;    /* at that time, to its deadline */
+    uint64_t latency_ns; /* from sending to answer */
+    uint64_t left_ns;    /* from sending to deadline */
     bool was_alone;
 };
 
-/* What becomes of a call that was sent, exactly one of: */
-/* Answered. */
+/* One of the next three is called for each call that was sent. */
+/* Counts a call that was answered. */
 void eb_window_answer(struct eb_window *window, const struct eb_window_sample *sample);
-/* Refused, or of no use any more; for_load: the server has too much to do. */
+/* Counts a call that was refused or is no longer needed. for_load: the server has too much to do.
+ */
 void eb_window_drop(struct eb_window *window, bool for_load);
-/* Its time is over; will_answer: an answer comes all the same, and is told by: */
+/* Counts a call whose deadline has passed. will_answer: an answer still comes;
+ * eb_window_settle_late counts it. */
 void eb_window_expire(struct eb_window *window, bool will_answer);
-/* The answer of such a call. false: none is still to come. */
+/* Counts the answer to an expired call. Returns false if none was still to come. */
 bool eb_window_settle_late(struct eb_window *window);
-/* No late answer comes any more. */
+/* Notes that no more late answers will come. */
 void eb_window_forget_late(struct eb_window *window);
