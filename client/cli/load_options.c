@@ -76,7 +76,7 @@ static const char usage[] =
     "  --verify-ahead N       and compute beforehand what the N versions behind the served one\n"
     "                         should answer; else that is done while their answers wait, which\n"
     "                         counts as the server's time\n"
-    "  --json                 one object, whose keys README.md explains, instead of a report\n"
+    "  --json                 one object, whose keys LOAD.md explains, instead of a report\n"
     "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
     "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
     "Progress goes to stderr. Ctrl-C ends the run with what has been measured.\n"

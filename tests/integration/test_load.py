@@ -39,8 +39,8 @@ def load(address, *arguments):
 
 
 def keys_of(*kinds):
-    """Those that the README tells of settings, figures or sweeps."""
-    section = guide.section(guide.read('README.md'), 'Putting load on a server')
+    """Those that LOAD.md tells of settings, figures or sweeps."""
+    section = guide.section(guide.read('client', 'cli', 'LOAD.md'), 'Putting load on a server')
     rows = re.findall(r'^\| (\w+) \| (`.*?`) \|', section, re.M)
     return sorted(key for kind, keys in rows if kind in kinds
                   for key in re.findall(r'`(\w+)`', keys))
@@ -377,7 +377,7 @@ class Refusals(LoadTest):
         self.assertEqual(status, 0)
         for flag in ('--workload', '--in-flight', '--rate', '--sweep', '--verify', '--deadline-us',
                      '--groups', '--priority', '--unpaced', 'Progress goes to stderr',
-                     'README.md'):
+                     'LOAD.md'):
             self.assertIn(flag, out)
 
 

@@ -1,4 +1,5 @@
-"""The README's lookups are compiled and run as they are printed there."""
+"""The lookups of the README, and the commands of MODELS.md and LOAD.md, are run as they are printed
+there."""
 
 import os
 import re
@@ -26,6 +27,16 @@ def readme_section(heading):
     return guide.section(guide.read('README.md'), heading)
 
 
+def load_section():
+    """What LOAD.md says of the load generator."""
+    return guide.section(guide.read('client', 'cli', 'LOAD.md'), LOAD_SECTION)
+
+
+def models_section(heading):
+    """The text under a heading of MODELS.md."""
+    return guide.section(guide.read('server', 'models', 'MODELS.md'), heading)
+
+
 def blocks(section, language):
     """Texts of the fenced blocks of a language."""
     return [block.text for block in guide.blocks(section, language)]
@@ -48,13 +59,13 @@ class LoadSection(unittest.TestCase):
     """Who has run the quickstart, which is all that comes before, can follow it."""
 
     def test_names_programs_that_the_quickstart_has_built(self):
-        programs = re.findall(r'^ +build/release/([\w-]+) ', readme_section(LOAD_SECTION), re.M)
+        programs = re.findall(r'^ +build/release/([\w-]+) ', load_section(), re.M)
         self.assertTrue(programs)
         self.assertIn('deploy/quickstart.sh', readme_section('Two commands'))
         self.assertLessEqual(set(programs), quickstart_programs())
 
     def test_gives_flags_that_the_programs_know(self):
-        section = readme_section(LOAD_SECTION)
+        section = load_section()
         for line in re.findall(r'^ +build/release/([\w-]+ .*)$', section, re.M):
             program, *words = shlex.split(line)
             path = os.path.join(served.BUILD, program)
@@ -70,7 +81,7 @@ class Commands(VersionsTest):
 
     def test_publishes_goes_back_and_unloads(self):
         """The lines of its block, one after the other."""
-        block = re.search(r'(?:^ {4}.*\n)+', readme_section(COMMANDS_SECTION), re.M).group(0)
+        block = re.search(r'(?:^ {4}.*\n)+', models_section(COMMANDS_SECTION), re.M).group(0)
         for version in 6, 7:
             self.publish(version, 'dlrm-v2')
         write_model(self.repository.path, 'dlrm-v2', '.8', [table_of(8)])

@@ -124,8 +124,9 @@ class Installing(InstalledTest):
         self.assertIn('model_repository: ' + MODELS, config.stdout.replace('"', ''))
 
     def test_guides_rules_and_dashboard_are_there(self):
-        for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'monitoring/alerts.yaml',
-                     'monitoring/dashboard.json', 'monitoring/prometheus.yaml'):
+        for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'LOAD.md', 'MODELS.md',
+                     'monitoring/alerts.yaml', 'monitoring/dashboard.json',
+                     'monitoring/prometheus.yaml'):
             self.machine.run('test', '-s', os.path.join(DOCUMENTS, name))
 
 
