@@ -9,7 +9,7 @@
 
 #define MOUNT "/sys/fs/cgroup"
 
-/* Who wants to see which groups. */
+/* The arguments of eb_cgroup_visit. */
 struct visitor {
     const char *root;
     const char *controller;
@@ -33,7 +33,7 @@ bool eb_cgroup_read(const char *directory, const char *name, char text[EB_CGROUP
         got = read(file, text + used, EB_CGROUP_TEXT_BYTES - used);
         used += got > 0 ? (size_t)got : 0;
     } while (got > 0 || (got < 0 && errno == EINTR));
-    (void)close(file); /* It was only read. */
+    (void)close(file); /* Nothing was written that could be lost. */
     if (got < 0 || used == EB_CGROUP_TEXT_BYTES) {
         return false;
     }
@@ -41,7 +41,7 @@ bool eb_cgroup_read(const char *directory, const char *name, char text[EB_CGROUP
     return true;
 }
 
-/* Visits `group`, an absolute path below the mount, and those above it. */
+/* Visits `group`, an absolute path below the mount, and the groups above it. */
 static void visit_up(const struct visitor *visitor, const char *group, bool is_unified)
 {
     char directory[PATH_MAX];
@@ -58,7 +58,7 @@ static void visit_up(const struct visitor *visitor, const char *group, bool is_u
     }
 }
 
-/* Whether the comma-separated `list` names `controller`. */
+/* Returns whether the comma-separated `list` contains `controller`. */
 static bool has_controller(char *list, const char *controller)
 {
     char *rest = NULL;
@@ -70,7 +70,8 @@ static bool has_controller(char *list, const char *controller)
     return false;
 }
 
-/* A line "ID:CONTROLLERS:PATH"; that of v2 has no controllers. */
+/* Visits the group of a line "ID:CONTROLLERS:PATH" if it is one of v2, which names no controllers,
+ * or if it has the wanted controller. */
 static void visit_line(const struct visitor *visitor, char *line)
 {
     char *controllers = strchr(line, ':');

@@ -1,10 +1,10 @@
-/* What time it is, in milliseconds.
+/* Returns the time in milliseconds.
  * Thread: any. Memory: none. */
 #pragma once
 
 #include <stdint.h>
 
-/* Since 1970; whoever sets the machine's clock makes it jump. */
+/* Returns the time since 1970. It jumps if the machine's clock is set. */
 uint64_t eb_clock_unix_ms(void);
-/* Since some moment; it does not run back. */
+/* Returns the time since some fixed time. It never goes back. */
 uint64_t eb_clock_steady_ms(void);

@@ -4,7 +4,7 @@
 
 /* ---- histogram ---- */
 
-/* Two to the power of it is the first range, and the steps of the next ones. */
+/* log2 of the first range's end, and of the number of steps to a power of two. */
 #define FIRST_BITS 10
 #define STEP_BITS 2
 

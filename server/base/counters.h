@@ -1,6 +1,6 @@
-/* What one loop has counted since it began: plain numbers that nobody else touches. Who wants to
- * know them asks the loop, by its mailbox, for a copy (stats.h).
- * Thread: the loop's, or of whoever has a copy. Memory: part of its owner; grows no further. */
+/* The counters of one loop since it began: plain numbers that no other thread accesses. To read
+ * them, ask the loop for a copy through its mailbox (stats.h).
+ * Thread: the loop's, or that of the owner of a copy. Memory: part of its owner; does not grow. */
 #pragma once
 
 #include "proto/status.h"
@@ -11,13 +11,14 @@
 
 /* ---- histogram ---- */
 
-/* How long things took: a count for each range of times, four ranges to a power of two.
+/* Counts durations by range, four ranges to a power of two.
  * Thread: its owner's. Memory: part of its owner; empty when zeroed. */
 
-/* The first range ends at this, the next at 5/4, 6/4, 7/4 and twice of it, and so on. */
+/* The first range ends at this duration. The next ones end at 5/4, 6/4, 7/4 and twice of it, and so
+ * on. */
 #define EB_HISTOGRAM_FIRST_NS 1024
 #define EB_HISTOGRAM_STEPS 4
-/* The last range is of all that is longer than some 70 s. */
+/* The last range has all durations above some 70 s. */
 #define EB_HISTOGRAM_RANGES (26 * EB_HISTOGRAM_STEPS + 2)
 
 struct eb_histogram {
@@ -25,20 +26,20 @@ struct eb_histogram {
     uint64_t sum_ns;
 };
 
-/* The range that so long a time belongs to. Here, as is the next: each lookup does it four times.
- */
+/* Returns the range of a duration. Inline, like the next functions: each lookup calls it four
+ * times. */
 static inline unsigned eb_histogram_range(uint64_t ns)
 {
     if (ns <= EB_HISTOGRAM_FIRST_NS) {
         return 0;
     }
     uint64_t steps = (ns - 1) / (EB_HISTOGRAM_FIRST_NS / EB_HISTOGRAM_STEPS);
-    unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* 4 to 7 steps of two to that */
+    unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* 4 to 7 steps of 2^power */
     unsigned range = (power - 1) * EB_HISTOGRAM_STEPS + 1 + (unsigned)(steps >> power);
     return range < EB_HISTOGRAM_RANGES ? range : EB_HISTOGRAM_RANGES - 1;
 }
 
-/* So many took about as long. */
+/* Counts `some` events that each took `ns`. */
 static inline void eb_histogram_add_some(struct eb_histogram *histogram, uint64_t ns, uint64_t some)
 {
     histogram->counts[eb_histogram_range(ns)] += some;
@@ -52,18 +53,18 @@ static inline void eb_histogram_add(struct eb_histogram *histogram, uint64_t ns)
 
 void eb_histogram_merge(struct eb_histogram *into, const struct eb_histogram *other);
 uint64_t eb_histogram_count(const struct eb_histogram *histogram);
-/* How many took at most `ns`, which is the end of a range (eb_histogram_end_ns). */
+/* Returns how many took at most `ns`, which must be the end of a range (eb_histogram_end_ns). */
 uint64_t eb_histogram_count_below(const struct eb_histogram *histogram, uint64_t ns);
-/* Where a range ends; UINT64_MAX: nowhere. */
+/* Returns the end of a range; UINT64_MAX: it has none. */
 uint64_t eb_histogram_end_ns(unsigned range);
 
 /* ---- counters ---- */
 
-#define EB_COUNTERS_STATUSES 17 /* those of EB_STATUS_LIST */
-/* Methods of all services, and one for calls of what is none. */
+#define EB_COUNTERS_STATUSES 17 /* as many as EB_STATUS_LIST has */
+/* Methods of all services, and one entry for calls of unknown methods. */
 #define EB_COUNTERS_METHODS_MAX 48
 
-/* X(NAME, "name in metrics", "what it is"): parts of the way of a lookup that was answered. */
+/* X(NAME, "name in metrics", "what it is"): the stages of a lookup that was answered. */
 #define EB_STAGE_LIST(X)                                                                           \
     X(QUEUE, "queue", "from its message's last byte to its first value")                           \
     X(COMPUTE, "compute", "from its first value to its last")                                      \
@@ -74,22 +75,22 @@ uint64_t eb_histogram_end_ns(unsigned range);
 enum eb_stage { EB_STAGE_LIST(X) EB_STAGE_COUNT };
 #undef X
 
-/* X(NAME, "name in metrics"): why a request was not done, though nothing is wrong with it. */
+/* X(NAME, "name in metrics"): the reason why a valid request was not served. */
 #define EB_REFUSAL_LIST(X)                                                                         \
     X(QUEUE_FULL, "queue_full")         /* queue_bytes_max */                                      \
     X(LATE, "late")                     /* it could not have met its deadline */                   \
-    X(BATCH, "batch")                   /* too much of batch priority waits on its connection */   \
+    X(BATCH, "batch")                   /* its connection has too many waiting batch requests */   \
     X(IN_FLIGHT, "in_flight")           /* in_flight_max */                                        \
     X(MEMORY, "memory")                 /* receive_memory_bytes, or answer_memory_bytes */         \
     X(EXPIRED, "expired")               /* its deadline passed before it was computed */           \
-    X(EXPIRED_UNSENT, "expired_unsent") /* or before its answer was sent */                        \
+    X(EXPIRED_UNSENT, "expired_unsent") /* its deadline passed before its answer was sent */       \
     X(CONNECTIONS, "connections")       /* connections_max: a connection was closed at once */
 
 #define X(name, text) EB_REFUSAL_##name,
 enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
 #undef X
 
-/* X(member, "name in metrics", "help"): what is only ever added to. */
+/* X(member, "name in metrics", "help"): counters that only grow. */
 #define EB_COUNTERS_COUNT_LIST(X)                                                                  \
     X(connections, "connections_accepted", "Connections that were accepted.")                      \
     X(calls, "calls_started", "Calls that began, streams among them as one.")                      \
@@ -111,17 +112,17 @@ enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
         "Times that answer_memory_bytes had no room, of one request none or several.")
 
 struct eb_counters {
-    uint64_t requests[EB_COUNTERS_METHODS_MAX][EB_COUNTERS_STATUSES]; /* that are over, by method */
+    uint64_t requests[EB_COUNTERS_METHODS_MAX][EB_COUNTERS_STATUSES]; /* ended, by method */
     uint64_t refusals[EB_REFUSAL_COUNT];
 #define X(member, text, help) uint64_t member;
     EB_COUNTERS_COUNT_LIST(X)
 #undef X
     struct eb_histogram stages[EB_STAGE_COUNT];
-    /* How long the loop was busy between two looks at what has come: what comes meanwhile waits. */
+    /* Times for which the loop was busy between two polls for events; new events wait meanwhile. */
     struct eb_histogram lag;
 };
 
-/* "queue" and so on. */
+/* Returns the name in metrics: "queue" and so on. */
 const char *eb_stage_name(enum eb_stage stage);
 const char *eb_refusal_name(enum eb_refusal refusal);
 void eb_counters_merge(struct eb_counters *into, const struct eb_counters *other);

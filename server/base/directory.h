@@ -1,4 +1,4 @@
-/* Directories of a repository: what is in them, and paths below them.
+/* Lists directories of a repository and joins paths.
  * Thread: any. Memory: the listing and joined paths are on the heap. */
 #pragma once
 
@@ -14,14 +14,15 @@ struct eb_directory {
     struct dirent **entries; /* sorted by d_name; names that start with a dot are left out */
 };
 
-/* false: *failure names the directory and why it cannot be read. */
+/* Reads a directory. Returns false if it cannot be read: *failure names it and the reason. */
 bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure);
 /* Accepts a zeroed listing. */
 void eb_directory_deinit(struct eb_directory *directory);
 
-/* "DIRECTORY/NAME", to be freed. NULL: *failure, out of memory. */
+/* Returns "DIRECTORY/NAME", which the caller frees. Returns NULL, with *failure set, if out of
+ * memory. */
 char *eb_directory_join(const char *directory, const char *name, struct eb_failure *failure);
 
-/* Whether `path` is a directory, links followed; something that is gone is none. false: *failure
- * says why that cannot be told. */
+/* Sets *is_directory to whether `path` is a directory; links are followed. It is false if the path
+ * does not exist. Returns false, with the reason in *failure, if this cannot be found out. */
 bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *failure);

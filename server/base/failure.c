@@ -8,15 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A byte as \xNN, and the NUL that ends the text. */
+/* Bytes of \xNN and a NUL. */
 #define ESCAPE_BYTES 5
-/* A path of the system's and what is said of it. */
+/* Room for one of the system's paths and the text about it. */
 #define RAW_BYTES_MAX (PATH_MAX + 2 * EB_FAILURE_BYTES)
-/* Of a text that is too long so much of its beginning stands, which is a path's. */
+/* Bytes of the beginning that are kept if the text is too long: enough to recognise a path. */
 #define HEAD_BYTES 120
 #define GAP "..."
 
-/* The character or escape at `in`, and where the next one is. */
+/* Writes the character at `in` to `out`, escaped if needed. Returns the position of the next one.
+ */
 static const char *take_unit(const char *in, char out[ESCAPE_BYTES], size_t *out_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)in;
@@ -41,8 +42,8 @@ static size_t measure_failure(const char *raw)
     return bytes;
 }
 
-/* Appends to the text of `used` bytes the units that fit into `limit`, and moves *raw behind them.
- */
+/* Appends units to the text, which has `used` bytes, as far as they fit into `limit`. Moves *raw
+ * past them. Returns the new length. */
 static size_t append_failure(
     struct eb_failure *failure, size_t used, size_t limit, const char **raw)
 {
@@ -60,7 +61,7 @@ static size_t append_failure(
     return used;
 }
 
-/* Copies `raw` into the error, which is made of whole characters and escapes only. */
+/* Copies `raw` into the text. The text holds only whole characters and whole escapes. */
 static void copy_escaped(struct eb_failure *failure, const char *raw)
 {
     size_t limit = sizeof failure->text - 1;
@@ -122,7 +123,7 @@ bool eb_failure_locate(struct eb_failure *failure, const char *path)
 }
 
 /* Returns how many bytes at the beginning of the text match the directory, escaped as in texts and
- * without its trailing slashes. *is_whole: all of the directory matches. */
+ * without its trailing slashes. Sets *is_whole if all of the directory matches. */
 static size_t match_directory(const char *text, const char *directory, bool *is_whole)
 {
     char unit[ESCAPE_BYTES];
@@ -162,7 +163,7 @@ static bool may_begin(const char *text, const char *at)
     return at == text || at[-1] == ' ' || at[-1] == '(';
 }
 
-/* Returns how many bytes at `at` to replace by *replacement, since they reveal the directory. */
+/* Returns how many bytes at `at` reveal the directory. *replacement replaces them. */
 static size_t find_hidden(
     const char *text, const char *at, const char *directory, const char **replacement)
 {
@@ -186,8 +187,8 @@ static size_t find_hidden(
 
 void eb_failure_make_relative(char *text, const char *directory)
 {
-    /* No replacement is longer than what it replaces, so the text is rewritten in place. Matches
-     * are looked for in a copy. */
+    /* No replacement is longer than the text that it replaces, so the text is rewritten in place.
+     * Matches are looked for in a copy. */
     char whole[EB_FAILURE_BYTES];
     snprintf(whole, sizeof whole, "%s", text);
     char *out = text;

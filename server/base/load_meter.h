@@ -1,4 +1,4 @@
-/* How far a load has come, and whether it may go on.
+/* Measures the progress of a load, and asks whether it may go on.
  * Thread: the one that loads. Memory: none. */
 #pragma once
 
@@ -7,13 +7,13 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Called while a set loads. Members may be NULL. */
+/* Callbacks while a set loads. Members may be NULL. */
 struct eb_load_progress {
-    /* Now and then. */
+    /* Called now and then. */
     void (*report)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* After so many bytes more; may take its time. false: the load is given up. */
+    /* Called when `bytes` more are loaded; may block. Returns false to give up the load. */
     bool (*go_on)(void *context, uint64_t bytes);
-    /* The load fails for want of memory: with so many bytes more it would not. */
+    /* Called if the load fails for lack of memory; `missing_bytes` more would be enough. */
     void (*run_short)(void *context, uint64_t missing_bytes);
     void *context;
 };
@@ -27,8 +27,9 @@ struct eb_load_meter {
 
 void eb_load_meter_init(
     struct eb_load_meter *meter, const struct eb_load_progress *progress, uint64_t total_bytes);
-/* So many bytes more are done, of what is at `path`. false: *failure, the load is given up. */
+/* Counts `bytes` more that were loaded from `path`. Returns false, with *failure set, if the load
+ * is given up. */
 bool eb_load_meter_add(
     struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_failure *failure);
-/* Tells whoever asked that the load fails, and would not with so many bytes more. */
+/* Reports that the load fails for lack of memory, and that `missing_bytes` more would be enough. */
 void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes);

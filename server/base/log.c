@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
+/* At most PIPE_BUF, so that lines of several threads do not mix in a pipe. */
 #define LINE_BYTES_MAX 4096
-#define UTF8_BYTES_MAX 4 /* of a character */
-#define NUMBER_BYTES 24  /* of the longest, and more */
+#define UTF8_BYTES_MAX 4 /* of one character */
+#define NUMBER_BYTES 24  /* enough for the longest number */
 #define SECONDS_PER_DAY 86400
 
 static_assert(
@@ -52,8 +52,8 @@ static void append_log(struct line *line, const char *text, size_t text_bytes)
     line->used += text_bytes;
 }
 
-/* Whether a viewer might take the character for a line's end or for an order to turn the direction
- * of writing: U+2028 to U+202E, U+2066 to U+2069. */
+/* Returns whether a viewer might take the character for a line break or for a change of the writing
+ * direction: U+2028 to U+202E, U+2066 to U+2069. */
 static bool is_layout_mark(const unsigned char *text, size_t length)
 {
     if (length != 3 || text[0] != 0xe2) {
@@ -63,8 +63,8 @@ static bool is_layout_mark(const unsigned char *text, size_t length)
     return (last >= 0x28 && last <= 0x2e) || (last >= 0x66 && last <= 0x69);
 }
 
-/* Length of the character at `text` that may stand as it is between quotes; 0: its first byte must
- * be escaped. */
+/* Returns the length of the character at `text` if it may stand unescaped between quotes. Returns 0
+ * if its first byte must be escaped. */
 static size_t plain_length(const unsigned char *text)
 {
     size_t length = eb_name_char_bytes(text, strnlen((const char *)text, UTF8_BYTES_MAX));
@@ -101,7 +101,7 @@ static void append_log_escaped(struct line *line, unsigned char byte)
     append_log(line, escape, (size_t)length);
 }
 
-/* A text that does not fit is cut between two characters. */
+/* Appends a value. A text that does not fit is cut between two characters. */
 static void append_log_text(struct line *line, const unsigned char *text)
 {
     bool quoted = needs_quotes(text);
@@ -118,7 +118,7 @@ static void append_log_text(struct line *line, const unsigned char *text)
         }
     }
     if (quoted) {
-        /* Not by append: a cut value is closed too, in a byte kept free. */
+        /* Bypasses append_log, so that a cut value is closed too; a byte is kept free for this. */
         line->bytes[line->used++] = '"';
     }
 }
@@ -134,7 +134,7 @@ static void append_log_number(struct line *line, const struct eb_log_field *fiel
 static void append_field(struct line *line, const struct eb_log_field *field)
 {
     size_t key_bytes = strlen(field->key);
-    /* The key enters only with room for a whole number or for the beginning of a text. */
+    /* Append a key only if a whole number or the beginning of a text fits too. */
     if (line->full || line->used + key_bytes + NUMBER_BYTES > sizeof line->bytes - 2) {
         line->full = true;
         return;
@@ -155,12 +155,12 @@ struct date {
     int day;   /* 1 to 31 */
 };
 
-/* Of a day since 1970, which is 0. gmtime_r takes a lock, for which a signal's handler may not
- * wait. */
+/* Returns the date of a day; day 0 is 1970-01-01. gmtime_r takes a lock, which a signal handler
+ * must not wait for. */
 static struct date find_date(int day)
 {
-    /* Years begin with March here, so that the day that not all have is their last: 719468 days
-     * from the first of the year 0 to 1970, 146097 in 400 years. */
+    /* Years begin in March here, so that a leap day is the last day of its year. There are 719468
+     * days from the first day of the year 0 to 1970, and 146097 days in 400 years. */
     int age = (day + 719468) / 146097;
     int age_day = (day + 719468) % 146097;
     int age_year = (age_day - age_day / 1460 + age_day / 36524 - age_day / 146096) / 365;
@@ -177,7 +177,7 @@ static void append_time(struct line *line)
 {
     struct timespec now;
     char text[96];
-    clock_gettime(CLOCK_REALTIME, &now); /* It exists. */
+    clock_gettime(CLOCK_REALTIME, &now); /* Cannot fail: this clock always exists. */
     struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
     int second = (int)(now.tv_sec % SECONDS_PER_DAY);
     int length =
@@ -186,7 +186,7 @@ static void append_time(struct line *line)
     append_log(line, text, (size_t)length);
 }
 
-/* false: there is no room for it, or for all of it. */
+/* Returns false if there is no room, or not enough for all of it. */
 static bool write_all(const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -203,7 +203,8 @@ static bool write_all(const char *bytes, size_t count)
     return true;
 }
 
-/* Whether a line can be written without waiting: a pipe that polls as writable has room for one. */
+/* Returns whether a line can be written without waiting. A pipe that polls as writable has room for
+ * one. */
 static bool is_writable(void)
 {
     struct pollfd out = {.fd = descriptor, .events = POLLOUT};
@@ -234,8 +235,9 @@ static bool write_lost(unsigned count)
     return write_all(line.bytes, line.used);
 }
 
-/* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
- * the line is lost, and counted in the next one that is not. */
+/* Writes a line. A log that cannot be written is no reason to stop, and a log that nobody reads is
+ * no reason to wait: the line is lost. The number of lost lines is logged before the next line that
+ * can be written. */
 static void write_log_line(const struct line *line)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-/* How many lines of the log peers may cause: so many a second, the rest is counted.
+/* Limits how many log lines per second peers can cause. Lines above the limit are only counted.
  * Thread: one at a time; pure. Memory: none. */
 #pragma once
 
@@ -8,15 +8,16 @@
 #define EB_LOG_RATE_LIMIT_LINES 10u
 #define EB_LOG_RATE_LIMIT_MS 1000u
 
-/* Zeroed is ready. */
+/* All zero: ready for use. */
 struct eb_log_rate_limit {
-    uint32_t lines_max; /* in a second; 0: EB_LOG_RATE_LIMIT_LINES */
-    uint64_t since_ms;  /* of the second that goes on */
-    uint32_t lines;     /* in it */
-    uint64_t left_out;  /* since eb_log_rate_limit_take_left_out */
+    uint32_t lines_max; /* per second; 0: EB_LOG_RATE_LIMIT_LINES */
+    uint64_t since_ms;  /* start of the current second */
+    uint32_t lines;     /* lines in it */
+    uint64_t left_out;  /* lines not written since eb_log_rate_limit_take_left_out */
 };
 
-/* Whether one more line may be written now. */
+/* Returns whether one more line may be written now. Counts it. */
 bool eb_log_rate_limit_allows(struct eb_log_rate_limit *limit, uint64_t now_ms);
-/* How many were not, once their second is over; 0: none, or it is not over. */
+/* Returns how many lines were left out, and resets the count. Returns 0 while the current second
+ * lasts. */
 uint64_t eb_log_rate_limit_take_left_out(struct eb_log_rate_limit *limit, uint64_t now_ms);

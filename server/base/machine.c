@@ -10,15 +10,16 @@
 
 /* ---- CPUs ---- */
 
-/* Lowers *cpus, which is at least 1, to what one group grants; one that does not say or does not
- * restrict leaves it. */
+/* Lowers *cpus, which is at least 1, to the CPUs that one group grants. Leaves it if the group has
+ * no quota or cannot be read. */
 static void apply_cpu_group(void *context, const char *directory, bool is_unified)
 {
     uint32_t *cpus = context;
     char text[EB_CGROUP_TEXT_BYTES];
     long long quota_us = 0;
     long long period_us = 0;
-    /* v2 has both in one file ("max 100000": no quota), v1 one in each (-1: no quota). */
+    /* v2 has both numbers in one file ("max 100000": no quota), v1 has a file for each (-1: no
+     * quota). */
     if (eb_cgroup_read(directory, is_unified ? "cpu.max" : "cpu.cfs_quota_us", text)) {
         (void)sscanf(text, "%lld %lld", &quota_us, &period_us);
     }
@@ -34,7 +35,7 @@ static void apply_cpu_group(void *context, const char *directory, bool is_unifie
 
 static uint32_t affinity_count(void)
 {
-    /* Eight times what one cpu_set_t holds: the kernel refuses a mask smaller than its own. */
+    /* Eight times the size of cpu_set_t: the kernel refuses a mask smaller than its own. */
     cpu_set_t masks[8];
     if (sched_getaffinity(0, sizeof masks, masks) != 0) {
         return 1;
@@ -51,12 +52,13 @@ uint32_t eb_machine_cpu_count(const char *root)
 
 /* ---- memory ---- */
 
-/* The files of one version of control groups. */
+/* File names and keys of one version of control groups. */
 struct group_files {
     const char *limit;
     const char *used;
-    /* In memory.stat: pages of files, counted as used, but dropped when memory is short. Those that
-     * were read twice are active, as the files are that were checked and are loaded now. */
+    /* Keys in memory.stat for pages of files, which count as used but are dropped when memory is
+     * short. Pages that were read twice are active, such as those of files that were checked before
+     * loading. */
     const char *cache_keys[2];
 };
 
@@ -65,7 +67,7 @@ static const struct group_files version_1 = {
 static const struct group_files version_2 = {
     "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
-/* A whole number at the start of `text`; "max" is none. */
+/* Reads the whole number at the start of `text`. Returns false if there is none, as in "max". */
 static bool read_memory_number(const char *text, uint64_t *value)
 {
     char *end;
@@ -78,7 +80,7 @@ static bool read_memory_number(const char *text, uint64_t *value)
     return true;
 }
 
-/* The number on the line that starts with `key` and a blank. */
+/* Finds the number on the line that starts with `key` and a blank. */
 static bool find_memory_number(const char *text, const char *key, uint64_t *value)
 {
     size_t length = strlen(key);
@@ -107,7 +109,7 @@ static uint64_t machine_bytes(const char *root)
     return kibibytes * 1024;
 }
 
-/* What one group leaves. */
+/* Returns the bytes that one group leaves. */
 static uint64_t find_group_memory(const char *directory, const struct group_files *files)
 {
     char text[EB_CGROUP_TEXT_BYTES];

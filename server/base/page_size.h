@@ -1,7 +1,6 @@
-/* The pages that tables may be kept in: 2 MiB ones that the kernel makes of small ones
- * (transparent huge pages), 1 GiB ones of a pool that is set apart for them (hugetlbfs), or small
- * ones, and what an operator does where the system has too few of the large ones.
- * Thread: any. Memory: none. */
+/* The page sizes for tables: 2 MiB pages that the kernel makes of small ones (transparent huge
+ * pages), 1 GiB pages of a reserved pool (hugetlbfs), or small pages. Also tells an operator what
+ * to do if the system has too few of the large ones. Thread: any. Memory: none. */
 #pragma once
 
 #include <stdint.h>
@@ -19,12 +18,12 @@
 enum eb_page_size { EB_PAGE_SIZE_LIST(X) EB_PAGE_SIZE_COUNT };
 #undef X
 
-/* By number, ended by NULL. */
+/* The settings' values by number, ended by NULL. */
 extern const char *const eb_page_size_names[];
 
 #define EB_PAGE_HINT_BYTES 320
 
-/* What to do where `wanted` (2M or 1G) tables of `bytes` bytes are in smaller pages. `root` is put
- * before /proc and /sys: "" but in tests. */
+/* Writes what to do if tables of `bytes` bytes should be in `wanted` pages (2M or 1G) but are in
+ * smaller ones. `root` is a prefix of /proc and /sys: "" except in tests. */
 void eb_page_size_hint(
     enum eb_page_size wanted, uint64_t bytes, const char *root, char out[EB_PAGE_HINT_BYTES]);

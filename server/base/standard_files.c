@@ -16,7 +16,7 @@ bool eb_standard_files_open(void)
         if (opened < 0) {
             return false;
         }
-        assert(opened == number); /* the lowest free number, as all below it are open */
+        assert(opened == number); /* the lowest free number, because all below it are open */
     }
     return true;
 }

@@ -5,13 +5,13 @@
 
 #define UTF8_MARK "\xef\xbb\xbf"
 
-/* What libcyaml has reported. */
+/* The messages of libcyaml. */
 struct report {
     char text[EB_FAILURE_BYTES];
     size_t used;
 };
 
-/* Joins libcyaml's lines to one: it reports what is wrong first, then where, from the inside out.
+/* Joins libcyaml's lines into one. It first reports what is wrong, then where, from the inside out.
  */
 static void on_report(cyaml_log_t level, void *context, const char *format, va_list arguments)
 {
@@ -46,7 +46,7 @@ static bool begins_with(const uint8_t *yaml, size_t yaml_bytes, const char *text
     return yaml_bytes >= strlen(text) && memcmp(yaml, text, strlen(text)) == 0;
 }
 
-/* Whether one of the texts, ended by NULL, is anywhere in it. */
+/* Returns whether the YAML contains one of the texts, which end with NULL. */
 static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *texts)
 {
     while (*texts && !memmem(yaml, yaml_bytes, *texts, strlen(*texts))) {
@@ -55,16 +55,16 @@ static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *t
     return *texts;
 }
 
-/* Whether an escape may stand for a NUL, at which libcyaml would end the text. Raw ones libyaml
- * refuses. */
+/* Returns whether the YAML may contain an escaped NUL, at which libcyaml would end the text.
+ * libyaml itself refuses raw NULs. */
 static bool has_escaped_nul(const uint8_t *yaml, size_t yaml_bytes)
 {
     static const char *const escapes[] = {"\\0", "\\x00", "\\u0000", "\\U00000000", NULL};
     return has_any(yaml, yaml_bytes, escapes);
 }
 
-/* Whether a line begins with a directive, each of which libyaml compares with all before it. Lines
- * end with any of YAML's breaks. */
+/* Returns whether a line begins with a directive. libyaml compares each directive with all before
+ * it. Lines end with any of YAML's line breaks. */
 static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
 {
     static const char *const breaks[] = {
@@ -73,7 +73,7 @@ static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
            has_any(yaml, yaml_bytes, breaks);
 }
 
-/* What libyaml would take and no file of ours has. */
+/* Refuses input that libyaml would accept but that no valid file of ours contains. */
 static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {
     if (begins_with(yaml, yaml_bytes, "\xff\xfe") || begins_with(yaml, yaml_bytes, "\xfe\xff")) {
@@ -86,8 +86,9 @@ static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_failur
            eb_failure_set(failure, "a line begins with '%%'; directives have no meaning here");
 }
 
-/* The line, from 1 on, that has a tab before its text, where YAML allows none; 0: none has. libyaml
- * says so in other words, and names another line or none. */
+/* Returns the first line, counted from 1, that has a tab in its indentation, which YAML forbids.
+ * Returns 0 if there is none. libyaml's own message does not mention tabs, and names another line
+ * or none. */
 static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
 {
     const char *end = yaml + yaml_bytes;
@@ -104,7 +105,7 @@ static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
     return 0;
 }
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
     const struct report *report, struct eb_failure *failure)
 {
@@ -132,7 +133,7 @@ bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_val
         return refuse_yaml(yaml, yaml_bytes, error, &report, failure);
     }
     if (report.used > 0) {
-        /* A second document is only warned of. */
+        /* libcyaml only warns about a second document. */
         eb_yaml_free(schema, *values);
         *values = NULL;
         return eb_failure_set(failure, "%s", report.text + strlen(": "));
