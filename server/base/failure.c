@@ -16,8 +16,8 @@
 #define HEAD_BYTES 120
 #define GAP "..."
 
-/* Writes the character at `in` to `out`, escaped if needed. Returns the position of the next one.
- */
+/* Writes the character at `in` to `out`, escaped if needed. Returns the position of the next
+ * one. */
 static const char *take_unit(const char *in, char out[ESCAPE_BYTES], size_t *out_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)in;
@@ -156,8 +156,8 @@ static size_t match_end(const char *text, const char *directory)
     return text[0] == '/' && directory[0] == '\0' ? 1 : 0;
 }
 
-/* Returns whether a path may begin at `at`. Names of tables, which may look like paths, are quoted.
- */
+/* Returns whether a path may begin at `at`. Names of tables, which may look like paths, are
+ * quoted. */
 static bool may_begin(const char *text, const char *at)
 {
     return at == text || at[-1] == ' ' || at[-1] == '(';

@@ -11,8 +11,8 @@ struct report {
     size_t used;
 };
 
-/* Joins libcyaml's lines into one. It first reports what is wrong, then where, from the inside out.
- */
+/* Joins libcyaml's lines into one. It first reports what is wrong, then where, from the inside
+ * out. */
 static void on_report(cyaml_log_t level, void *context, const char *format, va_list arguments)
 {
     (void)level;

@@ -7,13 +7,13 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_BYTES 6
-/* Magic, version, and a length of two (1.0) or four bytes. */
+/* Bytes of magic, version, and a length of two (1.0) or four bytes. */
 #define PREFIX_BYTES 10
 #define PREFIX_BYTES_LONG 12
 #define ALIGNMENT 64
-#define WORD_BYTES 24 /* longest string in a header that means something, and a NUL */
+#define WORD_BYTES 24 /* longest key or type that has a meaning, and a NUL */
 
-/* NumPy's letters without the byte order. */
+/* NumPy's type codes without the byte order. */
 static const struct {
     char code[3];
     enum eb_storage storage;
@@ -32,7 +32,7 @@ static const struct {
 };
 #define ELEMENT_COUNT (sizeof elements / sizeof elements[0])
 
-/* What else NumPy writes, by the letter of its kind. */
+/* Other types that NumPy writes, by the letter of their kind. */
 static const struct {
     char kind;
     const char *what;
@@ -50,21 +50,21 @@ static const struct {
 };
 #define REFUSED_KIND_COUNT (sizeof refused_kinds / sizeof refused_kinds[0])
 
-/* A place in the header; offsets count from the start of the file. */
+/* A position in the header. Offsets count from the start of the file. */
 struct cursor {
     const uint8_t *head;
     uint64_t at;
     uint64_t end;
 };
 
-/* The dict's values. */
+/* The values of the dict. */
 struct fields {
     bool has_descr;
     bool has_order;
     bool has_shape;
     bool fortran_order;
     char descr[WORD_BYTES];
-    struct eb_tensor *tensor; /* takes the dims */
+    struct eb_tensor *tensor; /* receives the dims */
 };
 
 static bool fail_at(const struct cursor *cursor, const char *what, struct eb_failure *failure)
@@ -79,7 +79,7 @@ static bool is_space(uint8_t byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* The next byte that is no white space, -1 at the end. */
+/* Skips white space. Returns the next byte, or -1 at the end. */
 static int peek(struct cursor *cursor)
 {
     while (cursor->at < cursor->end && is_space(cursor->head[cursor->at])) {
@@ -147,7 +147,7 @@ static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_
     if (cursor->at == start) {
         return fail_at(cursor, "field 'shape': a number was expected", failure);
     }
-    accept(cursor, 'L'); /* Python 2 wrote long integers so. */
+    accept(cursor, 'L'); /* Python 2 wrote long integers with an L. */
     return eb_tensor_add_dim(tensor, value, failure);
 }
 
@@ -189,7 +189,7 @@ static bool read_descr(struct cursor *cursor, char out[WORD_BYTES], struct eb_fa
     return read_string(cursor, out, failure);
 }
 
-/* Marks a field as seen. */
+/* Marks a field as seen. Returns false if it was seen before. */
 static bool note_once(const struct cursor *cursor, bool *seen, struct eb_failure *failure)
 {
     if (*seen) {
@@ -245,7 +245,7 @@ static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_fa
     return true;
 }
 
-/* Magic, version and length; leaves the cursor on the dict. */
+/* Reads magic, version and length. Leaves the cursor at the dict. */
 static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_failure *failure)
 {
     const uint8_t *head = cursor->head;
@@ -310,7 +310,7 @@ static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_
         descr);
 }
 
-/* What the fields say must be a table of ours. */
+/* Fills in the tensor from the fields. Returns false if they do not describe a table. */
 static bool interpret(const struct fields *fields, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = fields->tensor;
@@ -373,7 +373,7 @@ uint64_t eb_npy_header_write(struct eb_tensor *tensor, uint8_t *out, uint64_t ou
             eb_storage_bytes(tensor->storage) == 1 ? '|' : '<', code, shape);
     assert(printed > 0 && (size_t)printed < sizeof dict);
     uint64_t length = (uint64_t)printed;
-    /* The newline at the end counts. */
+    /* The length includes the newline at the end. */
     uint64_t total = (PREFIX_BYTES + length + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (total > out_bytes) {
         return 0;

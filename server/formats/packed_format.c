@@ -11,10 +11,10 @@
     "\x93"                                                                                         \
     "EMBAG\r\n"
 #define MAGIC_BYTES 8
-#define DIGEST_END 16 /* what the digest covers begins there */
+#define DIGEST_END 16 /* offset of the first byte that the digest covers */
 #define VERSION 1
 #define CHECKSUM_BYTES 8
-/* A stride is at most so many times what a row has: more is no layout of ours. */
+/* Longest stride as a multiple of a row's bytes. No layout of ours has a longer one. */
 #define STRIDE_FACTOR_MAX 2
 
 /* The header's bytes, in order. */
@@ -126,7 +126,7 @@ static bool check_row_type(const struct eb_packed_format *format, struct eb_fail
     return true;
 }
 
-/* Where values are in a row, and where rows are. */
+/* Computes where the values lie in a row, and how many bytes the rows have. */
 static bool lay_out_rows(struct eb_packed_format *format, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = &format->tensor;
@@ -169,7 +169,7 @@ static uint64_t measure_head(uint64_t data_bytes)
     return align(EB_PACKED_FORMAT_HEADER_BYTES + count_blocks(data_bytes) * CHECKSUM_BYTES);
 }
 
-/* The head's size follows from all sections, and their offsets from the head's size. */
+/* Computes the head's size from the bytes of all sections, then the offsets of the sections. */
 static bool place_sections(struct eb_packed_format *format, struct eb_failure *failure)
 {
     uint64_t data_bytes = 0;
@@ -305,7 +305,7 @@ static bool is_zero(const uint8_t *bytes, uint64_t count)
     return any == 0;
 }
 
-/* Whether all that follows from the rest is what the head says, and what means nothing is zero. */
+/* Checks that the head's redundant fields match the others, and that unused bytes are zero. */
 static bool check_agreement(const struct header *header, const uint8_t *head,
     const struct eb_packed_format *format, struct eb_failure *failure)
 {

@@ -7,7 +7,7 @@
 
 #define NO_BLOCK UINT64_MAX
 
-/* Reads the head, to be freed, and its size. NULL: *failure. */
+/* Reads the head and its size; the caller frees it. Returns NULL with *failure set. */
 static uint8_t *read_packed_head(
     const struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
 {

@@ -1,5 +1,5 @@
-/* A packed table (packed_format.h) that is read from its file, every byte compared with its
- * checksum before it is handed out.
+/* Reads a packed table (packed_format.h) from its file. Every byte is compared with its checksum
+ * before it is handed out.
  * Thread: one at a time. Memory: the head and one block are on the heap. */
 #pragma once
 
@@ -10,20 +10,21 @@ struct eb_packed_reader {
     const struct eb_table_file *file;
     struct eb_packed_format format;
     uint8_t *head;
-    uint8_t *block;       /* room for the largest block, */
-    uint64_t block_index; /* and which it is that is there, checked; UINT64_MAX: none */
+    uint8_t *block;       /* room for the largest block */
+    uint64_t block_index; /* index of the checked block that is there; UINT64_MAX: none */
 };
 
-/* Reads and checks the head; *file, which is open, is used until close. false: *failure, without
- * the path; nothing is open then. */
+/* Reads and checks the head. `file` must be open, and is borrowed until close. Returns false with
+ * *failure set, without the path, and nothing open. */
 bool eb_packed_reader_open(
     struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_failure *failure);
 /* Accepts a zeroed reader. Leaves the file open. */
 void eb_packed_reader_close(struct eb_packed_reader *reader);
 
-/* The `bytes` bytes at `offset` of the file, which lie between the head and the file's end. Whole
- * blocks go straight to `out`, so large portions that end between blocks are best. false: *failure
- * names the block that is damaged or cannot be read; what is at `out` is of no use. */
+/* Reads `bytes` bytes at `offset` of the file, which must lie between the head and the file's end.
+ * Whole blocks go straight to `out`, so large portions that end at block boundaries are best.
+ * Returns false if a block is damaged or cannot be read: *failure names it, and the bytes at `out`
+ * are not valid. */
 bool eb_packed_reader_read(struct eb_packed_reader *reader, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "/proc/self/fd/" and a number. */
+/* Bytes of "/proc/self/fd/" and a number. */
 #define DESCRIPTOR_PATH_BYTES 32
 
 static const char *find_written_hint(int error)
@@ -30,7 +30,7 @@ static const char *find_written_hint(int error)
     }
 }
 
-/* Says what failed, by errno. Always false. */
+/* Says what failed, by errno. Always returns false. */
 static bool refuse_written(
     const struct eb_packed_writer *writer, const char *what, struct eb_failure *failure)
 {
@@ -39,21 +39,21 @@ static bool refuse_written(
         strerror(error), find_written_hint(error));
 }
 
-/* The directory part of a path, its slash included. */
+/* Returns the length of the directory part of a path, including its slash. */
 static int directory_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (int)(slash + 1 - path) : 0;
 }
 
-/* What a file without a name can be linked by. */
+/* Writes the path by which a file without a name can be linked. */
 static void name_descriptor(int descriptor, char out[DESCRIPTOR_PATH_BYTES])
 {
     snprintf(out, DESCRIPTOR_PATH_BYTES, "/proc/self/fd/%d", descriptor);
 }
 
-/* A file without a name, which is gone with the process however it ends. Negative: the file system
- * has none, or there is no way to name it later. */
+/* Opens a file without a name, which disappears with the process however that ends. Returns a
+ * negative number if the file system has no such files, or if it could not be named later. */
 static int open_nameless(const struct eb_packed_writer *writer)
 {
     char name[DESCRIPTOR_PATH_BYTES];
@@ -100,11 +100,11 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
         return refuse_written(writer, "written", failure);
     }
     writer->is_open = true;
-    /* So far nobody else is let in, but the server may be somebody else. */
+    /* So far only the owner may read it, but the server may run as another user. */
     if (fchmod(writer->descriptor, 0644) != 0) {
         return refuse_written(writer, "opened to others", failure);
     }
-    /* Some file systems cannot tell beforehand whether there is room. */
+    /* Some file systems cannot reserve space; then a lack of it shows later. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
         errno != EOPNOTSUPP) {
         return eb_failure_set(failure,
@@ -158,7 +158,7 @@ static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint
     return true;
 }
 
-/* Writes the block that ends where the file does now. */
+/* Writes the block that ends at offset_bytes. */
 static bool write_block(struct eb_packed_writer *writer, uint64_t bytes, struct eb_failure *failure)
 {
     uint64_t begin = writer->offset_bytes - bytes;
@@ -199,7 +199,7 @@ bool eb_packed_writer_begin(
     return eb_packed_writer_append(writer, zeros, section->offset - writer->offset_bytes, failure);
 }
 
-/* Brings the whole file to the disk, too. */
+/* Writes the head and syncs the whole file to the disk. */
 static bool write_written_head(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     eb_packed_format_write(&writer->format, writer->head);
@@ -220,7 +220,7 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *fa
     if (!write_written_head(writer, failure)) {
         return false;
     }
-    /* Many may have ended and wait to be published. */
+    /* Many files may have ended and wait to be published. */
     free(writer->block);
     writer->block = NULL;
     writer->is_ended = true;
@@ -235,8 +235,8 @@ bool eb_packed_writer_mark(
     return write_written_head(writer, failure);
 }
 
-/* Gives a hidden file its name. NFS and others cannot rename without replacing; they have links,
- * which replace nothing either. */
+/* Gives a hidden file its name. NFS and some others cannot rename without replacing. Those have
+ * hard links, which do not replace either. */
 static bool rename_hidden(const struct eb_packed_writer *writer)
 {
     const char *from = writer->hidden_path;
@@ -260,7 +260,7 @@ static bool link_nameless(const struct eb_packed_writer *writer)
     return linkat(AT_FDCWD, name, AT_FDCWD, writer->path, AT_SYMLINK_FOLLOW) == 0;
 }
 
-/* A name is on the disk when its directory is. */
+/* Gives the file its name. The name is on the disk only after its directory is synced. */
 static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_failure *failure)
 {
     if (!(writer->is_hidden ? rename_hidden(writer) : link_nameless(writer))) {

@@ -1,6 +1,6 @@
-/* Writes a packed table (packed_format.h) into a file without a name, which is gone when the
- * process ends before, and gives it its name when it is complete and on the disk. Where the file
- * system has no such files, its name begins with a dot until then, which servers ignore.
+/* Writes a packed table (packed_format.h). The file has no name, and disappears if the process
+ * ends, until it is complete and on the disk. If the file system has no files without a name, its
+ * name begins with a dot until then, and servers ignore it.
  * Thread: one at a time. Memory: the head, one block and the names are on the heap; the file stays
  * open until close. */
 #pragma once
@@ -10,35 +10,35 @@
 struct eb_packed_writer {
     struct eb_packed_format format;
     char *path;
-    char *directory;   /* that it is in */
+    char *directory;   /* directory of the file */
     char *hidden_path; /* DIRECTORY/.NAME.XXXXXX */
-    bool is_hidden;    /* the file has that name; otherwise none */
+    bool is_hidden;    /* the file has that name now; false: it has no hidden name */
     bool is_open;
     bool is_ended;
-    int descriptor; /* of an open one */
+    int descriptor; /* valid if is_open */
     uint8_t *head;
-    uint8_t *block;        /* the last one, not full yet */
-    uint64_t offset_bytes; /* of the file, where the next byte goes */
+    uint8_t *block;        /* the last block, not full yet */
+    uint64_t offset_bytes; /* offset in the file of the next byte */
 };
 
-/* Begins a file that will be called `path`, for a format that is laid out; takes the room that it
- * needs on the disk. false: *failure says what is wrong, with the path: it is there already, or
- * there is no room; nothing is left then. */
+/* Begins a file with the final name `path`, for a format that is laid out. Reserves its space on
+ * the disk. Returns false if the file exists already, there is no space, or for another reason in
+ * *failure, with the path; nothing is left then. */
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_failure *failure);
-/* Removes what was not published. Accepts a zeroed writer, and one that is closed. */
+/* Removes the file if it was not published. Accepts a zeroed writer and a closed one. */
 void eb_packed_writer_close(struct eb_packed_writer *writer);
 
-/* Begins a section, which has bytes, when all before it are complete. */
+/* Begins a section that has bytes. All sections before it must be complete. */
 bool eb_packed_writer_begin(
     struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_failure *failure);
-/* Appends to the section, in any portions. */
+/* Appends to the section, in portions of any size. */
 bool eb_packed_writer_append(
     struct eb_packed_writer *writer, const void *bytes, uint64_t count, struct eb_failure *failure);
-/* Ends the file when all sections are complete: it is whole and on the disk, but has no name yet;
- * format.digest is known. */
+/* Ends the file. All sections must be complete. The file is then whole and on the disk, but has no
+ * name yet; format.digest is set. */
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *failure);
-/* Says in a file that has ended which packing it is of; format.digest is then another. */
+/* Writes the packing into a file that has ended. This changes format.digest. */
 bool eb_packed_writer_mark(
     struct eb_packed_writer *writer, uint64_t packing, struct eb_failure *failure);
 /* Gives a file that has ended its name. */

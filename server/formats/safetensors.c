@@ -13,7 +13,7 @@
 struct dtype {
     const char *name;
     enum eb_storage storage; /* UNSPECIFIED: not a type that a table can have */
-    unsigned bits;           /* of an element; 0: unknown */
+    unsigned bits;           /* bits of an element; 0: unknown */
 };
 
 static const struct dtype dtypes[] = {
@@ -50,7 +50,7 @@ struct reading {
     struct eb_failure *failure;
 };
 
-/* Where the data lies that data_offsets speak of. */
+/* The range of the data; data_offsets count from data_start. */
 struct layout {
     uint64_t data_start;
     uint64_t file_bytes;
@@ -116,7 +116,7 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
     return true;
 }
 
-/* A number that counts something. */
+/* Reads an integer of at least 0. Returns false if the number is not one. */
 static bool read_safetensors_count(const json_t *number, uint64_t *value)
 {
     if (!json_is_integer(number) || json_integer_value(number) < 0) {
@@ -126,7 +126,7 @@ static bool read_safetensors_count(const json_t *number, uint64_t *value)
     return true;
 }
 
-/* Always false. */
+/* Refuses a tensor that is too large. Always returns false. */
 static bool refuse_size(const struct reading *reading)
 {
     char shape[EB_TENSOR_SHAPE_BYTES];
@@ -232,14 +232,14 @@ static bool read_tensor(struct reading *reading, const json_t *value, const stru
                    "not known"));
 }
 
-/* Puts the tensor's name in front of the text. Always false. */
+/* Puts the tensor's name in front of the text. Always returns false. */
 static bool locate_safetensors(struct eb_failure *failure, const char *name)
 {
     struct eb_failure inner = *failure;
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
-/* Metadata means nothing to us, but a tensor called so would. */
+/* Checks the metadata, which has no meaning for us. But a tensor of that name would have one. */
 static bool check_metadata(json_t *metadata, struct eb_failure *failure)
 {
     const char *key;
@@ -280,7 +280,8 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
     return out->count > 0 || eb_failure_set(failure, "there is no table in it; remove the file");
 }
 
-/* By place in the file; tensors without data come before the one that starts there. */
+/* Compares by position in the file. A tensor without data comes before the one that starts
+ * there. */
 static int compare_safetensors_entries(const void *left, const void *right)
 {
     const struct eb_safetensors_entry *a = left;
@@ -294,7 +295,7 @@ static int compare_safetensors_entries(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Every byte of data belongs to exactly one tensor. */
+/* Checks that every byte of data belongs to exactly one tensor. */
 static bool check_ranges(
     const struct layout *layout, const struct eb_safetensors *list, struct eb_failure *failure)
 {
@@ -331,7 +332,7 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
     if (!root && error.text[0] == '\0') {
-        /* Every error of the header's own has a text. */
+        /* Every error in the header has a text. */
         eb_failure_set(failure, "out of memory");
     } else if (!root) {
         eb_failure_set(failure, "byte %d: the header is no JSON: %s; write the file again",

@@ -1,9 +1,9 @@
-/* The safetensors format: a length, a JSON header, raw little-endian data. All its numeric types
- * that are T or fp8 (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64). Source: the format
- * section of the safetensors documentation; its rules (no holes, no overlaps, nothing behind the
- * last byte, unique names) are enforced, and a tensor with an unknown field is refused. A valid
- * tensor that cannot be a table (a scalar, a mask, a type that the format may add) is listed with
- * the reason.
+/* Reads the safetensors format: a length, a JSON header, raw little-endian data. Knows all its
+ * numeric types that tables can have (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64).
+ * Source: the format section of the safetensors documentation. Its rules are enforced: no holes, no
+ * overlaps, nothing after the last byte, unique names. A tensor with an unknown field is refused. A
+ * valid tensor that cannot be a table (a scalar, a mask, a type that the format may add later) is
+ * listed with the reason.
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
@@ -14,13 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Largest JSON header, as in the reference implementation; version_scan.h says what memory it must
- * find. */
+/* Largest JSON header, as in the reference implementation. version_scan.h says how much memory must
+ * be available for it. */
 #define EB_SAFETENSORS_HEADER_BYTES_MAX 100000000
 
 struct eb_safetensors_entry {
     char *name;
-    struct eb_tensor tensor; /* if unfit, only its bytes' position is set */
+    struct eb_tensor tensor; /* if unfit, only data_offset and data_bytes are set */
     char *unfit;             /* why it cannot be a table; NULL: it can */
 };
 
@@ -29,11 +29,12 @@ struct eb_safetensors {
     struct eb_safetensors_entry *entries; /* in the order of their data */
 };
 
-/* Reads the 8 length bytes. false: *failure. *head_bytes is the whole head, those 8 included. */
+/* Reads the 8 length bytes. *head_bytes is the size of the whole head, with those 8 bytes. Returns
+ * false with *failure set if the length is not valid. */
 bool eb_safetensors_head_bytes(
     const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure);
-/* Parses the whole head, which must list at least one tensor, whether or not it can be a table.
- * false: *failure, and *out is empty. */
+/* Parses the whole head, which must list at least one tensor, even if none can be a table. Returns
+ * false with *failure set and *out empty. */
 bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_safetensors *out, struct eb_failure *failure);
 /* Accepts a zeroed list. */
@@ -41,16 +42,16 @@ void eb_safetensors_deinit(struct eb_safetensors *list);
 
 /* ---- tensor index ---- */
 
-/* NAME.safetensors.index.json: {"metadata": {...}, "weight_map": {TENSOR: FILE, ...}}, as
+/* Reads NAME.safetensors.index.json: {"metadata": {...}, "weight_map": {TENSOR: FILE, ...}}.
  * transformers and others write it beside tensors that are spread over several files.
  * Thread: one at a time. Memory: the list is on the heap. */
 
-/* Largest file that is read; version_scan.h says what memory it must find. */
+/* Largest file that is read. version_scan.h says how much memory must be available for it. */
 #define EB_TENSOR_INDEX_BYTES_MAX 100000000
 
 struct eb_tensor_location {
     char *tensor;
-    char *file; /* a name without a folder */
+    char *file; /* name without a directory */
 };
 
 struct eb_tensor_index {
@@ -58,7 +59,8 @@ struct eb_tensor_index {
     struct eb_tensor_location *locations;
 };
 
-/* false: *failure, without the path; *index is empty. */
+/* Parses the file's content. Returns false with *failure set, without the path, and *index
+ * empty. */
 bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
     struct eb_failure *failure);
 /* Accepts a zeroed index. */

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A further link to a file changes its ctime but not its birth; a number that is used again has
- * another of both. */
+/* Returns the file's birth time, or its ctime if that is not known. A new hard link changes a
+ * file's ctime but not its birth time. If an inode number is used again, both differ. */
 static struct timespec read_birth(int descriptor, const struct stat *status)
 {
     struct statx more;
@@ -63,14 +63,15 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
         eb_table_file_close(file);
         return false;
     }
-    /* A larger read-ahead, where the system heeds it, keeps a disk busy while rows are copied. */
+    /* Ask for a larger read-ahead. If the system heeds it, the disk stays busy while rows are
+     * copied. */
     (void)posix_fadvise(file->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
     return true;
 }
 
 void eb_table_file_close(struct eb_table_file *file)
 {
-    (void)close(file->descriptor); /* It was only read. */
+    (void)close(file->descriptor); /* Nothing was written that could be lost. */
     file->descriptor = -1;
 }
 

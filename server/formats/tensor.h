@@ -1,4 +1,4 @@
-/* One array in a file, as its header describes it: what the npy and safetensors readers give.
+/* One array in a file, as its header describes it: the result of the npy and safetensors readers.
  * Thread: pure functions. Memory: plain data. */
 #pragma once
 
@@ -17,18 +17,19 @@ struct eb_tensor {
     uint64_t data_bytes;  /* product of dims times the element's bytes, checked */
 };
 
-/* Appends a dim. false: *failure, there are EB_TENSOR_RANK_MAX already. */
+/* Appends a dim. Returns false with *failure set if there are EB_TENSOR_RANK_MAX already. */
 bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_failure *failure);
 
-/* Sets data_bytes from storage, rank and dims. false: *failure, where the array cannot be a table:
- * rank 0, rows of no value, a size that 64 bits do not hold. */
+/* Sets data_bytes from storage, rank and dims. Returns false with *failure set if the array cannot
+ * be a table: its rank is 0, its rows have no values, or its size exceeds 64 bits. */
 bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure);
 
-/* Elements of one row: the product of the trailing dims. Only for a measured tensor. */
+/* Returns the elements of one row: the product of the trailing dims. The tensor must be
+ * measured. */
 uint64_t eb_tensor_row_elements(const struct eb_tensor *tensor);
 
-/* Bytes for the longest shape: eight numbers of 20 digits, separated, in brackets. */
+/* Bytes for the longest shape: eight numbers of 20 digits, separators and brackets. */
 #define EB_TENSOR_SHAPE_BYTES 192
 
-/* The shape as Python writes a tuple: "(5, 2)", "(5,)". Returns its length. */
+/* Writes the shape as Python writes a tuple: "(5, 2)", "(5,)". Returns its length. */
 size_t eb_tensor_shape_text(const struct eb_tensor *tensor, char out[EB_TENSOR_SHAPE_BYTES]);
