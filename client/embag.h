@@ -1,12 +1,13 @@
-/* embag: C client of an embag server. client/examples/lookup_example.c is a whole program. The
- * calls here block; embag_async.h has those that do not, on the same client.
+/* embag: the C client of an embag server. client/examples/lookup_example.c is a complete program.
+ * The calls in this header block; embag_async.h has calls on the same client that do not.
  *
- * A client keeps connections to one server and a thread that serves them, blocks all signals and
- * sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any, at the same time; calls
- * of several threads are under way together. A client does not survive fork: a child may neither
- * use nor close it. The process must have descriptors 0, 1 and 2 open, if only on /dev/null: libuv
- * aborts it if a client's socket gets one of them. Memory: arrays given are borrowed for the call;
- * answers are the caller's. What closes or frees accepts NULL. */
+ * A client keeps connections to one server, and a thread that serves them. The thread blocks all
+ * signals and sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any number of
+ * threads may call at the same time; their calls are under way together. A client does not survive
+ * fork: a child may neither use nor close it. The process must have descriptors 0, 1 and 2 open, if
+ * only on /dev/null: libuv aborts the process if a client's socket gets one of them. Memory: arrays
+ * that are passed in are borrowed for the call; answers belong to the caller. Functions that close
+ * or free accept NULL. */
 #pragma once
 
 #include "embag_models.h"
@@ -20,18 +21,18 @@
 extern "C" {
 #endif
 
-/* An array of integers: int64_t where width is 8, int32_t where it is 4, absent where it is 0. Host
- * order (little-endian hosts only), any alignment. */
+/* An array of integers: int64_t if width is 8, int32_t if it is 4, absent if it is 0. Host order
+ * (little-endian hosts only), any alignment. */
 struct embag_integers {
-    const void *data; /* may be NULL where count is 0 */
+    const void *data; /* may be NULL if count is 0 */
     size_t count;
     unsigned width;
 };
 
 /* One bag lookup. Give indices and one layout: offsets, lengths, segment_ids with num_segments, or
- * indices_per_bag. Zero-initialise; what stays zero is absent. */
+ * indices_per_bag. Zero-initialise the struct: fields that stay zero are absent. */
 struct embag_query {
-    const char *table; /* or a feature of the model: its name, NUL-terminated UTF-8 */
+    const char *table; /* name of the table, or of a feature of the model; NUL-terminated UTF-8 */
     enum embag_reduction reduction;
     enum embag_missing missing;
     struct embag_integers indices;     /* [num_indices] */
@@ -40,24 +41,25 @@ struct embag_query {
     struct embag_integers segment_ids; /* [num_indices] */
     uint64_t num_segments;
     uint32_t indices_per_bag;
-    uint64_t num_bags; /* 0: as the fields above say */
+    uint64_t num_bags; /* 0: derived from the fields above */
     bool include_last_offset;
-    bool has_default; /* default_index is meant */
+    bool has_default; /* default_index is set */
     int64_t default_index;
     const void *weights; /* [num_indices] of weights_type */
     size_t weights_count;
-    enum embag_type weights_type; /* unspecified: none; else indices without weights are refused */
+    /* Unspecified: no weights. Otherwise indices without weights are refused. */
+    enum embag_type weights_type;
 };
 
-/* TorchRec's jagged form: the bags of many features in one set of arrays. Its answer is one result,
- * the features' vectors side by side; an empty bag is the feature's default row, zeros if it has
- * none. Cheaper than a query per feature. Give a name or features, and lengths or offsets, which
- * count feature by feature, bag by bag. */
+/* TorchRec's jagged form: the bags of many features in one set of arrays. The answer is one result
+ * with the features' vectors side by side. An empty bag yields the feature's default row, or zeros
+ * if it has none. A group is cheaper than a query per feature. Give a name or features, and lengths
+ * or offsets, which count feature by feature, bag by bag. */
 struct embag_group {
-    const char *name;            /* of an ordered list of features of the model; NULL: none */
-    const char *const *features; /* [feature_count] features or tables, as often as is wanted */
+    const char *name;            /* name of an ordered list of features of the model; NULL: none */
+    const char *const *features; /* [feature_count] features or tables; repeats are allowed */
     size_t feature_count;
-    uint32_t bags;                 /* of every feature */
+    uint32_t bags;                 /* bags of every feature */
     struct embag_integers values;  /* [num_values] indices, feature by feature, bag by bag */
     struct embag_integers lengths; /* [feature_count * bags] values of each bag; width 4 only */
     struct embag_integers offsets; /* [feature_count * bags + 1] 0 first, num_values last */
@@ -68,43 +70,45 @@ struct embag_group {
     enum embag_missing missing;     /* of every feature */
 };
 
-/* One call: any number of queries and groups on one model. It fails whole or is answered whole,
- * unless errors_per_query is set. There is no `partial` here (proto/PROTOCOL.md): an answer is
- * handed out when it is complete, and in parts would come to no one any sooner. */
+/* One call: any number of queries and groups on one model. It is answered or fails as a whole,
+ * unless errors_per_query is set. There is no `partial` here (proto/PROTOCOL.md): the client hands
+ * an answer out when it is complete, so partial answers would not arrive any sooner. */
 struct embag_request {
     const char *model; /* NULL or empty: the server's only one */
-    uint64_t version;  /* 0: the one being served */
+    uint64_t version;  /* 0: the version being served */
     const struct embag_query *queries;
     size_t query_count;
     enum embag_type output_type; /* unspecified: each table's own */
-    bool concat;                 /* all results side by side, as one of shape [bags, sum of dims] */
-    uint64_t timeout_us;         /* 0: the client's */
-    const struct embag_group *groups; /* none with concat */
+    bool concat;                 /* all results side by side as one, of shape [bags, sum of dims] */
+    uint64_t timeout_us;         /* 0: the client's timeout */
+    const struct embag_group *groups; /* must be empty with concat */
     size_t group_count;
     enum embag_priority priority;
-    bool errors_per_query;     /* a fault of one query or group is its result's, see embag_result */
-    bool report_missing;       /* results say where indices stand that named no row */
-    const char *version_label; /* a version by its label, where version is 0; NULL: none */
+    bool errors_per_query;     /* an error of one query or group is in its embag_result */
+    bool report_missing;       /* results list the positions of the indices that named no row */
+    const char *version_label; /* selects a version by its label if version is 0; NULL: none */
 };
 
 struct embag_result {
-    uint32_t query; /* which one of the request: queries first, then groups */
+    uint32_t query; /* index into the request's queries, then its groups */
     enum embag_type type;
     uint32_t rank;
-    uint64_t shape[EMBAG_RANK_MAX];   /* [bags, trailing dims...]; group: [bags, sum of row sizes];
-                                         0 from rank on */
-    uint64_t missing;                 /* indices that named no row; with concat of all queries */
-    const uint64_t *missing_by_query; /* [missing_by_query_count] of missing; NULL: 0 of them */
-    const void *values;               /* C order, little-endian, aligned to 16 bytes */
-    size_t values_bytes;              /* product of shape times the type's bytes */
-    size_t missing_by_query_count;    /* with concat query_count, a group's feature_count, else 0 */
-    /* With report_missing: [missing] where in the query's indices, or in the group's values, those
-     * stand that named no row, ascending; with concat those of each query in turn. NULL: none. */
+    uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes]; 0
+                                       from rank on */
+    uint64_t missing; /* indices that named no row; with concat those of all queries */
+    /* [missing_by_query_count] shares of missing; NULL: the count is 0. */
+    const uint64_t *missing_by_query;
+    const void *values;            /* C order, little-endian, aligned to 16 bytes */
+    size_t values_bytes;           /* product of shape times the bytes of the type */
+    size_t missing_by_query_count; /* with concat query_count; for a group feature_count; else 0 */
+    /* With report_missing: [missing] positions of the indices that named no row, ascending. They
+     * count in the query's indices or the group's values; with concat, the positions of each query
+     * follow in turn. NULL: none. */
     const uint32_t *missing_positions;
-    /* With errors_per_query, where it is not EMBAG_OK: what is wrong with the query or group, which
-     * has no values then: type, rank, missing and values_bytes are 0. */
+    /* With errors_per_query: the error of this query or group, unless EMBAG_OK. A result with an
+     * error has no values: type, rank, missing and values_bytes are 0. */
     enum embag_status status;
-    const char *message; /* UTF-8; empty where status is EMBAG_OK */
+    const char *message; /* UTF-8; empty if status is EMBAG_OK */
 };
 
 struct embag_answer {
@@ -113,60 +117,64 @@ struct embag_answer {
     size_t result_count;
     const struct embag_result *results; /* in the order of the queries, then of the groups */
     uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
-    uint32_t compute_us; /* and from there until the last value was there */
+    uint32_t compute_us; /* the server's time from then until the last value was computed */
 };
 
-/* How lookups travel. A stream costs both ends the least; a unary call each is for servers and
- * proxies that want it so. A lookup that ended its stream is sent again as a unary call. */
+/* How lookups are sent. A stream costs both ends the least. Unary calls, one per lookup, are for
+ * servers and proxies that require them. A lookup that was on a stream when an error ended it is
+ * sent again as a unary call. */
 enum embag_mode { EMBAG_MODE_STREAM = 0, EMBAG_MODE_UNARY = 1 };
 
-/* How a client and its server know each other. Files are read once, by embag_open. TLS is spoken
- * where any of its parts is set, over TCP only. */
+/* How a client and its server authenticate each other. embag_open reads the files, once. TLS is
+ * used if any of the TLS fields is set; TCP only. */
 struct embag_access {
-    bool tls;                    /* with the rest as it stands */
-    const char *tls_ca;          /* PEM file: who vouches for servers; NULL: as the system says */
+    bool tls; /* TLS even if no other TLS field is set */
+    /* PEM file: the CAs that may vouch for the server; NULL: those of the system. */
+    const char *tls_ca;
     const char *tls_cert;        /* PEM file: this client's certificate; NULL: none */
-    const char *tls_key;         /* PEM file without a password: its key */
-    const char *tls_server_name; /* in the server's certificate; NULL: the address's host */
-    const char *token_file;      /* its line is sent with each call as bearer token; NULL: none.
-                                    Without TLS to this machine only: everybody on the
-                                    way could read it */
+    const char *tls_key;         /* PEM file without a password: the certificate's key */
+    const char *tls_server_name; /* name in the server's certificate; NULL: the address's host */
+    /* File whose only line is sent with each call as a bearer token; NULL: none. Without TLS a
+     * token may only be sent to this machine, because everybody on the way could read it. */
+    const char *token_file;
 };
 
 struct embag_options {
-    uint64_t connect_timeout_us; /* 0: 5 s; the resolver's own time for a name comes on top */
-    uint64_t timeout_us;         /* of a call that names none; 0: 1 s */
+    uint64_t connect_timeout_us; /* 0: 5 s; the time to resolve a name comes on top */
+    uint64_t timeout_us;         /* for a call without one; 0: 1 s */
     uint32_t answer_bytes_max;   /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
-    uint32_t connections;   /* to the server, the least busy takes the next call; 0: 1, max 64 */
-    uint32_t in_flight_max; /* calls under way or done and not taken; 0: 1024, max 65536 */
+    uint32_t connections;   /* to the server; the least busy takes the next call; 0: 1, max 64 */
+    uint32_t in_flight_max; /* calls under way, or done and not taken; 0: 1024, max 65536 */
     int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
     enum embag_mode mode;
-    bool unpaced;               /* lookups are sent at once, however late their answers will be */
-    struct embag_access access; /* zeroes: plain bytes, and no token */
+    bool unpaced;               /* lookups are sent at once, even if their answers will be late */
+    struct embag_access access; /* zeroes: no TLS and no token */
 };
 
 struct embag_client; /* opaque */
 
-/* Connects to "HOST:PORT", "[V6]:PORT" or "unix:PATH"; a name's addresses are tried in turn.
- * options may be NULL. Anything but EMBAG_OK: *client is NULL and *error says why (UNAVAILABLE:
- * nobody answers there). error may be NULL, here and below. */
+/* Connects to "HOST:PORT", "[V6]:PORT" or "unix:PATH". If a name has several addresses, they are
+ * tried in turn. options may be NULL. If the result is not EMBAG_OK, *client is NULL and *error
+ * says why (UNAVAILABLE: nobody answers there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
-/* Ends what is under way with CANCELLED and returns once nothing of the client is left: threads
- * that were in a call of it, of whatever kind, are done with it. None may begin another; callbacks
- * still may, until this returns, and are refused. Not from a callback of the client. */
+/* Ends everything under way with CANCELLED, and returns when nothing of the client is left. By then
+ * every thread has left its call of the client, whatever call that was. No thread may begin another
+ * call; callbacks may until this returns, but are refused. Must not be called from a callback of
+ * the client. */
 void embag_close(struct embag_client *client);
 
-/* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
- * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE,
- * also where the deadline passes after the last attempt at one has failed. Anything but EMBAG_OK:
- * *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT.
+/* Sends one Lookup and waits for its answer. If in_flight_max calls are under way, it waits for
+ * another to end first. Sends the lookup again if that is safe, as embag_async.h says. If there is
+ * still no connection, the result is UNAVAILABLE, also if the deadline passes after the last
+ * attempt to connect has failed. If the result is not EMBAG_OK, *answer is NULL. A call from a
+ * callback of the client is refused: INVALID_ARGUMENT.
  *
- * An answer always fits its request, whatever the server sends: the call fails with INTERNAL if the
- * server's answer does not fit, and the text says what was asked for and what was answered. So a
- * caller may rely on this:
- * - There is one result for each query and then for each group, in order; with concat there is one
- *   in all. The version is the one that the request names, and never 0.
+ * An answer always fits its request, whatever the server sends: if the server's answer does not
+ * fit, the call fails with INTERNAL, and the text says what was asked for and what was answered. So
+ * a caller may rely on this:
+ * - There is one result for each query and then one for each group, in order; with concat there is
+ *   one in all. The version is the one that the request names, and never 0.
  * - shape[0] is the number of bags of the query or group. With EMBAG_NONE it is the number of
  *   indices. If a query names no reduction it is either, because a feature's own reduction may be
  *   NONE: name one, or read shape[0].

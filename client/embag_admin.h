@@ -1,7 +1,7 @@
-/* embag: which versions of its models a server has and serves. For those who may call ModelAdmin:
- * over the unix socket of the server's setting admin_listen, or wherever admin_on_data_port lets
- * them; else all calls here end with PERMISSION_DENIED.
- * Thread, memory: as embag.h says. */
+/* embag: the versions of its models that a server has and serves. For callers who may use
+ * ModelAdmin: over the unix socket of the server's setting admin_listen, or on its data port if
+ * admin_on_data_port allows it. For others all calls here end with PERMISSION_DENIED.
+ * Thread, memory: as in embag.h. */
 #pragma once
 
 #include "embag.h"
@@ -11,9 +11,9 @@ extern "C" {
 #endif
 
 enum embag_version_verb {
-    EMBAG_VERSION_LOAD = 0,   /* and keep until it is unloaded; version 0: as model.yaml says */
-    EMBAG_VERSION_UNLOAD = 1, /* neither what is served nor what has a label */
-    EMBAG_VERSION_SERVE = 2   /* whatever model.yaml says; version 0: as that says again */
+    EMBAG_VERSION_LOAD = 0,   /* keeps it until it is unloaded; version 0: as model.yaml says */
+    EMBAG_VERSION_UNLOAD = 1, /* refused for a version that is served or has a label */
+    EMBAG_VERSION_SERVE = 2   /* whatever model.yaml says; version 0: as model.yaml says again */
 };
 
 struct embag_version_command {
@@ -21,19 +21,21 @@ struct embag_version_command {
     const char *model;
     uint64_t version;
     uint64_t timeout_us; /* 0: as long as it takes */
-    /* Now and then while a version is loaded, on the client's thread, which it holds up; may be
-     * NULL. total_bytes is 0 until it is known. */
+    /* Called now and then while a version is loaded, on the client's thread, which it holds up.
+     * total_bytes is 0 until it is known. May be NULL. */
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
-    void *context; /* handed back */
+    void *context; /* passed to on_progress */
 };
 
-/* Returns when the command is done and every later lookup sees it: outcome->text then says what is
- * the case. Else it says why not, and what was served still is; after DEADLINE_EXCEEDED, CANCELLED
- * or UNAVAILABLE the server may go on with it. Never sent twice. outcome may be NULL. */
+/* Runs a command. Returns EMBAG_OK when the command is done and every later lookup sees it;
+ * outcome->text then describes the new state. Otherwise outcome says why not, and what was served
+ * is still served; after DEADLINE_EXCEEDED, CANCELLED or UNAVAILABLE the server may go on with the
+ * command. A command is never sent twice. outcome may be NULL. */
 enum embag_status embag_command_version(struct embag_client *client,
     const struct embag_version_command *command, struct embag_error *outcome);
 
-/* Lists the versions of a model, or of all where model is NULL or empty, without their tables. */
+/* Lists the versions of a model, without their tables. If model is NULL or empty, lists those of
+ * all models. */
 enum embag_status embag_list_versions(struct embag_client *client, const char *model,
     struct embag_model_list **list, struct embag_error *error);
 

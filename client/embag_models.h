@@ -1,5 +1,5 @@
-/* embag: models as a server describes them. Part of embag.h, which includes it.
- * Thread: immutable. Memory: part of the list that it is in. */
+/* embag: models, as a server describes them. Part of embag.h, which includes it.
+ * Thread: immutable. Memory: part of the list that they are in. */
 #pragma once
 
 #include "embag_types.h"
@@ -19,29 +19,29 @@ struct embag_table {
     enum embag_type type;
     const char *storage;
     uint64_t resident_bytes;
-    uint64_t digest;            /* of its content */
+    uint64_t digest;            /* digest of its content */
     bool keyed;                 /* indices are keys */
-    enum embag_missing missing; /* where a request says nothing, like default_index */
-    bool has_default;           /* default_index is meant; else empty bags are zeros */
+    enum embag_missing missing; /* used if a request does not say, like default_index */
+    bool has_default;           /* default_index is set; if not, empty bags yield zeros */
     int64_t default_index;
-    bool has_unknown_row; /* unknown_row is meant */
+    bool has_unknown_row; /* unknown_row is set */
     int64_t unknown_row;
 };
 
-/* A name for a use of a table, with what holds where a request says nothing. */
+/* A name for one use of a table, with the defaults for what a request does not say. */
 struct embag_feature {
     const char *name;
     const char *table;
     enum embag_reduction reduction;
     enum embag_missing missing;
-    bool has_default; /* default_index is meant; else empty bags are zeros */
+    bool has_default; /* default_index is set; if not, empty bags yield zeros */
     int64_t default_index;
     const char *id_map; /* "none", "modulo" or "hash_modulo" */
-    uint64_t seed;      /* of hash_modulo */
-    uint64_t max_ids;   /* of one bag; 0: not bounded */
+    uint64_t seed;      /* for hash_modulo */
+    uint64_t max_ids;   /* most indices of one bag; 0: no limit */
 };
 
-/* An ordered list of features, as embag_group.name means. */
+/* An ordered list of features, which embag_group.name can name. */
 struct embag_feature_list {
     const char *name;
     size_t feature_count;
@@ -50,20 +50,20 @@ struct embag_feature_list {
 
 struct embag_model_version {
     uint64_t version;
-    bool serving;      /* answers where no version is named */
-    const char *error; /* why it does not load; empty otherwise */
+    bool serving;      /* answers requests that name no version */
+    const char *error; /* why it cannot be loaded; empty if it can */
     size_t table_count;
     const struct embag_table *tables;
     enum embag_version_state state;
-    uint64_t bytes; /* of memory that its tables take, in whole pages */
+    uint64_t bytes; /* memory that its tables take, in whole pages */
     size_t label_count;
-    const char *const *labels; /* by which requests may name it */
-    bool held;                 /* a command has loaded it: it stays until it is unloaded */
-    uint64_t digest;           /* of its tables' names and contents; 0 where it is not loaded, */
-    uint64_t loaded_unix_ms;   /* like the milliseconds since 1970 (UTC) when it was, */
-    uint64_t load_ms;          /* and those that it took */
+    const char *const *labels; /* labels by which requests may name it */
+    bool held;                 /* loaded by a command: it stays until it is unloaded */
+    uint64_t digest;           /* of its tables' names and contents; 0: not loaded */
+    uint64_t loaded_unix_ms;   /* when it was loaded: ms since 1970 (UTC); 0: not loaded */
+    uint64_t load_ms;          /* ms that loading took; 0 if not loaded */
     size_t feature_count;
-    const struct embag_feature *features; /* ordered by name, like groups */
+    const struct embag_feature *features; /* ordered by name, as groups are */
     size_t group_count;
     const struct embag_feature_list *groups;
 };
@@ -71,8 +71,10 @@ struct embag_model_version {
 struct embag_model {
     const char *name;
     uint64_t served_version;
-    uint64_t commanded_version; /* served by command, whatever model.yaml says; 0: as that says */
-    const char *config_error;   /* why model.yaml or its directory cannot be used; else empty */
+    /* Served by command, whatever model.yaml says; 0: as model.yaml says. */
+    uint64_t commanded_version;
+    /* Why model.yaml or the model's directory cannot be used; else empty. */
+    const char *config_error;
     size_t version_count;
     const struct embag_model_version *versions;
 };

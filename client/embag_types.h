@@ -1,4 +1,4 @@
-/* embag: what the numbers of its calls mean. Part of embag.h, which includes it.
+/* embag: the constants that its calls use. Part of embag.h, which includes it.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* gRPC status codes, those that embag sends. */
+/* The gRPC status codes that embag sends. */
 enum embag_status {
     EMBAG_OK = 0,
     EMBAG_CANCELLED = 1,
@@ -28,7 +28,7 @@ enum embag_status {
 
 struct embag_error {
     enum embag_status status;
-    char text[1024]; /* what was wrong and where; UTF-8 */
+    char text[1024]; /* what is wrong and where; UTF-8 */
 };
 
 /* Element types; numbers are those of embag.v1.DataType. */
@@ -49,7 +49,7 @@ enum embag_type {
 };
 
 enum embag_reduction {
-    EMBAG_REDUCTION_UNSPECIFIED = 0, /* the feature's default; of a table SUM */
+    EMBAG_REDUCTION_UNSPECIFIED = 0, /* the feature's default; for a table SUM */
     EMBAG_SUM = 1,
     EMBAG_MEAN = 2,
     EMBAG_WEIGHTED_MEAN = 3,
@@ -67,28 +67,28 @@ enum embag_missing {
     EMBAG_MISSING_UNKNOWN_ROW = 4
 };
 
-/* What a request gives way to. */
+/* How a request is scheduled against others. */
 enum embag_priority {
     EMBAG_INTERACTIVE = 0,
-    EMBAG_BATCH = 1 /* runs when nothing interactive waits, and is refused first */
+    EMBAG_BATCH = 1 /* runs when no interactive request waits; is refused first */
 };
 
-/* Of a version of a model; numbers are those of embag.v1.ModelVersion.State. */
+/* State of a version of a model; numbers are those of embag.v1.ModelVersion.State. */
 enum embag_version_state {
     EMBAG_STATE_UNSPECIFIED = 0,
     EMBAG_STATE_LOADING = 1,
-    EMBAG_STATE_READY = 2,   /* answers where it is named */
-    EMBAG_STATE_SERVING = 3, /* and where no version is */
+    EMBAG_STATE_READY = 2,   /* answers requests that name it */
+    EMBAG_STATE_SERVING = 3, /* also answers requests that name no version */
     EMBAG_STATE_RETIRED = 4, /* no longer answers */
-    EMBAG_STATE_FAILED = 5   /* does not load */
+    EMBAG_STATE_FAILED = 5   /* cannot be loaded */
 };
 
 /* Most dims of a shape. */
 #define EMBAG_RANK_MAX 8
 
-/* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
+/* Returns "OUT_OF_RANGE" and so on; "UNKNOWN" for any other number. */
 const char *embag_status_name(enum embag_status status);
-/* Bytes of one element; 0 for a number that is no type. */
+/* Returns the bytes of one element; 0 if the number is not a type. */
 size_t embag_type_bytes(enum embag_type type);
 
 #ifdef __cplusplus
