@@ -11,15 +11,15 @@
 /* A command and its caller. */
 struct eb_admin_command {
     struct eb_model_command command;
-    struct eb_mail mail; /* to the admin endpoint, and back with the outcome */
+    struct eb_mail mail; /* carries it to the admin endpoint, and back with the outcome */
     struct eb_service_loop *loop;
-    struct eb_rpc_call *call; /* the loop's thread's; NULL: it has gone away */
+    struct eb_rpc_call *call; /* only for the loop's thread; NULL: the caller has gone */
     enum eb_model_outcome outcome;
     char text[EB_FAILURE_BYTES];
     char model[];
 };
 
-/* How far a command is, on its way from the admin endpoint. */
+/* A command's progress on its way from the admin endpoint to the loop. */
 struct progress_mail {
     struct eb_mail mail;
     struct eb_admin_command *command;
@@ -28,7 +28,7 @@ struct progress_mail {
 
 /* ---- back at the loop ---- */
 
-/* false: no memory. */
+/* Returns false if out of memory. */
 static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progress *progress)
 {
     struct eb_outgoing *message = eb_reply_take(
@@ -41,7 +41,7 @@ static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progres
     return message;
 }
 
-/* A caller that does not take what was sent before is not sent more of it. */
+/* Drops the progress if the caller has not yet taken enough of what was sent before. */
 static void on_progress_back(struct eb_mail *mail)
 {
     struct progress_mail *told = EB_CONTAINER_OF(mail, struct progress_mail, mail);
@@ -95,7 +95,7 @@ static void on_done_back(struct eb_mail *mail)
 
 /* ---- at the admin endpoint ---- */
 
-/* Without memory it is not told. */
+/* Drops the progress if out of memory. */
 static void on_admin_progress(
     struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -128,7 +128,7 @@ static void on_arrival(struct eb_mail *mail)
 
 /* ---- beginning ---- */
 
-/* What is asked of the admin endpoint. */
+/* A decoded command for the admin endpoint. */
 struct command_request {
     enum eb_model_verb verb;
     const struct eb_wire_model_query *request;
@@ -154,7 +154,7 @@ static bool check_command(
     return false;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static struct eb_admin_command *create_command(
     struct eb_rpc_call *call, const struct command_request *asked)
 {
@@ -175,7 +175,7 @@ static struct eb_admin_command *create_command(
     return command;
 }
 
-/* NULL: *error. */
+/* Returns NULL with *error set if the command is refused. */
 static struct eb_admin_command *read_command(struct eb_rpc_call *call,
     const struct eb_grpc_message *message, enum eb_model_verb verb, struct eb_error *error)
 {
@@ -226,7 +226,7 @@ static void start_serve(struct eb_rpc_call *call, const struct eb_grpc_message *
     start_admin_call(call, message, EB_MODEL_SERVE);
 }
 
-/* The caller goes away; its command goes on. */
+/* Detaches the command from its caller. The command goes on. */
 static void forget_admin_call(struct eb_rpc_call *call)
 {
     if (call->command) {

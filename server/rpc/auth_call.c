@@ -13,7 +13,8 @@ static bool has_name(const void *peer, const char *name)
     return eb_conn_has_client_name(peer, name);
 }
 
-/* Looked for once, not for each call: certificates take long to read. */
+/* Finds the caller by its certificate, once per connection and version of the rules: reading a
+ * certificate takes long. */
 static const struct eb_principal *find_caller_named(
     struct eb_rpc_conn *conn, const struct eb_auth *auth)
 {
@@ -24,7 +25,8 @@ static const struct eb_principal *find_caller_named(
     return conn->auth.principal;
 }
 
-/* A token that is shown is the one that counts, also where it is not known. */
+/* Finds the caller. If it sends a token, only the token counts, even if the server does not know
+ * it. */
 static void find_principal(struct eb_rpc_call *call)
 {
     const struct eb_auth *auth = call->conn->loop->auth;
@@ -42,7 +44,7 @@ static void find_principal(struct eb_rpc_call *call)
     }
 }
 
-/* Whether the principal may make the call. false: *error. */
+/* Returns whether the principal may make the call; if not, sets *error. */
 static bool decide_access(const struct eb_auth_call *self, struct eb_error *error)
 {
     if (!self->principal) {
@@ -62,7 +64,7 @@ static bool decide_access(const struct eb_auth_call *self, struct eb_error *erro
     return true;
 }
 
-/* What the header says. */
+/* Reads the token from the authorization header, if there is one. */
 static void read_caller_token(struct eb_auth_call *self, const char *authorization)
 {
     size_t scheme_bytes = sizeof scheme - 1;

@@ -1,9 +1,9 @@
 #include "server/rpc/backpressure.h"
 
-/* Returns what answers hold that the peer has not taken. */
+/* Returns how many bytes of answers the peer has not taken yet. */
 static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
 {
-    /* Small answers are copied into what is to be written, and from then on count there only. */
+    /* Small answers are copied to the write buffer, and from then on count only there. */
     uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
     return conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
 }
@@ -23,8 +23,8 @@ uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn)
     return shared_bytes > ample_bytes ? shared_bytes : ample_bytes;
 }
 
-/* Returns what a connection may hold; not 0, since one that holds nothing has nothing to wait for.
- */
+/* Returns how many bytes a connection may hold. This is never 0: a connection that holds nothing
+ * would have nothing to wait for. */
 static uint64_t find_share_bytes(const struct eb_rpc_conn *conn)
 {
     uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Kernel enums carry the wire's numbers, so that translating is a cast once they are checked. */
+/* The kernels' enums have the wire's numbers, so that a checked value is translated by a cast. */
 #define X(name, number, bytes, text)                                                               \
     static_assert((int)EB_##name == (int)EMBAG__V1__DATA_TYPE__DATA_TYPE_##name, "DataType"        \
                                                                                  " " text);
@@ -93,7 +93,7 @@ const struct eb_feature *eb_bag_query_refuse_name(
     return NULL;
 }
 
-/* What a query says of its weights, which most have none of. */
+/* Fills in the weights of a query. Kept out of line since most queries have none. */
 static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query_position *position,
     const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
 {

@@ -39,7 +39,8 @@ static struct eb_wire_feature describe_catalogue_feature(const struct eb_feature
     };
 }
 
-/* Tables, features and groups of a version that is in memory; false: the arena is full. */
+/* Describes the tables, features and groups of a loaded version. Returns false if the arena is
+ * full. */
 static bool describe_features(
     struct eb_arena *arena, const struct eb_feature_set *set, struct eb_wire_version *out)
 {
@@ -70,7 +71,7 @@ static bool describe_features(
     return true;
 }
 
-/* The labels of a version; false: the arena is full. */
+/* Describes the labels of a version. Returns false if the arena is full. */
 static bool describe_labels(struct eb_arena *arena, const struct eb_snapshot_model *model,
     uint64_t number, struct eb_wire_version *out)
 {
@@ -87,9 +88,9 @@ static bool describe_labels(struct eb_arena *arena, const struct eb_snapshot_mod
     return true;
 }
 
-/* Of what is to be told. */
+/* The part of the catalogue that is asked for. */
 struct selection {
-    uint64_t only; /* this version; 0: all of them */
+    uint64_t only; /* number of the only version; 0: all versions */
     bool has_tables;
 };
 
@@ -179,7 +180,7 @@ struct eb_outgoing *eb_catalogue_list_models(
     return answer_all(unary, (struct selection){.has_tables = true}, error);
 }
 
-/* The model that is asked for. false: *error. */
+/* Describes the model that is asked for. Returns false with *error set. */
 static bool find_described(const struct eb_unary_request *unary,
     const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
     struct eb_error *error)

@@ -16,7 +16,7 @@ static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_l
 
 static struct eb_lookup **find_lookup_bucket(const struct eb_rpc_call *call, uint64_t request_id)
 {
-    /* The golden ratio's bits spread ids that follow each other, and addresses. */
+    /* Multiplying by the golden ratio spreads consecutive ids, and addresses. */
     uint64_t key = (uint64_t)(uintptr_t)call + request_id;
     size_t index = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (EB_RPC_BUCKETS - 1);
     return &call->conn->loop->buckets[index];

@@ -29,7 +29,8 @@ static size_t count_memo_text_bytes(const struct eb_wire_group *group)
     return bytes;
 }
 
-/* Fills in a block of the features, the names, the fields, and the names' text. */
+/* Copies the list into one block: pointers to features, pointers to names, the encoded fields, and
+ * the names' text. Returns false if out of memory. */
 static bool make_list(const struct eb_wire_group *group, struct eb_known_features *list,
     struct eb_feature_memo_entry *entry)
 {
@@ -54,8 +55,8 @@ static bool make_list(const struct eb_wire_group *group, struct eb_known_feature
     return true;
 }
 
-/* A place for one list more, or that of the list that nobody has named for longest. `count`: there
- * is none. */
+/* Returns a free slot, or that of the least recently used list. Returns memo->count, the slot past
+ * the last, if no list is old enough to be replaced. */
 static size_t find_memo_slot(const struct eb_feature_memo *memo)
 {
     if (memo->count < EB_FEATURE_MEMO_LISTS) {
@@ -69,14 +70,14 @@ static size_t find_memo_slot(const struct eb_feature_memo *memo)
     return age < EB_FEATURE_MEMO_AGE_MIN ? memo->count : oldest;
 }
 
-/* Whether decoding will tell the group's list again. */
+/* Returns whether the decoder will recognize the group's list when it comes again. */
 static bool can_be_known(const struct eb_wire_group *group)
 {
     return group->run && group->run_bytes <= EB_FEATURE_MEMO_RUN_BYTES_MAX &&
            group->run[0] == EB_TAG_BYTES(EB_FIELD_FEATURE_GROUP_FEATURES);
 }
 
-/* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
+/* Adds the group's list and returns its slot, or EB_FEATURE_MEMO_LISTS if it is not kept. */
 static size_t add_memo(struct eb_feature_memo *memo, const struct eb_wire_group *group)
 {
     size_t slot = find_memo_slot(memo);

@@ -20,7 +20,7 @@ static bool refuse_feature(
     return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
-/* That the arrays are there, and whole. */
+/* Checks that the arrays are present and hold whole entries. */
 static bool check_form(const struct eb_bag_query_position *position,
     const struct eb_wire_group *wire, struct eb_error *error)
 {
@@ -42,7 +42,7 @@ static bool check_form(const struct eb_bag_query_position *position,
     return true;
 }
 
-/* That there are as many entries as `bags` of each feature want. */
+/* Checks that the layout has an entry for each of `bags` bags of each feature. */
 static bool check_feature_counts(const struct eb_bag_query_position *position,
     const struct eb_wire_group *wire, struct eb_error *error)
 {
@@ -58,7 +58,7 @@ static bool check_feature_counts(const struct eb_bag_query_position *position,
     return true;
 }
 
-/* Offsets as lengths. */
+/* Turns the group's offsets into lengths. */
 static bool make_lengths(const struct eb_bag_query_position *position,
     const struct eb_wire_group *wire, struct eb_arena *arena, struct eb_group_query *group,
     struct eb_error *error)
@@ -93,7 +93,7 @@ static bool make_lengths(const struct eb_bag_query_position *position,
     return true;
 }
 
-/* Where each feature's values begin; together they are all. */
+/* Finds the start of each feature's values, and checks that the features use all values. */
 static bool find_feature_starts(const struct eb_bag_query_position *position,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {
@@ -200,7 +200,7 @@ bool eb_group_query_lay_out(const struct eb_bag_query_position *position, struct
            check_feature_weights(position, group, error);
 }
 
-/* Entries [first, first + count) of an array, which are there. */
+/* Returns entries [first, first + count) of an array, which must hold them. */
 static inline struct eb_int_array slice(
     const struct eb_wire_array *array, uint64_t first, uint64_t count)
 {
@@ -212,7 +212,7 @@ static inline struct eb_int_array slice(
     };
 }
 
-/* What the group says of the weights of values [first, first + count). */
+/* Fills in the weights of values [first, first + count), if the group has any. */
 static __attribute__((noinline)) bool fill_feature_weights(const struct eb_group_query *group,
     const struct eb_bag_query_position *position, struct eb_bag_query *query,
     struct eb_error *error)

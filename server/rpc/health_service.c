@@ -9,18 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No service's name is longer, whatever name_bytes_max says of models' names. */
+/* The longest name of a service, which is accepted even if name_bytes_max is less. */
 #define SERVICE_NAME_BYTES_MAX 64
 
 /* One call of Watch. */
 struct eb_health_watch {
     struct eb_rpc_call *call;
-    struct eb_list link;        /* of the loop's */
-    enum eb_health_status told; /* UNKNOWN: nothing yet */
+    struct eb_list link;        /* in the list of the loop's watches */
+    enum eb_health_status told; /* the last status sent; UNKNOWN: none yet */
     char name[];
 };
 
-/* ---- how it is ---- */
+/* ---- health ---- */
 
 static bool is_service(const char *name)
 {
@@ -33,10 +33,10 @@ static bool is_service(const char *name)
     return name[0] == '\0';
 }
 
-/* From what it is told, and to whom. */
+/* The state that a status is derived from, and the caller it is sent to. */
 struct view {
     const struct eb_snapshot *snapshot;
-    const struct eb_principal *caller; /* knows nothing of models that it may not see */
+    const struct eb_principal *caller; /* is not told of models that it may not see */
     bool is_leaving;
 };
 
@@ -86,8 +86,8 @@ static struct eb_outgoing *check_health(
     return answer;
 }
 
-/* The server, its services, and its models that the caller may see; as many as there are of all
- * that. NULL: the arena is full. */
+/* Lists the server, its services, and the models that the caller may see, and sets *count. Returns
+ * NULL if the arena is full. */
 static struct eb_wire_health *name_all(const struct eb_unary_request *unary, size_t *count)
 {
     size_t service_count = eb_method_table_count();
@@ -133,8 +133,8 @@ static struct eb_outgoing *list_health(const struct eb_unary_request *unary, str
 
 /* ---- Watch ---- */
 
-/* Says how it is, if that is not what was said last. What cannot be said now is at the next tick,
- * and so is what other rules let the caller see. */
+/* Sends the status if it has changed. If it cannot be sent now, the next tick sends it. The next
+ * tick also sends a change that comes from new access rules. */
 static void tell_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
@@ -142,7 +142,7 @@ static void tell_watch(struct eb_rpc_call *call)
     struct eb_error error;
     bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(lookups->loop);
     struct view view = {lookups->snapshot, eb_auth_call_renew(call, &error), is_leaving};
-    assert(view.caller); /* Everybody may call. */
+    assert(view.caller); /* Access is EB_METHOD_FOR_ALL. */
     enum eb_health_status status = find_health(&view, watch->name);
     if (status == watch->told || call->is_finished ||
         eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
@@ -158,7 +158,7 @@ static void tell_watch(struct eb_rpc_call *call)
     }
 }
 
-/* Does nothing for a call whose request is not whole yet. */
+/* Does nothing for a call whose request is not complete yet. */
 static void tell_if_begun(struct eb_rpc_call *call)
 {
     if (call->watch) {
@@ -186,7 +186,7 @@ static void forget_watch(struct eb_rpc_call *call)
     }
 }
 
-/* NULL: *error. */
+/* Returns NULL with *error set if out of memory. */
 static struct eb_health_watch *create_watch(const char *name, struct eb_error *error)
 {
     size_t name_bytes = strlen(name) + 1;

@@ -6,22 +6,22 @@
 /* The inputs of one table or feature. */
 struct inputs {
     const struct eb_feature *feature;
-    const char *said; /* its name as inputs say it; empty: the only table */
+    const char *said; /* the table's name in the inputs; empty: the only table */
     const struct eb_infer_input *roles[EB_INFER_ROLE_COUNT]; /* NULL: none */
     bool is_answered;
 };
 
-/* All inputs by what they belong to. */
+/* All inputs, sorted by table or feature. */
 struct sorting {
     const struct eb_model_version *version;
     struct eb_error *error;
     size_t count;
-    struct inputs *tables; /* in the order in which inputs name them */
-    uint32_t *slots;       /* open addressing: number in `tables` + 1; 0: free */
-    size_t slot_count;     /* a power of two, twice the inputs at least */
+    struct inputs *tables; /* in the order in which the inputs first name them */
+    uint32_t *slots;       /* open addressing: index in `tables` + 1; 0: free */
+    size_t slot_count;     /* a power of two, more than twice the count of inputs */
 };
 
-/* Slots are a power of two below four times the inputs and one. */
+/* There are fewer than four slots per input and one, hence 8 for the first input. */
 static_assert(sizeof(struct inputs) + sizeof(struct eb_infer_output) + 8 * sizeof(uint32_t) <=
                   EB_INFER_QUERY_BYTES,
     "what sorting an input takes");
@@ -42,7 +42,8 @@ static bool refuse_infer(
     return eb_bag_query_refuse(&position, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
-/* The table or feature of that name; empty: the only table. NULL: the error is set. */
+/* Returns the table or feature of that name. An empty name stands for the only table. Returns NULL
+ * with the error set. */
 static const struct eb_feature *find_feature(const struct sorting *sorting, const char *name)
 {
     const struct eb_feature_set *features = &sorting->version->features;
@@ -60,7 +61,7 @@ static const struct eb_feature *find_feature(const struct sorting *sorting, cons
     return NULL;
 }
 
-/* Where the feature's inputs are, or are to be. */
+/* Returns the slot of the feature's inputs, or the free slot that they will have. */
 static uint32_t *find_infer_slot(const struct sorting *sorting, const struct eb_feature *feature)
 {
     size_t mask = sorting->slot_count - 1;
@@ -119,7 +120,7 @@ static bool sort_inputs(
     return true;
 }
 
-/* Bags, from the shape of the indices or from offsets. */
+/* Fills in the bags, from the shape of the indices or from the offsets. */
 static bool fill_layout(const struct sorting *sorting, const struct eb_infer_options *common,
     const struct inputs *table, struct eb_wire_query *out)
 {
@@ -165,7 +166,7 @@ static bool fill_infer_weights(
     return true;
 }
 
-/* One query, of the inputs that there are. */
+/* Makes a query from the inputs of one table. */
 static bool fill_infer_query(const struct sorting *sorting, const struct eb_infer_options *common,
     const struct inputs *table, struct eb_wire_query *out)
 {
@@ -186,7 +187,7 @@ static bool fill_infer_query(const struct sorting *sorting, const struct eb_infe
     return fill_layout(sorting, common, table, out) && fill_infer_weights(sorting, table, out);
 }
 
-/* All outputs that there can be, one of each of the tables in turn. */
+/* Lists the outputs if the request names none: one for each table, in order. */
 static bool list_outputs(
     const struct sorting *sorting, struct eb_infer_request *infer, struct eb_arena *arena)
 {
@@ -203,7 +204,7 @@ static bool list_outputs(
     return true;
 }
 
-/* The inputs that an output is made of. NULL: the error is set. */
+/* Returns the inputs that an output is computed from. Returns NULL with the error set. */
 static struct inputs *find_inputs(
     const struct sorting *sorting, const struct eb_infer_output *output)
 {
@@ -226,7 +227,8 @@ static struct inputs *find_inputs(
     return table;
 }
 
-/* are_listed: by list_outputs, not by the request. */
+/* Makes a query for each output. `are_listed`: the outputs come from list_outputs, not from the
+ * request. */
 static bool make_queries(const struct sorting *sorting, struct eb_infer_request *infer,
     struct eb_arena *arena, bool are_listed)
 {

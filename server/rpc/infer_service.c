@@ -10,10 +10,11 @@
 
 #define NAME "embag"
 
-/* Of a request that names a model: room for those that a client of a later version sends. */
+/* Most fields in a request that names a model. Leaves room for the fields that later clients may
+ * add. */
 #define REQUEST_FIELDS_MAX 4096
 
-/* Of Triton's extensions: ModelConfig. */
+/* Names of Triton's extensions. This one stands for ModelConfig. */
 static const char *const extensions[] = {"model_configuration"};
 
 static struct eb_outgoing *answer_flag(
@@ -60,7 +61,7 @@ struct eb_outgoing *eb_infer_service_server_metadata(
     return answer;
 }
 
-/* The model and version that are asked for. NULL: *error. */
+/* Decodes which model and version are asked for. Returns NULL with *error set. */
 static struct eb_wire_model_query *read_infer_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
@@ -94,7 +95,7 @@ struct eb_outgoing *eb_infer_service_model_ready(
     return answer_flag(unary, is_ready, error);
 }
 
-/* ---- what a model's tensors are ---- */
+/* ---- a model's tensors ---- */
 
 static struct eb_infer_feature describe_infer_feature(const struct eb_feature *feature)
 {
@@ -109,7 +110,7 @@ static struct eb_infer_feature describe_infer_feature(const struct eb_feature *f
     };
 }
 
-/* The versions that answer. false: the arena is full. */
+/* Lists the versions that answer lookups. Returns false if the arena is full. */
 static bool describe_versions(
     struct eb_arena *arena, const struct eb_snapshot_model *model, struct eb_infer_model *out)
 {
@@ -142,7 +143,7 @@ static bool describe_infer_model(struct eb_arena *arena, const struct eb_snapsho
     return describe_versions(arena, model, out);
 }
 
-/* What is asked for, described. false: *error. */
+/* Describes the model that is asked for. Returns false with *error set. */
 static bool find_infer_model(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_infer_model *out,
     struct eb_error *error)

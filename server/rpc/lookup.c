@@ -14,10 +14,10 @@
 #include <string.h>
 #include <uv.h>
 
-/* Idle lookups of a loop that are kept, each with its arena's first block. */
+/* Most idle lookups that a loop keeps, each with the first block of its arena. */
 #define IDLE_LOOKUPS_MAX 64
 
-/* What planning and answering one query takes from the arena, beside what decoding takes. */
+/* Bytes that planning and answering one query takes from the arena, in addition to decoding. */
 #define PLAN_BYTES_PER_QUERY 2048
 
 static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
@@ -26,14 +26,13 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");
 
-/* Rough speed of one thread, for deciding where work runs: what it gathers from memory, what it
- * writes (empty bags gather nothing), and how many bags' overhead it deals with in a microsecond.
- */
+/* Rough speed of one thread, to decide where a lookup is computed: bytes gathered from memory,
+ * bytes written (empty bags gather nothing) and bags dealt with in a microsecond. */
 #define GATHER_BYTES_PER_US 8192
 #define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
-/* From here on reading a message takes long enough to ask whether checking it is of use. */
+/* Size from which checking a message takes so long that its deadline is looked at first. */
 #define SLOW_MESSAGE_BYTES 4096
 
 /* ---- the pool ---- */
@@ -85,7 +84,7 @@ static void drop_answers(struct eb_lookup *lookup)
     }
 }
 
-/* Gives back what is needed only until the values are computed. */
+/* Gives back the data that is only needed until the values are computed. */
 static void give_inputs(struct eb_lookup *lookup)
 {
     eb_plan_deinit(&lookup->plan);
@@ -97,12 +96,12 @@ static void give_inputs(struct eb_lookup *lookup)
     eb_arena_reset(&lookup->arena, 0);
 }
 
-/* Gives back everything that a lookup holds, and the lookup. Not while QUEUED. */
+/* Gives back everything that a lookup holds, then the lookup. It must not be QUEUED. */
 static void give_lookup(struct eb_lookup *lookup)
 {
     assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_IDLE);
     struct eb_lookup_pool *pool = lookup->pool;
-    if (lookup->state != EB_LOOKUP_REPLYING) { /* One that was run has given its inputs back. */
+    if (lookup->state != EB_LOOKUP_REPLYING) { /* A lookup that was run has given them back. */
         give_inputs(lookup);
     }
     drop_answers(lookup);
@@ -111,7 +110,7 @@ static void give_lookup(struct eb_lookup *lookup)
         return;
     }
     lookup->state = EB_LOOKUP_IDLE;
-    /* The last one used is the next one used: its memory is in the caches. */
+    /* Reuse the last one first: its memory is in the caches. */
     eb_list_push_front(&pool->idle, &lookup->link);
     pool->idle_count++;
 }
@@ -138,8 +137,9 @@ void eb_lookup_pool_deinit(struct eb_lookup_pool *pool)
 
 /* ---- reading and checking ---- */
 
-/* A lookup that fails before the executor has it does so at once where there is no memory: nothing
- * else has asked for any meanwhile. */
+/* Notes that a lookup failed for lack of memory, if it did. Only for a lookup that fails before the
+ * executor has it: until then nothing else takes from the answer memory, so a new refusal of that
+ * memory is this lookup's. */
 static void note_shortage(struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_RESOURCE_EXHAUSTED &&
@@ -150,10 +150,10 @@ static void note_shortage(struct eb_lookup *lookup)
     }
 }
 
-/* Reads the request: takes `message`, which came at `arrival_ns`. `deadline_ns` is the call's; the
- * request's own timeout_us, or the longest that there may be, replaces it if it is earlier. Returns
- * false with lookup->error (and is_undecodable) set; request_id and is_withdrawal are set if they
- * could be decoded. */
+/* Reads the request. Takes `message`, which arrived at `arrival_ns`. The lookup's deadline is the
+ * earliest of `deadline_ns`, which is the call's, the request's own timeout_us and the longest that
+ * is allowed. Returns false with lookup->error (and is_undecodable) set. request_id and
+ * is_withdrawal are set if they could be decoded. */
 static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message,
     uint64_t arrival_ns, uint64_t deadline_ns)
 {
@@ -238,8 +238,8 @@ static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t coun
     return bytes;
 }
 
-/* Lays out a partial answer, which is zeroed, with results [first, first + count). Their jobs, one
- * behind the other, become its work. */
+/* Lays out a zeroed partial answer with results [first, first + count). Their jobs, which follow
+ * one another, become its work. Returns false with lookup->error set. */
 static bool lay_out_answer(
     struct eb_lookup *lookup, struct eb_partial_answer *partial, size_t first, size_t count)
 {
@@ -257,8 +257,8 @@ static bool lay_out_answer(
     return partial->answer;
 }
 
-/* Returns how many results from `first` on make a partial answer: as many as are worth a tile,
- * since each partial answer costs its way through the queue and a message. */
+/* Returns how many results from `first` on go into one partial answer: enough to fill a tile, since
+ * each partial answer costs a pass through the queue and a message. */
 static size_t count_together(const struct eb_plan *plan, size_t first)
 {
     size_t end = first;
@@ -271,7 +271,8 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
     return end - first;
 }
 
-/* Lays out the answer, in partial ones if they are asked for and have a point. */
+/* Lays out the answer, as partial answers if they are asked for and there would be more than
+ * one. */
 static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
 {
     const struct eb_plan *plan = &lookup->plan;
@@ -295,7 +296,8 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
     return is_good;
 }
 
-/* Returns whether what the lookup takes, laid out, leaves enough to other connections. */
+/* Returns whether the memory that the lookup takes, with its answer, is within its share. If not,
+ * sets lookup->error. */
 static bool check_share(struct eb_lookup *lookup)
 {
     struct eb_buffer_pool *pool = eb_loop_answer_pool(lookup->pool->loop);
@@ -318,7 +320,7 @@ static uint32_t passed_us(uint64_t from_ns, uint64_t to_ns)
     return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-/* Writes into an answer how long it took. */
+/* Writes into an answer how long its lookup has taken. */
 static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answer, uint64_t now_ns)
 {
     uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : now_ns;
@@ -344,7 +346,7 @@ static struct eb_outgoing *make_error_answer(
     return made;
 }
 
-/* Reports a request of a stream that is over and whose answer's way is not watched. */
+/* Reports a request of a stream that is over, if nothing else reports that its answer has gone. */
 static void report_stream_answer(struct eb_rpc_call *call, enum eb_status status)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
@@ -363,7 +365,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
         .error_code = (uint32_t)lookup->error.status,
         .error_message = lookup->error.text,
         .retry_after_ms = lookup->pushback_ms,
-        .more = lookup->is_repeated, /* The answer of the other one. */
+        .more = lookup->is_repeated, /* The answer of the other request follows. */
     };
     struct eb_outgoing *made = make_error_answer(call, &response);
     if (made) {
@@ -377,7 +379,8 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     }
 }
 
-/* Makes what leaves in place of an answer that has waited beyond its deadline. */
+/* Makes the answer that replaces one that has waited beyond its deadline. Returns NULL if none is
+ * sent. */
 static struct eb_outgoing *answer_late(
     struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
 {
@@ -392,7 +395,7 @@ static struct eb_outgoing *answer_late(
         return NULL;
     }
     if (terms->has_more) {
-        return NULL; /* The last one says so. */
+        return NULL; /* The last answer carries the error. */
     }
     struct eb_outgoing *made = make_error_answer(call, &response);
     if (made) {
@@ -432,10 +435,10 @@ struct eb_outgoing *eb_lookup_drop_if_expired(
     return answer_late(grpc_call->user, grpc_call, &terms);
 }
 
-/* The answer of a request has left, or was dropped. */
+/* Reports that the last answer to a request was sent or dropped. */
 static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
 {
-    /* What waits when a connection breaks is dropped as if it had been written. */
+    /* When a connection breaks, unsent answers are dropped as if they had been written. */
     bool is_sent = has_left && !eb_conn_is_ending(terms->conn->conn);
     struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
         .status = is_sent ? EB_STATUS_OK : EB_STATUS_CANCELLED,
@@ -446,7 +449,7 @@ static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
     eb_outcome_report(&outcome, EB_OUTCOME_GONE);
 }
 
-/* Has on_answer_gone report the lookup's last answer. */
+/* Makes on_answer_gone report the lookup's last answer. */
 static void watch_answer(
     struct eb_rpc_call *call, const struct eb_lookup *lookup, struct eb_reply_terms *terms)
 {
@@ -460,7 +463,7 @@ static void watch_answer(
     terms->is_of_stream = eb_rpc_call_is_stream(call);
 }
 
-/* Sends a lookup's answer, or a partial one. */
+/* Sends a lookup's answer or partial answer. */
 static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
     struct eb_outgoing *message, bool has_more)
 {
@@ -490,7 +493,7 @@ static void answer_lookup(struct eb_rpc_call *call, struct eb_lookup *lookup)
     eb_conn_mark(call->conn->conn);
 }
 
-/* Answers a lookup that is over and gives everything back. */
+/* Answers a lookup that is over and gives back everything that it holds. */
 static void end_lookup(struct eb_lookup *lookup)
 {
     struct eb_rpc_call *call = lookup->call;
@@ -516,7 +519,7 @@ static void send_partial(struct eb_lookup *lookup, struct eb_outgoing *partial)
 
 /* ---- computing ---- */
 
-/* Ends every lookup, with an error or an answer, never both. */
+/* Completes a lookup with either an error or an answer, and reports it. */
 static void conclude_lookup(struct eb_lookup *lookup)
 {
     uint64_t now_ns = uv_hrtime();
@@ -537,7 +540,8 @@ static void conclude_lookup(struct eb_lookup *lookup)
     give_inputs(lookup);
 }
 
-/* Sends a partial answer that is not the last. After an error it is of no use to its peer. */
+/* Sends a partial answer that is not the last. Drops it if the lookup has failed: then the peer has
+ * no use for it. */
 static void give_partial(struct eb_lookup *lookup, struct eb_outgoing *answer)
 {
     uint64_t now_ns = uv_hrtime();
@@ -556,7 +560,8 @@ static uint64_t *count_queued(const struct eb_lookup *lookup)
     return lookup->is_batch ? &pool->queued_batch_count : &pool->queued_count;
 }
 
-/* Ends a lookup that the executor had. What waits for its connection asks again after the write. */
+/* Ends a lookup that the executor had. Marks its connection, so that calls that wait for the
+ * connection to be less busy are resumed after the write. */
 static void finish_queued(struct eb_lookup *lookup)
 {
     if (lookup->conn) {
@@ -596,7 +601,7 @@ static void on_lookup_back(struct eb_mail *mail)
     eb_loop_release(pool->loop);
 }
 
-/* On a thread of the executor. */
+/* Runs on a thread of the executor. */
 static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 {
     struct eb_partial_answer *partial = EB_CONTAINER_OF(work, struct eb_partial_answer, work);
@@ -633,7 +638,7 @@ static bool refuse_lookup(
     return false;
 }
 
-/* Hands all works to the executor. Returns false, with error set, if they are refused. */
+/* Hands all works to the executor. Returns false with lookup->error set if it refuses them. */
 static bool submit_works(struct eb_lookup *lookup)
 {
     struct eb_lookup_pool *pool = lookup->pool;
@@ -657,7 +662,7 @@ static bool submit_works(struct eb_lookup *lookup)
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
-    /* The mails that end them come to this thread, later. */
+    /* The mails that end the works come to this thread, so not before this function returns. */
     lookup->state = EB_LOOKUP_QUEUED;
     lookup->open_partial_count = count;
     *count_queued(lookup) += count;
@@ -700,7 +705,7 @@ static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
     return true;
 }
 
-/* Computes or submits a lookup that is checked and laid out. Returns false if it is QUEUED. */
+/* Computes or submits a lookup that is checked and laid out. Returns false if it is now QUEUED. */
 static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
 {
     uint64_t now_ns = uv_hrtime();
@@ -716,8 +721,8 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
     return !submit_works(lookup);
 }
 
-/* Checks and computes what was read. Returns true if it is over, with answer or error set; false if
- * it is QUEUED. */
+/* Checks and computes a lookup that was read. Returns true if it is over, with answer or error set;
+ * false if it is QUEUED. */
 static bool run_lookup(struct eb_lookup *lookup)
 {
     bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
@@ -733,7 +738,7 @@ static bool run_lookup(struct eb_lookup *lookup)
     return true;
 }
 
-/* Refuses what was read and not run: more of batch priority waits already. */
+/* Refuses a lookup of batch priority that was read: too many of them wait already. */
 static void refuse_batch(struct eb_lookup *lookup)
 {
     lookup->refusal = EB_REFUSAL_BATCH;
@@ -743,7 +748,7 @@ static void refuse_batch(struct eb_lookup *lookup)
         lookup->pushback_ms);
 }
 
-/* Tells the executor that nobody waits for it any longer. */
+/* Tells the executor that nobody waits for the lookup any longer. */
 static void cancel_lookup(struct eb_lookup *lookup)
 {
     atomic_store_explicit(&lookup->is_cancelled, true, memory_order_relaxed);
@@ -751,7 +756,7 @@ static void cancel_lookup(struct eb_lookup *lookup)
 
 /* ---- requests ---- */
 
-/* Drops the answer of what has this id, if that is still to come. */
+/* Drops the answer to the request with this id, if it is still to come. */
 static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
 {
     struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
@@ -763,7 +768,7 @@ static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
     }
 }
 
-/* Refuses an id that cannot be told from others. Comes before all other checks. */
+/* Refuses a request whose id is in flight on the same stream. Comes before all other checks. */
 static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     if (!eb_rpc_call_is_stream(call)) {
@@ -779,7 +784,7 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
     }
 }
 
-/* Returns whether a request that was read may be run. */
+/* Returns whether a request that was read may be run; if not, its error is set. */
 static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
@@ -789,12 +794,13 @@ static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *
     return lookup->error.status == EB_STATUS_OK;
 }
 
-/* Returns when that was done, by uv_hrtime. */
+/* Reads a request and runs or submits it. Takes `message`. Returns when that was done, by
+ * uv_hrtime. */
 static uint64_t start_lookup(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
-    /* Until it is run nothing else takes from the pool or gives. */
+    /* Nothing else takes from the pool or gives to it until the lookup has been run. */
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
     uint64_t taken_bytes = pool->taken_bytes;
     uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);
@@ -862,7 +868,7 @@ static struct eb_wire_request *read_lookup_message(struct eb_lookup *lookup,
         &lookup->arena, lookup->message.bytes, lookup->message.size, limits, failure);
 }
 
-/* LookupRequest and LookupResponse. */
+/* The codec of LookupRequest and LookupResponse. */
 static const struct eb_lookup_codec lookup_codec = {
     .read = read_lookup_message,
     .set_times = eb_lookup_response_set_times,

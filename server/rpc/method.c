@@ -27,7 +27,7 @@ unsigned eb_method_count(void)
     return (unsigned)count;
 }
 
-/* In the table, whose first method has that index. */
+/* Finds a method in a table whose first method has the number `index`. */
 static struct eb_method_entry find_method(
     const struct eb_method_table *table, size_t index, const char *name)
 {
@@ -55,7 +55,7 @@ struct eb_method_entry eb_method_find(const char *path)
     return (struct eb_method_entry){.index = eb_method_count()};
 }
 
-/* Adds a name to a list of them. Returns how long that is now. */
+/* Appends a name to a list of names. Returns the length of the list. */
 static size_t add_name(char names[EB_ERROR_TEXT_BYTES], size_t used, const char *name)
 {
     used += (size_t)snprintf(

@@ -5,7 +5,7 @@
 #include <assert.h>
 
 const char eb_outcome_given_up_text[] = "its client has given it up";
-/* Of a call that has a status before its lookup is over. */
+/* The error of a lookup whose call has a status before the lookup is over. */
 static const char cut_text[] = "its call ended before its answer was ready";
 
 /* ---- counting ---- */
@@ -15,7 +15,7 @@ static void count_request(struct eb_counters *counters, unsigned method, enum eb
     counters->requests[method][status]++;
 }
 
-/* Counts what a computed lookup has touched. */
+/* Counts the rows and bytes of a computed lookup. */
 static void count_touched(struct eb_service_loop *loop, const struct eb_lookup *lookup)
 {
     struct eb_counters *counters = loop->counters;
@@ -53,8 +53,8 @@ static void count_answer_gone(const struct eb_outcome *outcome)
     }
 }
 
-/* Returns whether a stream's end is an error of its own, and not that of its last request or its
- * connection. */
+/* Returns whether a stream has ended with an error of its own, rather than with that of its last
+ * request or of its connection. */
 static bool is_stream_failure(enum eb_status status)
 {
     return status != EB_STATUS_OK && status != EB_STATUS_CANCELLED &&
@@ -70,7 +70,7 @@ static void count_call_gone(const struct eb_outcome *outcome)
     if (!call || !eb_rpc_call_is_stream(call) || is_stream_failure(outcome->status)) {
         count_request(counters, method, outcome->status);
     }
-    /* A call that the session itself ends with INTERNAL had a malformed message too. */
+    /* If the session itself ends a call with INTERNAL, the message was malformed too. */
     bool is_malformed = grpc_call->reason || (call && call->is_undecodable);
     counters->undecodable += outcome->status == EB_STATUS_INTERNAL && is_malformed;
     counters->refusals[EB_REFUSAL_MEMORY] += grpc_call->lacked_memory;
@@ -83,7 +83,8 @@ static uint64_t find_loop_ms(const struct eb_service_loop *loop)
     return eb_loop_now_ms(loop->lookups.loop);
 }
 
-/* Returns whether that is a normal end: a client ends a server-streaming call by cancelling it. */
+/* Returns whether a call has ended normally. A client ends a server-streaming call by cancelling
+ * it. */
 static bool is_good_end(const struct eb_rpc_call *call, enum eb_status status)
 {
     return status == EB_STATUS_OK || (status == EB_STATUS_CANCELLED && call &&
@@ -95,7 +96,7 @@ static const char *find_method_name(const struct eb_grpc_call *call)
     return call->path + (call->path[0] == '/');
 }
 
-/* Fills in what is known of every request. `peer` has room for its text. */
+/* Fills in the data that every request has. `peer` is the buffer for the peer's address. */
 static struct eb_access_record begin_record(
     const struct eb_outcome *outcome, char peer[EB_ADDRESS_TEXT_BYTES])
 {
@@ -116,7 +117,7 @@ static struct eb_access_record begin_record(
     };
 }
 
-/* Returns whether the access log's mode asks for it. */
+/* Returns whether the access log's mode asks for the request. */
 static bool is_outcome_wanted(const struct eb_outcome *outcome, bool is_good)
 {
     bool is_sampled = outcome->call && outcome->call->call->trace->is_sampled;
@@ -130,7 +131,7 @@ static bool is_outcome_admitted(const struct eb_outcome *outcome, bool is_good)
     return eb_access_log_admits(&loop->access_log, is_good, find_loop_ms(loop));
 }
 
-/* Of a lookup that the executor still has this is not known. */
+/* Returns how many indices named no row. Must not be called while the executor has the lookup. */
 static uint64_t count_missing_rows(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
@@ -144,7 +145,8 @@ static uint64_t count_missing_rows(const struct eb_lookup *lookup)
     return missing;
 }
 
-/* Returns the name in the version, if there is one: a request need not name its model. */
+/* Returns the model's name from the version, if there is one, since a request need not name its
+ * model. */
 static const char *find_model_name(const struct eb_lookup *lookup)
 {
     if (lookup->version) {
@@ -207,21 +209,20 @@ static void log_lookup(const struct eb_outcome *outcome)
     bool is_slow = eb_slow_list_wants(
         &call->conn->loop->slow, eb_passed_ns(lookup->arrival_ns, outcome->over_ns));
     bool is_wanted = is_outcome_wanted(outcome, outcome->status == EB_STATUS_OK);
-    /* The request of a unary call is its call, which is not logged once more. */
+    /* A unary call is its only request, so the call is not logged once more. */
     call->is_reported = !eb_rpc_call_is_stream(call) || lookup->is_undecodable;
     if (is_wanted || is_slow) {
         record_lookup(outcome, is_wanted, is_slow);
     }
 }
 
-/* Returns when the message of a call that expects one was complete, also if the request was never
- * ended. */
+/* Returns when the message of a unary call was complete, even if its request was never ended. */
 static uint64_t find_message_ns(const struct eb_rpc_call *call)
 {
     return call->arrival_ns != 0 ? call->arrival_ns : call->call->message_ms * 1000000;
 }
 
-/* Logs what is not a lookup. */
+/* Logs a request that is not a lookup, or a call. */
 static void log_request(const struct eb_outcome *outcome)
 {
     const struct eb_rpc_call *call = outcome->call;
@@ -238,8 +239,9 @@ static void log_request(const struct eb_outcome *outcome)
     eb_access_log_write(&record);
 }
 
-/* Returns whether a call's end is the end of a request that was not reported: a stream's is none
- * if all is well or its connection ends, since each of its messages was answered before it. */
+/* Returns whether the end of a call must be logged as that of a request that was not reported. If a
+ * stream ends well, or because its connection ends, each of its messages has been answered and
+ * reported before. */
 static bool is_unreported(const struct eb_outcome *outcome)
 {
     const struct eb_rpc_call *call = outcome->call;
@@ -285,7 +287,7 @@ static void report_gone(const struct eb_outcome *outcome)
 {
     switch (outcome->subject) {
     case EB_OUTCOME_LOOKUP: count_answer_gone(outcome); break;
-    case EB_OUTCOME_UNSENT: break; /* What leaves in its place is reported. */
+    case EB_OUTCOME_UNSENT: break; /* The answer that replaces it is reported. */
     case EB_OUTCOME_REQUEST:
         count_request(outcome->conn->loop->counters, outcome->method_index, outcome->status);
         break;

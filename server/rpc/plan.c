@@ -8,20 +8,20 @@
 
 #define ERROR_TEXT_BYTES 512
 
-/* Scratch is taken in pieces, since how much is needed is known query by query: each twice as
- * large as the one before, so that a large request has few. */
+/* Scratch is taken in pieces, since the need is only known query by query. Each piece is twice as
+ * large as the one before, so that a large request has few pieces. */
 #define SCRATCH_BYTES_MIN ((size_t)4 << 10)
 #define SCRATCH_ALIGNMENT 64
 
-/* Heads a piece. */
+/* The head of a piece of scratch. */
 struct eb_plan_scratch {
     _Alignas(SCRATCH_ALIGNMENT) struct eb_plan_scratch *next;
-    size_t bytes; /* of the piece, this included */
+    size_t bytes; /* size of the piece with this head */
 };
 
 static_assert(sizeof(struct eb_plan_scratch) == SCRATCH_ALIGNMENT, "what follows it is aligned");
 
-/* A query that is not checked yet. */
+/* A query whose values are not checked yet. */
 struct draft {
     const struct eb_feature *feature;
     struct eb_bag_query query;
@@ -41,8 +41,8 @@ static bool fail_limit(const struct eb_bag_query_position *position, struct eb_e
         "with it the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
-/* The request's caps, over all queries so far. No sum can wrap: each addend is bounded by the
- * kernels' caps times the longest row. */
+/* Counts a query against the request's caps, over all queries so far. No sum can wrap: each addend
+ * is bounded by the kernels' caps times the longest row. */
 static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct eb_bag_extent *extent, struct eb_error *error)
 {
@@ -64,7 +64,8 @@ static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_p
     return true;
 }
 
-/* What lies side by side is alike. */
+/* Checks that a result that lies side by side with the first is like it: in its type and its count
+ * of bags. */
 static bool check_joined(const struct eb_bag_query_position *position, const struct draft *first,
     const struct draft *draft, struct eb_error *error)
 {
@@ -91,7 +92,7 @@ static bool check_joined(const struct eb_bag_query_position *position, const str
     return true;
 }
 
-/* Sizes of a query that has been filled. */
+/* Finds the sizes of a query that has been filled in, and counts it. */
 static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
     struct draft *draft, struct eb_error *error)
 {
@@ -102,7 +103,7 @@ static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_
     return count_query(plan, position, &draft->extent, error);
 }
 
-/* The same of a feature of a group that is laid out. */
+/* Does the same for a feature of a group that is laid out. */
 static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
     const struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
@@ -132,15 +133,16 @@ static bool grow_scratch(struct eb_plan *plan, size_t bytes)
     return true;
 }
 
-/* Room for `bytes` more, which is not taken yet. NULL: no memory. */
+/* Returns room for `bytes` more bytes of scratch, without taking them. Returns NULL if out of
+ * memory. */
 static inline uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
 {
-    /* Before there is a piece, for a query that needs none, any address would do. */
+    /* A query may need no scratch at all, but the result must not be NULL even then. */
     bool is_there = plan->scratch && bytes <= plan->scratch_room_bytes;
     return is_there || grow_scratch(plan, bytes) ? plan->scratch_room : NULL;
 }
 
-/* What listing the query's missing indices will need. NULL: no memory. */
+/* Keeps the data for listing the query's missing indices. Returns NULL if out of memory. */
 static const struct eb_plan_missing *keep_missing(
     struct eb_plan *plan, const struct eb_bag_query *query, uint64_t first_index)
 {
@@ -162,8 +164,8 @@ static inline void count_plan_computed(
     counts->gather_bytes += job->gather_bytes;
 }
 
-/* Values of a query that has been measured, which then is the plan's next. `first_index` is of a
- * feature in its group's values; else 0. */
+/* Checks the values of a measured query and makes it the plan's next. `first_index` is the first
+ * index of a feature in its group's values, else 0. */
 static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
@@ -208,8 +210,8 @@ static struct eb_bag_query_position number_queries(const struct eb_plan *plan)
     };
 }
 
-/* Finds the table of one of the request's queries, and its sizes. `place` is that of the query
- * before, or of none. */
+/* Finds the table of one of the request's queries, and its sizes. `position` is that of the query
+ * before, or a new one. */
 static inline bool draft_query(struct eb_plan *plan, size_t number,
     struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
@@ -230,7 +232,7 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
            measure_plan(plan, position, draft, error);
 }
 
-/* The tables of a group's features, [feature_count]. NULL: *error. */
+/* Returns the tables of a group's features, [feature_count]. Returns NULL with *error set. */
 static const struct eb_feature *const *find_features(struct eb_plan *plan,
     const struct eb_wire_group *wire, const struct eb_bag_query_position *whole,
     struct eb_error *error)
@@ -261,7 +263,7 @@ static const struct eb_feature *const *find_features(struct eb_plan *plan,
     return features;
 }
 
-/* The sizes of features that are found. */
+/* Finds the sizes of features whose tables are found. */
 static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
     struct eb_bag_query_position *position, struct draft *drafts, struct eb_error *error)
 {
@@ -324,13 +326,15 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
         check_plan_features(plan, &group, &position, error)) {
         return true;
     }
-    /* A failed group does not count against the caps: its message holds bytes for each bag. */
+    /* A failed group does not count against the caps: its message holds bytes for each of its
+     * bags. */
     plan->asked = asked;
     plan->counts = counts;
     return false;
 }
 
-/* Keeps a result's own error. false: it is the whole request's, as are those of limits. */
+/* Stores the error in its result. Returns false if it is an error of the whole request, as an
+ * exceeded limit is. */
 static bool keep_plan_error(
     struct eb_plan *plan, struct eb_plan_result *result, struct eb_error *error)
 {
@@ -359,7 +363,7 @@ static inline void begin_result(struct eb_plan *plan, size_t number, bool is_joi
     result->status = EB_STATUS_OK;
 }
 
-/* Ends it. false: what makes it fails, and so does the request. */
+/* Ends the result. Returns false if its error is also that of the request. */
 static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_error *error)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
@@ -372,7 +376,7 @@ static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_erro
 }
 
 /* Gives back what a failed query has taken of the caps, except for its bags: num_bags can name a
- * large number in a few bytes, and that many are begun before the query fails. */
+ * large number of bags in a few bytes, and all of them are begun before the query fails. */
 static void return_caps(struct eb_plan *plan)
 {
     plan->asked.index_count = plan->counts.index_count;
@@ -412,7 +416,7 @@ static bool check_plan_groups(struct eb_plan *plan, struct eb_error *error)
     return true;
 }
 
-/* All queries as one result. */
+/* Checks all queries as one result. */
 static bool check_concat(struct eb_plan *plan, struct eb_error *error)
 {
     struct eb_bag_query_position position = number_queries(plan);

@@ -12,11 +12,13 @@
 struct description {
     struct eb_plan *plan;
     const struct eb_plan_result *results; /* [response.result_count] */
-    const struct eb_wire_result *pattern; /* that others may be like; NULL: none yet */
+    const struct eb_wire_result
+        *pattern; /* the result that later ones may be like; NULL: none yet */
     struct eb_wire_response response;
 };
 
-/* Positions of the indices that named no row, of all queries of a result. false: no memory. */
+/* Lists the positions of the missing indices of all queries of a result. Returns false if out of
+ * memory. */
 static bool describe_missing(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
@@ -40,7 +42,7 @@ static bool describe_missing(
     return true;
 }
 
-/* One result of one query: [bags, trailing dims]. */
+/* Describes the result of one query: [bags, trailing dims]. */
 static bool describe_single(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
@@ -81,7 +83,7 @@ static uint64_t count_answer_missing(const struct eb_bag_job *jobs, size_t count
     return missing;
 }
 
-/* Results side by side: [bags, sum of row sizes]. */
+/* Describes results side by side: [bags, sum of row sizes]. */
 static bool describe_joined(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
@@ -107,8 +109,8 @@ static bool describe_joined(
     return true;
 }
 
-/* Whether results may be like this one: it is of one query, all of whose rows were there, and has
- * two dimensions. */
+/* Returns whether a result may be like others: it is that of one query, has no missing rows, and
+ * has two dimensions. */
 static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *from)
 {
     return from->status == EB_STATUS_OK && !from->is_joined &&
@@ -116,7 +118,7 @@ static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *f
            plan->queries[from->query_first].table->rank == 2;
 }
 
-/* Whether a result that is common is like the last one that was not like another. */
+/* Returns whether a common result is like the last one that was described in full. */
 static bool fits_pattern(const struct description *out, const struct eb_plan_result *from)
 {
     const struct eb_wire_result *pattern = out->pattern;
@@ -142,7 +144,7 @@ static bool describe_result(
         result->error_message = from->text;
         return true;
     }
-    /* Outputs of a ModelInferResponse have names of their own. */
+    /* No result of a ModelInferResponse is like another: each output has its own name. */
     if (may_be_alike && !out->plan->request->infer) {
         out->pattern = result;
     }
@@ -151,7 +153,7 @@ static bool describe_result(
     return is_described && describe_missing(out->plan, from, result);
 }
 
-/* The response without its bytes; false: the arena is full. */
+/* Describes the response, without its values. Returns false if the arena is full. */
 static bool describe_answer(struct description *out)
 {
     size_t count = out->response.result_count;
@@ -164,7 +166,7 @@ static bool describe_answer(struct description *out)
     return is_good;
 }
 
-/* Says where the values of a result lie to its jobs, of which one that failed has none. */
+/* Points the jobs of a result to its values. A failed result has no jobs. */
 static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, uint8_t *values)
 {
     struct eb_bag_job *jobs = &plan->jobs[result->query_first];

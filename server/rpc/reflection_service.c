@@ -3,11 +3,11 @@
 #include "proto/codec_reflection.h"
 #include "server/rpc/reply.h"
 
-/* Where an answer is made. */
+/* An answer that is being made. */
 struct answer {
     struct eb_wire_reflection_response response;
     struct eb_schema_files files;
-    struct eb_error error; /* told in the response */
+    struct eb_error error; /* sent in the response */
 };
 
 static void refuse_reflection(struct answer *answer, const char *what, const char *name)
@@ -28,7 +28,7 @@ static void find_file(struct answer *answer, const struct eb_wire_reflection_req
     }
 }
 
-/* Messages of proto3 have none. */
+/* Answers a question about extensions. Messages of proto3 have none. */
 static void find_extensions(struct answer *answer, const struct eb_wire_reflection_request *request)
 {
     if (!eb_schema_has_message(request->name)) {
@@ -40,7 +40,7 @@ static void find_extensions(struct answer *answer, const struct eb_wire_reflecti
     }
 }
 
-/* false: the arena is full. */
+/* Returns false if the arena is full. */
 static bool list_services(struct answer *answer, struct eb_arena *arena)
 {
     size_t count = eb_method_table_count();
@@ -53,7 +53,7 @@ static bool list_services(struct answer *answer, struct eb_arena *arena)
     return names;
 }
 
-/* false: the arena is full. */
+/* Returns false if the arena is full. */
 static bool fill_reflection(
     struct answer *answer, const struct eb_wire_reflection_request *request, struct eb_arena *arena)
 {

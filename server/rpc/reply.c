@@ -5,14 +5,14 @@
 
 #include <assert.h>
 
-/* The message's bytes begin on a cache line of their own. */
+/* Size of the head, such that the message begins on a cache line of its own. */
 #define HEAD_BYTES 128
 
 struct reply {
     struct eb_outgoing outgoing;
     struct eb_buffer_pool *pool;
-    uint64_t held_bytes; /* of the pool */
-    uint64_t *charged;   /* a sum that counts it; NULL: none does */
+    uint64_t held_bytes; /* bytes taken from the pool */
+    uint64_t *charged;   /* the sum that they count in; NULL: none */
     struct eb_reply_terms terms;
 };
 

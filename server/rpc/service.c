@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Times the largest message: what one connection's unary calls may hold of each kind. */
+/* Most of each kind of message that one connection's unary calls may hold, in largest messages. */
 #define HELD_MESSAGES_MAX 2
 
 const struct eb_method_table *const eb_method_tables[] = {
@@ -28,7 +28,8 @@ const struct eb_method_table *const eb_method_tables[] = {
 
 /* ---- requests ---- */
 
-/* A call that is no lookup has been dealt with, before which there had been so many shortages. */
+/* Counts a call that is not a lookup if it was refused for lack of memory. `shortages` is the count
+ * before the call was dealt with. */
 static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 {
     bool is_refused = call->is_finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
@@ -49,7 +50,8 @@ static void report_answered(struct eb_rpc_call *call)
     eb_outcome_report(&outcome, EB_OUTCOME_GONE);
 }
 
-/* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
+/* Answers a request at once and gives the message back. Returns false if the request has failed,
+ * which ends the call. */
 static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
@@ -97,7 +99,7 @@ static void start_server_streaming(struct eb_rpc_call *call)
     }
 }
 
-/* A call, but of a stream, whose request is whole. */
+/* Starts a call that is not a stream and whose request is complete. */
 static void start_ready(struct eb_rpc_call *call)
 {
     struct eb_conn *conn = call->conn->conn;
@@ -117,7 +119,7 @@ static void start_ready(struct eb_rpc_call *call)
     (void)eb_conn_end_message(conn, uv_hrtime());
 }
 
-/* The peer has said all that it had to say on a call that is no stream. */
+/* Starts a call that is not a stream, refuses it, or lets it wait. Its request is complete. */
 static void start_call(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
@@ -136,8 +138,8 @@ static void start_call(struct eb_rpc_call *call)
     start_ready(call);
 }
 
-/* Reads a stream further. Returns whether it has kept messages back, which come one after the
- * other. */
+/* Resumes reading a stream. Returns whether it still has messages kept back, which are delivered
+ * one after the other. */
 static bool unpause(struct eb_rpc_call *call)
 {
     call->is_paused = false;
@@ -146,10 +148,10 @@ static bool unpause(struct eb_rpc_call *call)
     return eb_grpc_call_has_kept(call->call);
 }
 
-/* Goes on with what waited for the connection to be less busy, in order, up to the first stream
- * that has kept messages back: that goes to the end of the queue, and they, or the next write, ask
- * again. What is started here may be over at once and ask again too: one pass at a time is enough.
- */
+/* Resumes, in order, the calls that wait for the connection to be less busy. Stops at the first
+ * stream that still has messages kept back and moves it to the end of the queue: its next message,
+ * or the next write, calls this function again. A call that is started here may end at once and
+ * call it too, so a nested pass does nothing. */
 static void resume_call(struct eb_rpc_conn *conn)
 {
     if (conn->is_resuming || conn->paused_count + conn->waiting_count == 0 ||
@@ -198,7 +200,7 @@ static void report_refused(
     eb_outcome_report(&outcome, EB_OUTCOME_READY);
 }
 
-/* Reports what the peer of a closed call was told. */
+/* Reports the status that the peer of a closed call was sent. */
 static void report_closed(struct eb_rpc_conn *conn, const struct eb_grpc_call *grpc_call)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
@@ -219,7 +221,7 @@ static void refuse_service(
     eb_grpc_call_finish(grpc_call, error->status, error->text, 0);
 }
 
-/* NULL: refused. */
+/* Returns NULL if the call is refused. */
 static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call)
 {
     struct eb_method_entry entry = eb_method_find(grpc_call->path);
@@ -293,8 +295,9 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
     }
 }
 
-/* Returns when a message was complete that the session says came at `arrived_ms`: when the one
- * before it had been dealt with, or reading began, unless it was kept back. */
+/* Returns when a message was complete. `arrived_ms` is when the session says that it arrived. If
+ * the message was kept back, this is the end of that millisecond. If not, it is when the message
+ * before it had been dealt with, or when reading began. */
 static uint64_t find_arrival_ns(const struct eb_rpc_conn *conn, uint64_t arrived_ms)
 {
     uint64_t now_ns = eb_conn_looked_ns(conn->conn);
@@ -303,7 +306,7 @@ static uint64_t find_arrival_ns(const struct eb_rpc_conn *conn, uint64_t arrived
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
-/* One message of a stream. */
+/* Handles one message of a stream. */
 static void on_service_message(
     void *context, struct eb_grpc_call *grpc_call, struct eb_grpc_message message)
 {
@@ -341,7 +344,7 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
     eb_rpc_call_finish_if_over(call);
 }
 
-/* The whole request of a call that is not a stream. */
+/* Handles the complete request of a call that is not a stream. */
 static void on_request(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_call *call = grpc_call->user;
@@ -359,8 +362,7 @@ static void on_inflated(void *context)
     (void)eb_conn_end_message(context, uv_hrtime());
 }
 
-/* Reports the end of a call that goes away without having been finished here: the session or the
- * peer has ended it. */
+/* Reports the end of a call that was not finished here: the session or the peer has ended it. */
 static void report_ended(struct eb_rpc_call *call)
 {
     const struct eb_grpc_call *grpc_call = call->call;
@@ -433,7 +435,7 @@ static void expire_calls(struct eb_rpc_call *call)
         0);
 }
 
-/* A call that waits for its peer has no other event when its deadline passes. */
+/* Ends the calls whose deadline has passed: a call that waits for its peer has no other event. */
 static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
@@ -509,7 +511,7 @@ static void on_conn_close(struct eb_conn *conn)
 
 /* ---- loops ---- */
 
-/* A loop has its share of the log lines. */
+/* Gives the loop its share of the access log's lines. */
 static void open_access_log(struct eb_service_loop *state, const struct eb_server_facts *facts)
 {
     uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;

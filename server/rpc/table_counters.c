@@ -7,19 +7,19 @@
 #include <string.h>
 
 #define ROOM_MIN 64
-/* Kept apart, so that what every lookup takes is short. */
+/* Keeps rare paths out of line, so that the code that every lookup runs is short. */
 #define RARE __attribute__((noinline))
 
-/* Two empty texts, one behind the other as those of all counts. */
+/* Two empty texts, one after the other, like those of every count. */
 static const char no_names[2];
 
-/* So often halved nothing is left of any count. */
+/* Halvings after which every count is 0. */
 #define HALVINGS_MAX 32
 
-/* Where the tables of one version are counted. */
+/* The counts of the tables of one version. */
 struct eb_table_block {
     const struct eb_model_version *version;
-    struct eb_table_count **counts; /* beside its tables */
+    struct eb_table_count **counts; /* [tables.count], in the order of the version's tables */
 };
 
 /* ---- tables by name ---- */
@@ -46,7 +46,7 @@ static void drop_hot(struct eb_table_counters *counters, struct eb_table_count *
     }
 }
 
-/* The place of the table, or of the first behind it. */
+/* Returns the slot of the table, or of the first one after it. */
 static size_t find_table_slot(
     const struct eb_table_counters *counters, const char *model, const char *table)
 {
@@ -63,7 +63,7 @@ static size_t find_table_slot(
     return first;
 }
 
-/* The table's count, if it is at that place. */
+/* Returns the table's count if it has that slot, else `beyond`. */
 static struct eb_table_count *find_at(
     struct eb_table_counters *counters, size_t slot, const char *model, const char *table)
 {
@@ -87,8 +87,8 @@ static bool grow_table(struct eb_table_counters *counters)
     return counts;
 }
 
-/* The table's count, which is made where there is none, but where there are too many, or no memory.
- */
+/* Returns the table's count, which it makes if there is none. Returns `beyond` if there are too
+ * many tables or no memory. */
 static struct eb_table_count *keep_count(
     struct eb_table_counters *counters, const char *model, const char *table)
 {
@@ -127,7 +127,7 @@ static void prune(struct eb_table_counters *counters, uint64_t now_ns)
 
 /* ---- versions ---- */
 
-/* NULL: the version has none. */
+/* Returns NULL if the version has no block. */
 static const struct eb_table_block *find_block(
     const struct eb_table_blocks *blocks, const struct eb_model_version *version)
 {
@@ -145,7 +145,7 @@ static const struct eb_table_block *find_block(
     return is_there ? &blocks->blocks[first] : NULL;
 }
 
-/* Adds a version's block: the former one, or a new one. */
+/* Adds a version's block: its former one, or a new one. */
 static void keep_block(struct eb_table_counters *counters, const struct eb_table_blocks *former,
     const struct eb_model_version *version)
 {
@@ -201,7 +201,7 @@ static void mark_gone(struct eb_table_counters *counters, uint64_t now_ns)
     }
 }
 
-/* Frees former blocks, but for those that are still there. */
+/* Frees the former blocks that are no longer in use. */
 static void drop_blocks(const struct eb_table_counters *counters, struct eb_table_blocks *former)
 {
     for (size_t i = 0; i < former->count; i++) {
@@ -215,7 +215,8 @@ static void drop_blocks(const struct eb_table_counters *counters, struct eb_tabl
 void eb_table_counters_swap(
     struct eb_table_counters *counters, const struct eb_snapshot *snapshot, uint64_t now_ns)
 {
-    /* The former snapshot has a reference to each of its versions: no other is at its address. */
+    /* The former snapshot holds its versions, so no other version can have the address of one of
+     * them. */
     struct eb_table_blocks former = counters->blocks;
     counters->blocks = (struct eb_table_blocks){
         .blocks = malloc((count_versions(snapshot) + 1) * sizeof *former.blocks)};
@@ -233,7 +234,8 @@ void eb_table_counters_swap(
 
 /* ---- hot rows ---- */
 
-/* What a query's index names: a key, or else a row. false: nothing. */
+/* Finds the id that a query's index names: a key if the table has keys, else a row. Returns false
+ * if there is no such key or row. */
 static bool find_id(const struct eb_plan_query *query, uint64_t position, int64_t *id)
 {
     const struct eb_table *table = &query->table->table;
@@ -266,7 +268,7 @@ static void add_hot(struct eb_table_counters *counters, struct eb_table_count *c
     }
 }
 
-/* Halves what was sampled as often as is due; what nothing is left of is dropped. */
+/* Halves the samples as often as is due. Drops the sketches that have no row left. */
 static void halve(struct eb_table_counters *counters, uint64_t now_ns)
 {
     uint64_t due = (now_ns - counters->halved_ns) / EB_TABLE_COUNTERS_HALF_NS;
@@ -286,7 +288,7 @@ static void halve(struct eb_table_counters *counters, uint64_t now_ns)
 
 /* ---- lookups ---- */
 
-/* Where a table of the version is counted, which may have no block. */
+/* Returns the count of a table of the version. `block` may be NULL. */
 static struct eb_table_count *find_count(struct eb_table_counters *counters,
     const struct eb_model_version *version, const struct eb_table_block *block,
     const struct eb_named_table *table)
@@ -298,7 +300,7 @@ static struct eb_table_count *find_count(struct eb_table_counters *counters,
     return find_at(counters, slot, version->model, table->name);
 }
 
-/* Samples the plan's indices. */
+/* Samples the plan's indices for the hot rows. */
 static RARE void sample(
     struct eb_table_counters *counters, const struct eb_plan *plan, uint64_t now_ns)
 {
@@ -328,7 +330,8 @@ static inline void add_query(
     count->sum.missing += job->missing_count;
 }
 
-/* The version has no block: there was no memory, or it has gone since the lookup came. */
+/* Counts by name. Only for a version without a block: there was no memory for it, or the version
+ * has gone since the lookup came. */
 static RARE void add_by_name(struct eb_table_counters *counters, const struct eb_plan *plan)
 {
     for (uint32_t i = 0; i < plan->counts.query_count; i++) {
@@ -361,7 +364,7 @@ void eb_table_counters_add(
 
 /* ---- copies ---- */
 
-/* What is written into a part of stats. */
+/* The next free positions in the copied sums. */
 struct copy {
     struct eb_table_sum *sum;
     struct eb_hot_rows *hot;
@@ -408,7 +411,7 @@ struct eb_table_sums *eb_table_counters_copy(struct eb_table_counters *counters,
     *part = (struct eb_table_sums){sum_count, (struct eb_table_sum *)(part + 1)};
     struct copy copy = {.sum = part->sums, .hot = (struct eb_hot_rows *)(part->sums + sum_count)};
     copy.text = (char *)(copy.hot + counters->hot_count);
-    /* No names are before none. */
+    /* Empty names sort before all others. */
     if (has_beyond) {
         copy_count(counters, &counters->beyond, &copy);
     }
