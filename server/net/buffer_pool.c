@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15}; /* to 2^24 bytes */
+static const struct eb_buffer_range range = {
+    .smallest_bits = 10, .bins = 15}; /* from 2^10 to 2^24 bytes */
 
 uint64_t eb_buffer_pool_rounded(size_t bytes)
 {
@@ -73,7 +74,7 @@ struct eb_memory eb_buffer_pool_memory(struct eb_buffer_pool *pool)
 struct eb_receive_quota {
     struct eb_memory memory;
     struct eb_buffer_pool *pool;
-    uint64_t held_bytes; /* as the pool rounds them */
+    uint64_t held_bytes; /* the sum of the sizes that the pool has rounded up to */
     bool is_closed;
 };
 

@@ -11,15 +11,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
-#define LINGER_BYTES_MAX 65536 /* of a peer that was given up, that may have been on their way */
-#define LINGER_BYTES_PER_TICK (8 << 20) /* of others, who may have had large requests on theirs */
-#define WRITES_PER_SLICE_MAX 16         /* then other connections write */
-/* How often libuv may find a socket readable that is not to be read, until it looks at it no
- * longer: so often costs as much as to stop and to start reading, some four system calls. With
- * thousands of such sockets libuv would do nothing else. */
+#define LINGER_MS_MAX 2000     /* time for the peer to end its side after we ended ours */
+#define LINGER_BYTES_MAX 65536 /* from a peer that was given up: may have been on their way */
+#define LINGER_BYTES_PER_TICK (8 << 20) /* from others: large requests may be on their way */
+#define WRITES_PER_SLICE_MAX 16         /* most before other connections write */
+/* How often libuv may find a socket readable that must not be read, before it stops polling the
+ * socket. This many polls cost as much as stopping and starting to read, some four system calls.
+ * With thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
-#define FIRST_SLICE_PART 2 /* of a slice is a connection's first: thousands may be new at once */
+#define FIRST_SLICE_PART 2 /* a new connection gets 1 / 2 slice: thousands may be new at once */
 
 static const struct eb_conn_events *find_events(const struct eb_conn *conn)
 {
@@ -34,7 +34,7 @@ static void on_conn_closed(uv_handle_t *handle)
         find_events(conn)->on_close(conn);
         eb_loop_remove(conn->loop, conn);
     }
-    /* Last: who calls that end with the session came from is still asked. */
+    /* Last: the session's end ends its calls, which still ask for the caller's certificate. */
     eb_tls_stream_destroy(conn->tls);
     eb_receive_quota_close(conn->quota);
     free(conn);
@@ -48,7 +48,7 @@ static void log_closed(const struct eb_conn *conn, const char *reason)
         eb_log_text("reason", reason));
 }
 
-/* For what is the peer's doing and worth a line. */
+/* Logs an end that the peer has caused. The log is rate-limited. */
 static void log_refused(const struct eb_conn *conn, const char *reason)
 {
     char peer[EB_ADDRESS_TEXT_BYTES];
@@ -69,7 +69,7 @@ void eb_conn_close(struct eb_conn *conn, const char *reason)
     }
 }
 
-/* Closes without a word: what the system still has to send would keep its memory for as long as the
+/* Closes with a reset. Otherwise unsent bytes would keep the system's memory for as long as the
  * peer does not read. */
 static void reset_conn(struct eb_conn *conn, const char *reason)
 {
@@ -88,7 +88,7 @@ static int find_socket(const struct eb_conn *conn)
 {
     uv_os_fd_t socket;
     int rc = uv_fileno(&conn->peer.handle, &socket);
-    assert(rc == 0); /* It is open. */
+    assert(rc == 0); /* The socket is open. */
     return socket;
 }
 
@@ -111,7 +111,7 @@ static void start_polling(struct eb_conn *conn)
         conn->is_unpolled = false;
         eb_hangup_watch_forget(&conn->loop->hangups, find_socket(conn));
         int rc = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
-        assert(rc == 0); /* It has been started before, and is not closing. */
+        assert(rc == 0); /* The stream has been started before, and is not closing. */
     }
 }
 
@@ -123,8 +123,9 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
     }
 }
 
-/* Ends our side and waits for the peer's end. Closing at once would answer bytes that are still on
- * their way from the peer with a reset, which can cost it what it has not read yet. */
+/* Ends our side and waits for the peer's end. If the connection were closed at once, bytes that are
+ * still on their way from the peer would be answered with a reset, and the peer could lose data
+ * that it has not read yet. */
 static void linger_conn(struct eb_conn *conn)
 {
     if (conn->is_closing || conn->is_lingering) {
@@ -142,7 +143,7 @@ static void linger_conn(struct eb_conn *conn)
     }
 }
 
-/* Why the connection cannot go on; "": the peer has ended it. */
+/* Returns why the connection cannot go on; "" if the peer has ended it. */
 static const char *find_conn_reason(const struct eb_conn *conn)
 {
     const char *reason = conn->tls ? eb_tls_stream_reason(conn->tls) : "";
@@ -153,7 +154,7 @@ static const char *find_conn_reason(const struct eb_conn *conn)
                              : eb_grpc_server_reason(conn->session);
 }
 
-/* The session has given up. */
+/* Ends a connection whose session has given up. */
 static void end_refused(struct eb_conn *conn)
 {
     if (conn->is_closing || conn->is_lingering) {
@@ -166,7 +167,7 @@ static void end_refused(struct eb_conn *conn)
 static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     if (!conn->slice.is_over && eb_time_slice_look(&conn->slice, now_ns)) {
-        eb_conn_mark(conn); /* The next slice must not be waited for. */
+        eb_conn_mark(conn); /* Flushing it begins the next slice. */
     }
     return conn->slice.is_over;
 }
@@ -188,11 +189,11 @@ bool eb_conn_is_slice_over(const struct eb_conn *conn)
     return conn->slice.is_over;
 }
 
-/* What was kept back comes before what is read now. */
+/* Deals with the input that was kept back, which comes before newly read input. */
 static void resume_session(struct eb_conn *conn)
 {
     if (eb_grpc_server_has_resumed(conn->session)) {
-        /* Where this ends the connection, the next use of its session says so. */
+        /* If this ends the connection, the next use of its session returns that. */
         (void)eb_grpc_server_receive(
             conn->session, (const uint8_t *)"", 0, uv_now(&conn->loop->uv));
         eb_conn_mark(conn);
@@ -204,29 +205,30 @@ static bool is_waiting(const struct eb_conn *conn)
     return conn->run.is_waiting;
 }
 
-/* Whether its peer has begun, but has not asked for anything yet. */
+/* Returns whether the peer has begun its session but has not asked for anything yet. */
 static bool is_new(const struct eb_conn *conn)
 {
     return conn->message_count == 0 && !conn->is_inside && eb_grpc_server_is_open(conn->session);
 }
 
-/* Queues the connection for its next time slice. Slices count twice, so that a new connection,
- * which has used none, stands behind known ones that have used none and ahead of those that have
- * used one. */
+/* Queues the connection for its next time slice. Each used slice counts twice, so that a new
+ * connection, which has used none, stands behind known connections that have used none and ahead of
+ * those that have used one. */
 static void wait_for_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     conn->waiting_since_ns = now_ns;
     eb_run_queue_push(&conn->loop->waiting, &conn->run, 2 * conn->usage.slices + is_new(conn));
 }
 
-/* It has nothing to read. */
+/* Notes that the connection has nothing to read. */
 static void note_read_out(struct eb_conn *conn, uint64_t now_ns)
 {
     eb_run_usage_idle(&conn->usage, now_ns);
     conn->vain_looks = 0;
 }
 
-/* Whether what libuv has found in the socket is read now. If not, it waits for its slice. */
+/* Returns whether the input that libuv has found is read now. If not, the connection waits for its
+ * slice. */
 static bool may_read(struct eb_conn *conn, uint64_t now_ns)
 {
     if (conn->slice.is_over || is_waiting(conn)) {
@@ -240,8 +242,8 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
     return true;
 }
 
-/* Deals with what was kept back, then returns the buffer for the next read, which is empty if the
- * slice is over. */
+/* Deals with the input that was kept back. Returns the buffer for the next read, which is empty if
+ * the slice is over. */
 static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
 {
     eb_time_slice_enter(&conn->slice, &conn->loop->reader, now_ns);
@@ -277,7 +279,8 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     }
 }
 
-/* The peer is gone. Clients that do not trust a server mostly say no more than that. */
+/* Closes a connection whose peer has gone. Most clients that do not trust the server's certificate
+ * leave without giving a reason. */
 static void close_gone(struct eb_conn *conn, int rc)
 {
     if (conn->tls && !conn->is_lingering && eb_tls_stream_is_shaking(conn->tls)) {
@@ -307,8 +310,9 @@ static bool receive_conn_sealed(
     return alive;
 }
 
-/* A peer that floods on is not read for ever. After an orderly end a reset could cost it an answer
- * that it has not read yet: it is read more slowly. */
+/* Drops input after our side has ended. A peer that was given up and goes on sending is reset.
+ * After an orderly end a reset could cost the peer an answer that it has not read yet, so it is
+ * only read more slowly. */
 static void drop_read(struct eb_conn *conn, size_t count)
 {
     conn->lingering_bytes += count;
@@ -350,12 +354,12 @@ static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
         conn->headers_since_ms = now_ms;
     }
     if (!alive) {
-        /* What the session still wants to say goes out as far as the socket takes it at once. */
+        /* Writes the session's last bytes as far as the socket takes them at once. */
         eb_conn_flush(conn);
         if (*find_conn_reason(conn)) {
             end_refused(conn);
         } else {
-            linger_conn(conn); /* It has said so by TLS, and closes next. */
+            linger_conn(conn); /* The peer has ended its side by TLS, and closes next. */
         }
         return;
     }
@@ -384,7 +388,7 @@ static void on_output_written(struct eb_socket_output *output, int status)
     }
 }
 
-/* true: everything offered was taken and there may be more. */
+/* Returns true if the socket took everything that was offered and there may be more. */
 static bool write_once(struct eb_conn *conn)
 {
     int rc = eb_socket_output_write(&conn->output);
@@ -395,7 +399,7 @@ static bool write_once(struct eb_conn *conn)
     return rc > 0;
 }
 
-/* Does what look_at_slice does, and tells the loop the time. */
+/* Does the same as look_at_slice after a write, and tells the loop the time. */
 static bool look_after_write(struct eb_conn *conn)
 {
     uint64_t now_ns = uv_hrtime();
@@ -404,7 +408,7 @@ static bool look_after_write(struct eb_conn *conn)
                                : look_at_slice(conn, now_ns);
 }
 
-/* The session has nothing more to say or to hear. */
+/* Ends a connection whose session has nothing more to send or to receive. */
 static void end_session(struct eb_conn *conn)
 {
     if (eb_grpc_server_is_open(conn->session)) {
@@ -465,7 +469,7 @@ void eb_conn_hang_up(struct eb_conn *conn)
     close_gone(conn, UV_EOF);
 }
 
-/* Begins the next slice, or waits for it. */
+/* Begins the next slice, or queues the connection for it. */
 static void go_on_after_write(struct eb_conn *conn)
 {
     if (is_waiting(conn)) {
@@ -508,7 +512,7 @@ void eb_conn_flush(struct eb_conn *conn)
     find_events(conn)->on_sent(conn);
     go_on_after_write(conn);
     eb_time_slice_leave(&conn->slice);
-    assert(!conn->is_unpolled || is_waiting(conn)); /* or nobody would look at it again */
+    assert(!conn->is_unpolled || is_waiting(conn)); /* otherwise it would never be polled again */
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->output.writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
@@ -523,7 +527,7 @@ void eb_conn_mark(struct eb_conn *conn)
     }
 }
 
-/* Does what is due because of a connection's age, or of its peer's silence. */
+/* Takes the steps that are due because of a connection's age or its peer's silence. */
 static void apply_age(struct eb_conn *conn, uint64_t now_ms)
 {
     switch (eb_conn_age_look(&conn->age, &conn->loop->options->conn_limits.age, now_ms,
@@ -538,8 +542,8 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_mark(conn);
 }
 
-/* What the peer had sent was not read while the connection waited for slices, which is not the
- * peer's doing: that time does not count for any limit. */
+/* Does not count the time that the connection waited for slices for any limit: while its input was
+ * not read, the delay was not the peer's doing. */
 static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 {
     if (is_waiting(conn)) {
@@ -564,7 +568,7 @@ static void check_lingering(struct eb_conn *conn, uint64_t now_ms)
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         conn->lingering_bytes = 0;
         int rc = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
-        assert(rc == 0); /* It has been stopped, and is not closing. */
+        assert(rc == 0); /* Reading has been stopped, and the stream is not closing. */
     }
 }
 
@@ -596,7 +600,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     }
     apply_age(conn, now_ms);
     if (conn->is_closing || eb_grpc_server_call_count(conn->session) == 0) {
-        return; /* Thousands of idle connections are to cost a look each. */
+        return; /* Keep this cheap: there may be thousands of idle connections. */
     }
     eb_grpc_server_tick(conn->session, now_ms, conn->unread_ms);
     find_events(conn)->on_tick(conn);
@@ -618,7 +622,7 @@ static void read_peer_address(struct eb_address *address, int socket)
 {
     *address = (struct eb_address){.size = sizeof address->socket_address};
     if (getpeername(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        /* It is gone already, as the first read will say. */
+        /* The peer has gone already. The first read will return that. */
         *address = (struct eb_address){.size = sizeof(sa_family_t)};
         address->socket_address.ss_family = AF_UNIX;
     }
@@ -629,7 +633,7 @@ static int open_stream(struct eb_conn *conn, int socket)
     uv_loop_t *uv = &conn->loop->uv;
     int rc = conn->origin.is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0)
                                   : uv_tcp_init(uv, &conn->peer.tcp);
-    assert(rc == 0); /* with these arguments neither can fail */
+    assert(rc == 0); /* neither can fail with these arguments */
     conn->peer.handle.data = conn;
     rc = conn->origin.is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
                               : uv_tcp_open(&conn->peer.tcp, socket);
@@ -643,7 +647,8 @@ static int open_stream(struct eb_conn *conn, int socket)
     return rc < 0 ? rc : uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
 }
 
-/* A unix socket's bytes do not leave the machine. */
+/* Sets up TLS, except on a unix socket: its bytes do not leave the machine. Returns 0 or a libuv
+ * code. */
 static int open_conn_tls(struct eb_conn *conn)
 {
     struct eb_tls *tls = conn->origin.is_unix ? NULL : conn->loop->tls;
@@ -654,7 +659,7 @@ static int open_conn_tls(struct eb_conn *conn)
     return conn->tls ? 0 : UV_ENOMEM;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static struct eb_grpc_server *create_conn_session(struct eb_conn *conn)
 {
     const struct eb_loop_options *options = conn->loop->options;

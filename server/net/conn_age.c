@@ -1,13 +1,13 @@
 #include "server/net/conn_age.h"
 
-/* The part of its age by which a connection may be older or younger than others. */
+/* Fraction of age_max_ms by which connections' ages differ, so that they do not all end at once. */
 #define AGE_PART 10
 
 void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *limits,
     uint64_t now_ms, uint64_t chance)
 {
     uint64_t spread_ms = limits->age_max_ms / AGE_PART;
-    /* The golden ratio's bits spread numbers that are close to each other. */
+    /* Multiplying by the golden ratio spreads numbers that are close to each other. */
     uint64_t spread = chance * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     *age = (struct eb_conn_age){
         .old_ms = limits->age_max_ms == 0
@@ -19,7 +19,7 @@ void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *
     };
 }
 
-/* Whether the peer is to be asked, or given up. */
+/* Decides whether to ping a silent peer or to give it up. */
 static enum eb_conn_age_step look_at_silence(
     struct eb_conn_age *age, const struct eb_conn_age_limits *limits, uint64_t now_ms)
 {
@@ -37,7 +37,7 @@ static enum eb_conn_age_step look_at_silence(
     return EB_CONN_AGE_NOTHING;
 }
 
-/* Whether the step that follows the last one is due. */
+/* Returns whether the step that follows the last one is due. */
 static bool is_due(
     const struct eb_conn_age *age, const struct eb_conn_age_limits *limits, uint64_t now_ms)
 {

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #define BACKLOG 4096 /* the system lowers it to its own maximum */
-/* Keeps a storm of connections from holding up the loop: accepting one takes some 30 us. Beside 40
- * peers that reconnected at once, the p50 of other callers is 1.3 ms with 8; with 64 it was 3.1. */
+/* Most connections accepted in a row, so that a storm of connections does not hold up the loop:
+ * accepting one takes some 30 us. While 40 peers reconnect at once, the p50 of other callers is 1.3
+ * ms with 8, and 3.1 ms with 64. */
 #define ACCEPTS_PER_TURN_MAX 8
 
 static int fail_listener(const char *step, struct eb_failure *failure)
@@ -23,7 +24,8 @@ static int fail_listener(const char *step, struct eb_failure *failure)
     return -error;
 }
 
-/* Whether a unix socket's file may be somebody's: only a refusal says that nobody listens. */
+/* Returns whether somebody may be listening on a unix socket's file. Only a refused connection
+ * shows that nobody is. */
 static bool is_answered(const struct eb_address *address)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -54,7 +56,7 @@ static int open_unix(struct eb_listener *listener, struct eb_failure *failure)
     if (listener->socket < 0) {
         return fail_listener("socket", failure);
     }
-    /* Linux gives the file the socket's mode: at no time is it open to others. */
+    /* Linux gives the file the socket's mode, so it is never open to others. */
     if (listener->is_admin && fchmod(listener->socket, S_IRUSR | S_IWUSR) != 0) {
         return fail_listener("fchmod", failure);
     }
@@ -65,7 +67,8 @@ static int open_unix(struct eb_listener *listener, struct eb_failure *failure)
     return 0;
 }
 
-/* A bound TCP socket; `shared` lets further sockets of this user bind the same port. */
+/* Returns a bound TCP socket, or -1. If `shared`, other sockets of this user may bind the same
+ * port. */
 static int bind_tcp(const struct eb_address *address, bool shared)
 {
     int yes = 1;
@@ -92,7 +95,7 @@ static int open_tcp(struct eb_listener *listener, bool probe, struct eb_failure 
 {
     struct eb_address *address = &listener->address;
     if (probe) {
-        /* With SO_REUSEPORT alone a second server would take half of the connections silently. */
+        /* With SO_REUSEPORT alone, a second server would silently take half of the connections. */
         int fd = bind_tcp(address, false);
         if (fd < 0 || listen(fd, 1) != 0) {
             int rc = fail_listener("bind", failure);
@@ -141,15 +144,15 @@ static bool is_listening_stream(int fd)
            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) == 0 && listens;
 }
 
-/* Whether users that are neither its owner nor of its group may connect. What cannot be seen, in an
- * abstract name or from here, is anybody's. */
+/* Returns whether users other than the owner and the group may connect. Assumes so if the address
+ * is abstract or its file is not visible from here. */
 static bool is_open_to_all(const struct eb_address *address)
 {
     struct stat status;
     return lstat(eb_address_unix_path(address), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
 }
 
-/* What is wrong with a socket that was passed; NULL: nothing. */
+/* Returns what is wrong with a passed socket, or NULL if it can be used. */
 static const char *find_listener_failure(const struct eb_listener *listener)
 {
     int family = listener->address.socket_address.ss_family;
@@ -203,7 +206,7 @@ void eb_listener_close(struct eb_listener *listener)
     listener->socket = -1;
 }
 
-/* Whether accepting failed in a way that the next attempt may not. */
+/* Returns whether accepting failed for a reason that may be gone at the next attempt. */
 static bool is_passing(int error)
 {
     return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* How long readable connections are read between two writes. Those that are not read by then wait;
- * otherwise the answers to those that were read would wait for thousands of others. Waiting
- * connections are then served for as long as the reading took, and for at least one slice. */
+/* Longest time that readable connections are read between two writes. Those that are not read by
+ * then wait; otherwise the answers to those that were read would wait for thousands of others.
+ * Waiting connections are then served for as long as the reading took, and for at least one
+ * slice. */
 #define READING_NS_MAX 1000000
-#define WRITING_NS_MAX 1000000 /* the same of writing, between two reads */
-#define LONG_QUEUE 32          /* connections that wait: their slices take 5 ms */
-#define FLUSHES_PER_LOOK 8     /* at the clock */
+#define WRITING_NS_MAX 1000000 /* longest time of writing between two reads */
+#define LONG_QUEUE 32          /* waiting connections: their slices take 5 ms */
+#define FLUSHES_PER_LOOK 8     /* between two looks at the clock */
 
 static void on_tick_timer(uv_timer_t *timer);
 
@@ -27,7 +28,8 @@ struct handed_socket {
     struct eb_conn_origin origin;
 };
 
-/* A loop that has nothing to look after does not tick: idle it does not wake. */
+/* Starts the tick timer. It is stopped when the loop has nothing to look after, so that an idle
+ * loop does not wake. */
 static void start_loop_ticks(struct eb_loop *loop)
 {
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
@@ -36,7 +38,7 @@ static void start_loop_ticks(struct eb_loop *loop)
     }
 }
 
-/* Something is to be done that none of the connections has looked at the clock for. */
+/* Notes that the loop has something to do, at a time when no connection has looked at the clock. */
 static void wake_now(struct eb_loop *loop)
 {
     if (loop->busy_since_ns == 0) {
@@ -44,7 +46,7 @@ static void wake_now(struct eb_loop *loop)
     }
 }
 
-/* All is done that was to be. */
+/* Notes that the loop has nothing left to do, and counts how long it was busy. */
 static void note_idle(struct eb_loop *loop)
 {
     if (loop->busy_since_ns != 0) {
@@ -78,7 +80,8 @@ static void end_loop(struct eb_loop *loop)
     eb_mailbox_close(&loop->mailbox);
 }
 
-/* Returns the connection after `link`, or the first if `link` is the list; NULL: there is none. */
+/* Returns the connection after `link`, or the first if `link` is the list. Returns NULL at the
+ * end. */
 static struct eb_conn *find_next_conn(const struct eb_loop *loop, const struct eb_list *link)
 {
     return link->next == &loop->conns ? NULL : EB_CONTAINER_OF(link->next, struct eb_conn, open);
@@ -136,14 +139,15 @@ static bool has_marked(const struct eb_loop *loop)
     return !eb_list_is_empty(&loop->marked) || !eb_list_is_empty(&loop->late);
 }
 
-/* Unmarks and returns the next connection of a list of marked ones; NULL: there is none. */
+/* Unmarks and returns the first connection of a list of marked ones. Returns NULL if the list is
+ * empty. */
 static struct eb_conn *pop_marked(struct eb_list *marked)
 {
     struct eb_list *link = eb_list_pop(marked);
     return link ? EB_CONTAINER_OF(link, struct eb_conn, marked) : NULL;
 }
 
-/* Moves the connections whose time slice is over from one list to the other. */
+/* Moves the connections whose time slice is over from `marked` to `spent`. */
 static void move_spent(struct eb_list *spent, struct eb_list *marked)
 {
     struct eb_list others;
@@ -155,9 +159,10 @@ static void move_spent(struct eb_list *spent, struct eb_list *marked)
     eb_list_move(marked, &others);
 }
 
-/* Writes for all connections that are marked now, until `deadline_ns` (uv_hrtime) has passed. One
- * that is marked again meanwhile is written in the next cycle. Those that the last cycle did not
- * come to are first. Those whose time slice is over are last, as their writes take time too. */
+/* Writes for all connections that are marked now, until `deadline_ns` (uv_hrtime) has passed. A
+ * connection that is marked again meanwhile is written in the next cycle. Connections that the last
+ * cycle did not reach come first. Those whose time slice is over come last, since their writes take
+ * time too. */
 static void flush_marked(struct eb_loop *loop, uint64_t deadline_ns)
 {
     struct eb_list now;
@@ -192,8 +197,8 @@ static struct eb_conn *pop_waiting(struct eb_loop *loop)
     return entry ? EB_CONTAINER_OF(entry, struct eb_conn, run) : NULL;
 }
 
-/* Gives slices to at most `count_max` waiting connections. One that begins to wait only now is
- * served after the loop has read what has come for others. */
+/* Gives slices to at most `count_max` waiting connections. A connection that begins to wait only
+ * now is served after the loop has read the input of others. */
 static void run_waiting(struct eb_loop *loop, size_t count_max)
 {
     uint64_t begun_ns = uv_hrtime();
@@ -257,7 +262,7 @@ static void on_loop_hangup(void *connection)
 
 bool eb_loop_may_log(struct eb_loop *loop)
 {
-    start_loop_ticks(loop); /* One of them says how many lines were left out. */
+    start_loop_ticks(loop); /* A later tick logs how many lines were left out. */
     return eb_log_rate_limit_allows(&loop->refusals, eb_loop_now_ms(loop));
 }
 
@@ -307,9 +312,9 @@ static void release_count(struct eb_loop *loop)
     atomic_fetch_sub(&loop->conn_count, 1);
 }
 
-/* Counts a connection that the loop is about to open, which happens when it is accepted, so that
- * those on their way to their loops count too. It is counted first and checked then, so that loops
- * that accept at the same time do not exceed connections_max. Returns false if they would. */
+/* Counts a connection that the loop is about to open. It is counted when it is accepted, so that
+ * connections on their way to another loop count too. It is counted first and checked then, so that
+ * loops that accept at the same time do not exceed connections_max. Returns false if they would. */
 static bool try_count(struct eb_loop *loop)
 {
     uint64_t taken = 0;
@@ -486,7 +491,7 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
 {
     loop->drained_to = mailbox;
     loop->drained = drained;
-    loop->is_started = true; /* before the thread can look */
+    loop->is_started = true; /* set before the thread can read it */
     int rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
     loop->is_started = rc == 0;
     return rc;

@@ -4,8 +4,8 @@
 
 #include <assert.h>
 
-#define BUFFERS_MAX 64       /* of one gathered write */
-#define PROGRESS_BYTES 65536 /* that must go out within the longest time */
+#define BUFFERS_MAX 64       /* buffers in one gathered write */
+#define PROGRESS_BYTES 65536 /* bytes that must go out within the longest time */
 
 static void on_output_write(uv_write_t *write, int status)
 {
@@ -13,7 +13,7 @@ static void on_output_write(uv_write_t *write, int status)
     size_t written = output->writing_bytes;
     *output->sent_bytes += status == 0 ? written : 0;
     output->writing_bytes = 0;
-    output->unwritten_bytes = 0; /* The next write is a new one to wait for. */
+    output->unwritten_bytes = 0; /* A stall is timed anew for the next write. */
     if (status == 0 && output->tls) {
         eb_tls_stream_end_write(output->tls);
     } else if (status == 0) {
@@ -22,7 +22,8 @@ static void on_output_write(uv_write_t *write, int status)
     output->on_written(output, status);
 }
 
-/* Hands what the socket did not take at once to libuv; the buffers stay until on_write. */
+/* Hands libuv the bytes that the socket did not take at once. Their buffers must stay until
+ * on_output_write. */
 static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -36,7 +37,7 @@ static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers,
     return rc;
 }
 
-/* What the socket takes at once, or a negative libuv code. */
+/* Returns how many bytes the socket took at once, or a negative libuv code. */
 static int write_now(struct eb_socket_output *output, const uv_buf_t *buffers, unsigned count)
 {
     int written = uv_try_write(output->stream, buffers, count);
@@ -67,7 +68,7 @@ static int write_output_sealed(struct eb_socket_output *output)
     return write_later(output, &buffer, 1);
 }
 
-/* The first buffers of the queue; *offered: their bytes. */
+/* Fills in the first buffers of the queue. Sets *offered to the sum of their bytes. */
 static unsigned fill_buffers(
     const struct eb_send_queue *queue, uv_buf_t buffers[BUFFERS_MAX], size_t *offered)
 {
@@ -120,7 +121,7 @@ void eb_socket_output_end(struct eb_socket_output *output)
     eb_tls_stream_end_write(output->tls);
 }
 
-/* Whether there are bytes that the peer keeps from being written. */
+/* Returns whether bytes are waiting that cannot be written because of the peer. */
 static bool is_held_up(const struct eb_socket_output *output)
 {
     return output->tls && eb_send_queue_bytes(output->queue) > 0 &&

@@ -10,13 +10,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What HTTP/2 allows in TLS 1.2. In both the cheapest is the first where processors have AES. */
+/* Ciphers that HTTP/2 allows in TLS 1.2. Both lists begin with the cheapest on processors that have
+ * AES instructions. */
 #define CIPHERS_1_2                                                                                \
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"     \
     "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
-/* Clients have reason for a few idle records in a connection's life. */
+/* The limits on records without data, which clients have reason to send only a few times in a
+ * connection's life. */
 static const struct eb_tls_side server_side = {
     .idle_row_max = 32,
     .idle_max = 100,
@@ -31,7 +33,7 @@ struct eb_tls {
     atomic_uint holds;
 };
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_tls(struct eb_failure *failure, const char *file, const char *what)
 {
     unsigned long code = ERR_peek_error();
@@ -44,7 +46,8 @@ static bool refuse_tls(struct eb_failure *failure, const char *file, const char 
 
 /* ---- rules ---- */
 
-/* A client that does not say which protocols it speaks would not ask on_protocols. */
+/* Refuses a client that does not offer its protocols: OpenSSL would not call on_protocols for
+ * it. */
 static int on_hello(SSL *ssl, int *alert, void *context)
 {
     const unsigned char *names;
@@ -71,7 +74,7 @@ static int on_protocols(SSL *ssl, const unsigned char **out, unsigned char *out_
                : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* A password could only be asked for. */
+/* Supplies an empty password for an encrypted key. OpenSSL would otherwise ask on the terminal. */
 static int on_tls_password(char *out, int out_bytes, int is_writing, void *context)
 {
     (void)out;
@@ -81,7 +84,8 @@ static int on_tls_password(char *out, int out_bytes, int is_writing, void *conte
     return 0;
 }
 
-/* Tickets resume sessions; a cache of them on this side would be memory that peers take. */
+/* Sets the rules of all connections. Sessions are resumed by tickets, since peers could fill a
+ * cache of sessions on this side. */
 static bool set_tls_rules(SSL_CTX *context, const struct eb_tls_options *options)
 {
     static const unsigned char session_context[] = "embagd";
@@ -102,17 +106,19 @@ static bool set_tls_rules(SSL_CTX *context, const struct eb_tls_options *options
 
 /* ---- files ---- */
 
-/* Another kind of file, a FIFO say, could be opened for ever. */
+/* Returns whether the file is a regular one. Opening another kind, such as a FIFO, could block for
+ * ever. */
 static bool is_file(const char *file, struct eb_failure *failure)
 {
     struct stat status;
     if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
         return refuse_tls(failure, file, "is no regular file");
     }
-    return true; /* What cannot be looked at cannot be read either, which says why. */
+    return true; /* A file that stat fails on cannot be read either, and reading it gives the
+                    reason. */
 }
 
-/* Clients refuse a certificate that is out of its time. */
+/* Checks that the certificate is valid now: clients refuse it otherwise. */
 static bool check_time(const X509 *certificate, const char *file, struct eb_failure *failure)
 {
     if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {

@@ -86,7 +86,7 @@ int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
 
 /* ---- hangup watch ---- */
 
-#define ENDS_AT_ONCE_MAX 256 /* handled before the loop's other connections are served */
+#define ENDS_AT_ONCE_MAX 256 /* most hang-ups handled before the loop serves other connections */
 
 static void on_ends(uv_poll_t *poll, int status, int events)
 {
