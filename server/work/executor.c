@@ -6,24 +6,24 @@
 #include <stdlib.h>
 #include <uv.h>
 
-/* What the speed of tiles is measured by. */
+/* The data by which the speed of a thread's tiles is measured. */
 struct executor_thread {
-    uint64_t since_ns;    /* when its tile became the one to compute */
-    uint64_t tile_bytes;  /* of that tile */
-    uint64_t ahead_bytes; /* of the one that was given ahead of time */
+    uint64_t since_ns;    /* when the thread began its tile */
+    uint64_t tile_bytes;  /* bytes of that tile */
+    uint64_t ahead_bytes; /* bytes of the tile that was given ahead */
 };
 
 struct eb_executor {
     struct eb_bag_team team;
     uint64_t queue_bytes_max;
-    uv_thread_t leader; /* the team's first thread, which brings up the others */
+    uv_thread_t leader; /* the team's first thread, which starts the others */
     uv_mutex_t lock;
     uv_cond_t filled;
-    struct eb_queue queue; /* guarded by lock, as are all below */
+    struct eb_queue queue; /* guarded by lock, as is everything below */
     struct eb_rate rate;
-    unsigned idle_threads; /* that wait for a work */
-    uint64_t tiles;        /* computed since the start */
-    uint64_t busy_ns;      /* of all threads, likewise */
+    unsigned idle_threads; /* threads that wait for a work */
+    uint64_t tiles;        /* count of tiles computed since the start */
+    uint64_t busy_ns;      /* time that all threads together have computed since the start */
     bool is_stopping;
     struct executor_thread threads[]; /* [thread_count] */
 };
@@ -40,7 +40,8 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
     struct eb_work *work = eb_queue_next(&executor->queue);
     eb_work_cut_tile(work, tile);
     bool is_last = eb_work_is_all_given(work);
-    /* To count a tile takes time by the number of its jobs: the last one is what is left. */
+    /* Counting a tile's bytes takes time for each of its jobs. The last tile has the bytes that are
+     * left. */
     uint64_t bytes = is_last ? work->left_bytes : eb_work_tile_bytes(tile);
     eb_queue_charge(&executor->queue, work, bytes);
     if (work->begun_ns == 0) {
@@ -52,7 +53,8 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
     return bytes;
 }
 
-/* Ends a work without computing more of it: outside the lock, or with its last open tile. */
+/* Ends a work without computing more of it. Calls on_done, outside the lock, unless tiles of the
+ * work are open; then the thread that finishes the last one calls it. */
 static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_t now_ns,
     enum eb_work_outcome outcome)
 {
@@ -67,7 +69,7 @@ static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_
     uv_mutex_lock(&executor->lock);
 }
 
-/* Blocks until there is a work. false: the team is to end. */
+/* Blocks until there is a work. Returns false if the team must end. */
 static bool wait_for_work(struct eb_executor *executor)
 {
     executor->idle_threads++;
@@ -78,15 +80,16 @@ static bool wait_for_work(struct eb_executor *executor)
     return eb_queue_count(&executor->queue) > 0;
 }
 
-/* The next work where that has expired, else another one that has. NULL: none is known. */
+/* Returns the next work if it has expired, else another expired one. Returns NULL if none is
+ * known. */
 static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_ns)
 {
     struct eb_work *next = eb_queue_next(&executor->queue);
     return eb_work_is_expired(next, now_ns) ? next : eb_queue_sweep(&executor->queue, now_ns);
 }
 
-/* Gives an idle thread a tile: ends expired works and blocks until there is one. Returns false when
- * the team is to end. */
+/* Gives an idle thread a tile. Ends expired works, and blocks until there is a tile. Returns false
+ * if the team must end. */
 static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     while (wait_for_work(executor)) {
@@ -113,9 +116,10 @@ static bool is_last_tile(const struct eb_executor *executor)
            eb_work_is_last_tile(eb_queue_next(&executor->queue));
 }
 
-/* Gives a thread its next tile while it still computes one. Not if another thread is idle or likely
- * to be so sooner, which would begin the tile earlier, nor behind a tile that takes long, where it
- * could not be cancelled. Expired works are left to take_tile. */
+/* Gives a thread its next tile while it still computes one. Returns false if another thread is
+ * idle, or is likely to be sooner: it would begin the tile earlier. Also returns false behind a
+ * tile that takes long: the next tile could not be cancelled meanwhile. Leaves expired works to
+ * take_tile. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0 ||
@@ -137,7 +141,7 @@ static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_b
     uv_mutex_lock(&executor->lock);
     bool found = may_wait ? take_tile(executor, thread, tile) : take_ahead(executor, thread, tile);
     if (found && eb_queue_count(&executor->queue) > 0) {
-        /* One waker at a time: each thread that finds more than it takes calls the next. */
+        /* Wake one thread at a time: if it finds more work than it takes, it wakes the next. */
         uv_cond_signal(&executor->filled);
     }
     uv_mutex_unlock(&executor->lock);
@@ -154,7 +158,8 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     eb_rate_add(&executor->rate, finisher->tile_bytes, now_ns - finisher->since_ns);
     executor->tiles++;
     executor->busy_ns += now_ns - finisher->since_ns;
-    finisher->tile_bytes = finisher->ahead_bytes; /* Where none was given, it will be set. */
+    finisher->tile_bytes =
+        finisher->ahead_bytes; /* If no tile was given ahead, take_tile will set this. */
     finisher->since_ns = now_ns;
     work->open_tiles--;
     bool over = work->is_given && work->open_tiles == 0;
@@ -239,7 +244,7 @@ static void reset_work(struct eb_work *work, uint64_t now_ns)
     work->is_given = false;
 }
 
-/* Under the lock. */
+/* Must be called under the lock. */
 static struct eb_admission_terms find_terms(const struct eb_executor *executor, uint64_t now_ns)
 {
     return (struct eb_admission_terms){

@@ -4,7 +4,7 @@
 
 static_assert((EB_QUEUE_BUCKETS & (EB_QUEUE_BUCKETS - 1)) == 0, "buckets are found by a mask");
 
-/* What is assumed of the rate weighs as much as what will be remembered of it. */
+/* Weight of the assumed rate: the same as that of all measured tiles that the rate remembers. */
 #define RATE_ASSUMED_BYTES (UINT64_C(1) * EB_RATE_TILES * EB_WORK_TILE_BYTES)
 
 /* ---- works ---- */
@@ -101,7 +101,7 @@ static unsigned level_of(unsigned priority)
 
 static size_t bucket_of(const struct eb_work *work)
 {
-    /* The golden ratio's bits spread addresses, whose low bits say little. */
+    /* Multiplying by the golden ratio spreads addresses, whose low bits hardly differ. */
     uint64_t key = (uint64_t)(uintptr_t)work->source + level_of(work->priority);
     return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (EB_QUEUE_BUCKETS - 1);
 }
@@ -131,8 +131,8 @@ static struct eb_work *find_source(const struct eb_queue *queue, const struct eb
     return NULL;
 }
 
-/* Grants the served source the quantum of a round. One that was given more than its quantum pays in
- * the next rounds, but is given at least a tile in each. */
+/* Grants the served source the quantum of a round. A source that was given more than its quantum
+ * pays in the next rounds, but gets at least a tile in each. */
 static void grant_quantum(const struct eb_queue_level *level)
 {
     work_in_round(level->served)->deficit_bytes += EB_QUEUE_QUANTUM_BYTES;
@@ -255,7 +255,7 @@ uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_wor
     return first ? first->source_bytes : 0;
 }
 
-/* Returns what the next rounds, this one included, give a source at least. */
+/* Returns the least number of bytes that the next rounds, this one included, give a source. */
 static uint64_t count_round_bytes(
     const struct eb_queue_level *level, const struct eb_work *source, uint64_t round_count)
 {
@@ -343,7 +343,7 @@ static bool is_queue_full(
                                 room * EB_ADMISSION_SOURCE_SHARE);
 }
 
-/* Returns how many bytes before the work make it miss its deadline; at least 1. */
+/* Returns how many bytes in the queue before the work make it miss its deadline; at least 1. */
 static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const struct eb_work *work)
 {
     if (work->deadline_ns <= terms->now_ns) {
@@ -356,7 +356,7 @@ static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const st
 static bool would_be_late(const struct eb_queue *queue, const struct eb_admission_terms *terms,
     const struct eb_work *work)
 {
-    /* Ask how much of what waits comes first only if all of it together takes too long. */
+    /* Count the bytes that come first only if all queued bytes together would take too long. */
     uint64_t late_bytes = find_late_bytes(terms, work);
     return work->deadline_ns != 0 && eb_queue_bytes(queue, work->priority) >= late_bytes &&
            eb_queue_bytes_before(queue, work, late_bytes) >= late_bytes;
