@@ -5,12 +5,12 @@
 
 #include <assert.h>
 
-/* Of a line, all that there may be, and the end. */
+/* Most fields of a line, with the field that ends them. */
 #define FIELDS_MAX 26
 
 const char *const eb_access_log_mode_names[] = {"errors", "off", "sampled", "all", NULL};
 
-/* A line's fields, ended by one without key. */
+/* The fields of a line. A field without a key ends them. */
 struct fields {
     size_t count;
     struct eb_log_field list[FIELDS_MAX];
@@ -71,7 +71,8 @@ static void add_trace(struct fields *fields, const struct eb_trace_parent *trace
     }
 }
 
-/* What can be long comes last: it hides nothing where it fills the line. */
+/* Writes the line of a request. Fields that can be long come last, so that they hide no other if
+ * they fill the line. */
 void eb_access_log_write(const struct eb_access_record *record)
 {
     struct fields fields = {0};

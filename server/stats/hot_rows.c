@@ -12,7 +12,7 @@ static struct eb_hot_rows_kept *find(struct eb_hot_rows *rows, int64_t id)
     return NULL;
 }
 
-/* A place for an id that has none: a free one, or that of who has been seen least. */
+/* Returns a slot for an id that has none: a free one, or that of the id with the fewest hits. */
 static struct eb_hot_rows_kept *take_slot(struct eb_hot_rows *rows, int64_t id)
 {
     if (rows->count < EB_HOT_ROWS_KEPT) {
@@ -47,7 +47,7 @@ void eb_hot_rows_halve(struct eb_hot_rows *rows)
     for (uint32_t i = 0; i < rows->count; i++) {
         struct eb_hot_rows_kept kept = rows->kept[i];
         kept.hits /= 2;
-        /* Rounded up: what may be another's is never taken for the id's own. */
+        /* Rounded up: hits that may be another id's never count as this one's. */
         kept.over -= kept.over / 2;
         kept.over = kept.over < kept.hits ? kept.over : kept.hits;
         if (kept.hits > 0) {
@@ -67,10 +67,10 @@ size_t eb_hot_rows_room(size_t sketch_count)
     return room;
 }
 
-/* The id's place, or the free one where it belongs. */
+/* Returns the id's slot, or the free one where it belongs. */
 static struct eb_hot_rows_sum *find_sum(const struct eb_hot_rows_merge *merge, int64_t id)
 {
-    /* Fibonacci hashing (Knuth): neighbours lie far from each other. */
+    /* Fibonacci hashing (Knuth) puts neighbouring ids far from each other. */
     size_t slot = (size_t)((uint64_t)id * UINT64_C(0x9E3779B97F4A7C15) >> 32);
     for (;; slot++) {
         struct eb_hot_rows_sum *sum = &merge->sums[slot & (merge->room - 1)];
@@ -94,13 +94,14 @@ void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows
     merge->indices += (double)rows->samples * indices_per_sample;
 }
 
-/* Most first; of those that are equal the least id. */
+/* Orders sums by the most indices, then by the least id. */
 static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_rows_sum *other)
 {
     return one->indices != other->indices ? one->indices > other->indices : one->id < other->id;
 }
 
-/* Puts a sum where it belongs among the first, of which the last may have no room any more. */
+/* Inserts a sum into the ordered list of the first ones. Drops the last sum if the list is full.
+ * Returns the count. */
 static size_t insert_sum(
     struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
 {
@@ -131,7 +132,7 @@ size_t eb_hot_rows_top(
     }
     for (size_t i = 0; i < count; i++) {
         double share = first[i].indices / merge->indices;
-        /* Halving loses a sample of an odd number, so that the parts may be more than the whole. */
+        /* Halving an odd number of samples loses one, so the parts may exceed the whole. */
         top[i] = (struct eb_stats_hot_row){first[i].id, share < 1 ? share : 1};
     }
     return count;
@@ -139,7 +140,7 @@ size_t eb_hot_rows_top(
 
 /* ---- index sampler ---- */
 
-/* Further than any window goes. */
+/* A distance beyond the end of any window. */
 #define NO_MORE (UINT64_C(1) << 62)
 
 void eb_index_sampler_init(struct eb_index_sampler *sampler)
@@ -147,7 +148,8 @@ void eb_index_sampler_init(struct eb_index_sampler *sampler)
     *sampler = (struct eb_index_sampler){.gap = 1, .random = UINT64_C(0x9E3779B97F4A7C15)};
 }
 
-/* Marsaglia's xorshift: good enough that no client's regularity is met. */
+/* Returns random bits from Marsaglia's xorshift, which is good enough not to coincide with the
+ * regularity of any client. */
 static uint64_t roll(struct eb_index_sampler *sampler)
 {
     uint64_t random = sampler->random;

@@ -14,8 +14,9 @@ static double seconds_of(struct timeval time)
     return (double)time.tv_sec + (double)time.tv_usec * 1e-6;
 }
 
-/* Threads and memory, from /proc/self/stat: behind the program's name, which may hold anything, are
- * the state and numbers, of which the 18th, 21st and 22nd are these. */
+/* Reads the count of threads and the memory from /proc/self/stat. The program's name, which may
+ * hold any character, is followed by the state and by numbers. Counted from the state, these are
+ * fields 18, 21 and 22. */
 static void read_stat(struct eb_process_usage *usage)
 {
     char text[STAT_BYTES];

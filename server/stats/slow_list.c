@@ -30,7 +30,7 @@ static void set_floor(struct eb_slow_list *list)
     }
 }
 
-/* Cuts between two characters of what may be UTF-8. */
+/* Copies a text and, if it is too long, cuts it between two characters of UTF-8. */
 static void copy_cut_text(char out[EB_STATS_TEXT_BYTES], const char *text)
 {
     size_t size = strnlen(text, EB_STATS_TEXT_BYTES);

@@ -10,13 +10,13 @@
 
 #define PHASE_COUNT (EB_STATS_DRAINING + 1)
 
-/* A request to one loop, on its way to it and back. */
+/* A request to one loop, on its way there and back. */
 struct loop_mail {
     struct eb_mail mail;
     struct eb_stats_collector *collector;
     struct eb_loop *loop;
     bool is_bare;
-    struct eb_loop_stats stats; /* empty if it is bare */
+    struct eb_loop_stats stats; /* left empty if is_bare */
 };
 
 struct phase_mail {
@@ -47,7 +47,7 @@ struct detach_mail {
 
 struct eb_stats_collector {
     const struct eb_stats_provider *provider;
-    struct eb_mailbox *mailbox; /* of the owner's thread, to which everything below belongs */
+    struct eb_mailbox *mailbox; /* the owner's; everything below belongs to the owner's thread */
     enum eb_stats_phase phase;
     uint64_t started_unix_ms;
     struct eb_loop *const *loops;
@@ -55,19 +55,19 @@ struct eb_stats_collector {
     struct eb_executor *executor; /* NULL: not attached */
     struct eb_snapshot *snapshot;
     struct eb_process_facts facts;
-    struct eb_list requests;      /* the first is the one that is served */
-    struct loop_mail *loop_mails; /* [loop_count], on their way; NULL: no request is served */
-    size_t open_count;            /* of them */
-    bool is_serving;              /* within serve_requests */
+    struct eb_list requests;      /* the first is being served */
+    struct loop_mail *loop_mails; /* [loop_count], on their way; NULL: no request is being served */
+    size_t open_count;            /* loop_mails that are not back yet */
+    bool is_serving;              /* serve_requests is running */
     bool is_detaching;
-    /* Main's, until they are posted. */
+    /* Written by the main thread until they are posted. */
     struct phase_mail phases[PHASE_COUNT];
     struct attach_mail attachment;
     struct detach_mail detachment;
     uv_sem_t detached;
 };
 
-/* ---- what stats are made of ---- */
+/* ---- making stats ---- */
 
 /* Copies a text that may be NULL. Returns false if out of memory. */
 static bool copy_optional_text(const char *from, char **to)
@@ -141,8 +141,7 @@ static bool merge_tables(const struct eb_stats_collector *collector, struct eb_s
     return is_good;
 }
 
-/* Adds what the loops have answered, the models, and everything else that is counted. Returns false
- * if out of memory. */
+/* Adds the loops' answers, the models, and all other counts. Returns false if out of memory. */
 static bool add_counts(const struct eb_stats_collector *collector, struct eb_stats *stats)
 {
     for (size_t i = 0; i < collector->loop_count; i++) {
@@ -178,7 +177,7 @@ static struct eb_stats_request *first_request(const struct eb_stats_collector *c
     return EB_CONTAINER_OF(collector->requests.next, struct eb_stats_request, link);
 }
 
-/* Ends the request that is served, whose stats are those; NULL: it gets none. */
+/* Ends the request that is being served. `stats` are its stats; NULL: there are none. */
 static void end_request(struct eb_stats_collector *collector, struct eb_stats *stats)
 {
     struct eb_stats_request *request = first_request(collector);
@@ -186,7 +185,7 @@ static void end_request(struct eb_stats_collector *collector, struct eb_stats *s
     request->on_taken(request, stats);
 }
 
-/* All loops have answered. */
+/* Ends the request that is being served, when all loops have answered. */
 static void finish_request(struct eb_stats_collector *collector)
 {
     struct eb_stats *stats = make_stats(collector, first_request(collector)->is_bare);
@@ -213,7 +212,7 @@ static void on_loop_answer(struct eb_mail *mail)
     }
 }
 
-/* On the loop's thread. */
+/* Runs on the loop's thread. */
 static void on_loop_request(struct eb_mail *mail)
 {
     struct loop_mail *asked = EB_CONTAINER_OF(mail, struct loop_mail, mail);
@@ -224,7 +223,8 @@ static void on_loop_request(struct eb_mail *mail)
     eb_mailbox_post(asked->collector->mailbox, mail);
 }
 
-/* Asks the loops for the first request. Returns false if out of memory or after detach. */
+/* Asks the loops for the stats of the first request. Returns false if out of memory or after
+ * detach. */
 static bool ask_loops(struct eb_stats_collector *collector)
 {
     if (collector->is_detaching) {
@@ -246,8 +246,8 @@ static bool ask_loops(struct eb_stats_collector *collector)
     return true;
 }
 
-/* Serves requests until the loops are being asked or none is left. Its callbacks may request again.
- */
+/* Serves requests until the loops have been asked or no request is left. Callbacks of requests may
+ * add requests. */
 static void serve_requests(struct eb_stats_collector *collector)
 {
     if (collector->is_serving) {
@@ -285,13 +285,13 @@ struct eb_snapshot *eb_stats_collector_swap(
     return former;
 }
 
-/* ---- what main says ---- */
+/* ---- mails of the main thread ---- */
 
 static void on_attach(struct eb_mail *mail)
 {
     const struct attach_mail *attachment = EB_CONTAINER_OF(mail, struct attach_mail, mail);
     struct eb_stats_collector *collector = attachment->collector;
-    assert(!collector->loop_mails); /* Without loops a request ends at once. */
+    assert(!collector->loop_mails); /* Without loops each request ends at once. */
     collector->loops = attachment->loops;
     collector->loop_count = attachment->loop_count;
     collector->executor = attachment->executor;

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far the merge is in each list of sums. */
+/* The progress of the merge in each list of sums. */
 struct walk {
     const struct eb_table_sums *const *lists;
     size_t list_count;
-    size_t *positions; /* of the next sum in each list */
+    size_t *positions; /* position of the next sum in each list */
     struct eb_hot_rows_merge hot;
 };
 
@@ -25,7 +25,8 @@ static const struct eb_table_sum *next_of_list(const struct walk *walk, size_t l
     return position < from->count ? &from->sums[position] : NULL;
 }
 
-/* Returns a sum of the table that comes next; NULL if there is none. */
+/* Returns a sum of the table that comes next in the order of names. Returns NULL if none is
+ * left. */
 static const struct eb_table_sum *find_next_table(const struct walk *walk)
 {
     const struct eb_table_sum *least = NULL;
@@ -38,7 +39,7 @@ static const struct eb_table_sum *find_next_table(const struct walk *walk)
     return least;
 }
 
-/* Returns the list's sum of the table and moves on behind it; NULL if the list has none. */
+/* Returns the list's sum of the table and moves past it. Returns NULL if the list has none. */
 static const struct eb_table_sum *take_sum(
     struct walk *walk, size_t list, const struct eb_table_sum *table)
 {
