@@ -9,10 +9,10 @@
 #include <string.h>
 
 #define CAPACITY_MIN 4096
-#define UTF8_BYTES_MAX 4 /* of a character */
-#define NUMBER_BYTES 32  /* of any number, its quotes and end included */
+#define UTF8_BYTES_MAX 4 /* longest character */
+#define NUMBER_BYTES 32  /* longest number, with its quotes and the NUL */
 
-/* Room for `size` bytes and the NUL behind them. */
+/* Makes room for `size` bytes and a NUL. Returns false if out of memory. */
 static bool reserve(struct eb_json_text *text, size_t size)
 {
     if (text->is_failed || text->capacity - text->size > size) {
@@ -45,7 +45,7 @@ static void append_text(struct eb_json_text *text, const char *string)
     append(text, string, strlen(string));
 }
 
-/* What stands before a value: a comma unless it is the first, and the name of a member. */
+/* Appends the text before a value: a comma unless it is the first, and the name of a member. */
 static void append_key(struct eb_json_text *text, const char *key)
 {
     if (text->size > 0 && !strchr("{[", text->bytes[text->size - 1])) {
@@ -95,7 +95,7 @@ void eb_json_text_unsigned_id(struct eb_json_text *text, const char *key, uint64
 
 void eb_json_text_share(struct eb_json_text *text, const char *key, double share)
 {
-    /* By integers: printf's own point depends on the locale, and JSON has no infinity. */
+    /* Formats by integers: printf's decimal point depends on the locale. JSON has no infinity. */
     double bounded = isfinite(share) && share > 0 ? fmin(share, 1) : 0;
     unsigned places = (unsigned)lround(bounded * 10000);
     char number[NUMBER_BYTES];
@@ -104,7 +104,7 @@ void eb_json_text_share(struct eb_json_text *text, const char *key, double share
     append_text(text, number);
 }
 
-/* Bytes of the character that starts here; 0: it is the end, or must be escaped. */
+/* Returns the bytes of the character that starts here; 0 at the end, or if it must be escaped. */
 static size_t plain_bytes(const char *string)
 {
     if (*string == '"' || *string == '\\' || *string == '<' || !*string) {

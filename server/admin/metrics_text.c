@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Buckets of histograms end at powers of two: 8.192 us, the last 34.4 s. All are ends of a range of
- * ours, so that no bucket is a guess. */
+/* The histograms' buckets end at powers of two, from 8.192 us to 34.4 s. Each is also the end of a
+ * range of our histograms, so the counts are exact. */
 #define BUCKET_FIRST_NS (UINT64_C(1) << 13)
 #define BUCKET_LAST_NS (UINT64_C(1) << 35)
 
-/* What one is made of: a name, whether it is only ever added to, and one line of help. */
+/* Writes the lines that introduce a metric: its help, and its type, "counter" or "gauge" or
+ * "histogram". */
 static void begin(FILE *out, const char *name, const char *type, const char *help)
 {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -32,7 +33,7 @@ static void write_seconds(FILE *out, double seconds)
     fprintf(out, " %.12g\n", seconds);
 }
 
-/* A label's value, between its quotes. */
+/* Writes a label's value, without its quotes. */
 static void write_escaped(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -45,7 +46,7 @@ static void write_escaped(FILE *out, const char *text)
     }
 }
 
-/* `NAME{model="..."`: more labels, or the end of them, are the caller's. */
+/* Writes `NAME{model="..."`. The caller adds further labels, and the closing bracket. */
 static void open_model(FILE *out, const char *name, const char *model)
 {
     fprintf(out, "%s{model=\"", name);
@@ -55,7 +56,8 @@ static void open_model(FILE *out, const char *name, const char *model)
 
 /* ---- requests ---- */
 
-/* The ends that alerts ask for are told of from the start: a rate sees no count come into being. */
+/* Returns whether a code that alerts ask for is written even if its count is 0. A rate would miss
+ * the first request if the series only began with it. */
 static bool is_told_always(int code)
 {
     static const bool always[EB_COUNTERS_STATUSES] = {[EB_STATUS_OK] = true,
@@ -100,7 +102,7 @@ static void write_refusals(FILE *out, const struct eb_counters *total)
     }
 }
 
-/* `label` is empty or ends with a comma. */
+/* Writes a histogram's buckets. `label` is empty or ends with a comma. */
 static void write_buckets(
     FILE *out, const char *name, const char *label, const struct eb_histogram *histogram)
 {
@@ -213,7 +215,7 @@ static size_t at_most(size_t count, size_t max)
     return count < max ? count : max;
 }
 
-/* What is told of every table: X("name", help, count of `table`). */
+/* The metrics of every table: X("name", help, count of `table`). */
 #define TABLE_LIST(X)                                                                              \
     X("embag_table_bags_total", "Bags that were asked for of a table.", table->bags)               \
     X("embag_table_rows_touched_total",                                                            \
@@ -223,21 +225,21 @@ static size_t at_most(size_t count, size_t max)
     X("embag_missing_total", "Rows that were named and that the table does not have.",             \
         table->missing)
 
-/* Those that have rows of their own. */
+/* The tables that have rows of their own. */
 struct named_tables {
     size_t first;
     size_t count;
 };
 
-/* A first table without names is what loops have counted of tables for which they have no place
- * (rpc/table_counters.h). */
+/* Skips a first table without names: it holds the loops' counts of tables for which they have no
+ * slot (rpc/table_counters.h). */
 static struct named_tables find_named(const struct eb_stats *stats)
 {
     size_t first = stats->table_count > 0 && stats->tables[0].model[0] == '\0';
     return (struct named_tables){first, at_most(stats->table_count - first, EB_METRICS_TABLES_MAX)};
 }
 
-/* What all others have counted. */
+/* Adds up the counts of all other tables. */
 static struct eb_stats_table add_up_rest(
     const struct eb_stats *stats, const struct named_tables *named)
 {
@@ -273,7 +275,7 @@ static void write_table_metrics(FILE *out, const struct eb_stats *stats)
 
 /* ---- models ---- */
 
-/* A place among all versions, until those that are told of end. */
+/* A position in the list of all versions, up to the last one that is written. */
 struct version_at {
     const struct eb_stats *stats;
     size_t model;
@@ -281,7 +283,8 @@ struct version_at {
     size_t passed;
 };
 
-/* The next version and its model; false: there is none, or no more are told of. */
+/* Finds the next version and its model. Returns false if none is left, or if as many as allowed are
+ * written. */
 static bool find_next(struct version_at *at, const struct eb_stats_model **model,
     const struct eb_stats_version **version)
 {
@@ -300,7 +303,7 @@ static bool find_next(struct version_at *at, const struct eb_stats_model **model
     return true;
 }
 
-/* What is told of every version in memory: X("name", help, format and value of `version`). */
+/* The metrics of every version in memory: X("name", help, format and value of `version`). */
 #define VERSION_LIST(X)                                                                            \
     X("embag_model_version_bytes", "Bytes of memory of a version's tables.", "%" PRIu64,           \
         version->bytes)                                                                            \
@@ -443,8 +446,8 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
     fputs("\"} 1\n", out);
 }
 
-/* What there is no certificate for has no expiry, and a repository that is looked at on command
- * only may have been anything since. */
+/* Writes the facts about the process. Without a certificate there is no expiry. A repository that
+ * is scanned on command only has no state, since it may have changed since the last scan. */
 static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
 {
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";

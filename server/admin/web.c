@@ -12,20 +12,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections' times are looked at this often within the shortest of them. */
+/* Ticks within the shortest time limit of a connection. */
 #define TICKS_OF_REQUEST 10
-/* libmicrohttpd writes an answer within some runs; clients that keep asking do not delay the end.
- */
+/* Most runs of libmicrohttpd at the end. It writes an answer within a few; clients that keep asking
+ * must not delay the end. */
 #define LAST_RUNS_MAX 16
 
-/* A connection, and the request that is read or answered on it. */
+/* A connection, and the request that is being read or answered on it. */
 struct web_client {
-    struct eb_list link; /* of all connections, the newest last */
+    struct eb_list link; /* in eb_web.clients, the newest last */
     struct eb_web *web;
     struct MHD_Connection *connection;
-    uint64_t since_ms;    /* its last answer, or its beginning */
-    uint64_t deadline_ms; /* while it does not wait for stats */
-    bool is_local;        /* it came over an address of this machine */
+    uint64_t since_ms;    /* when its last answer was sent, or when it was opened */
+    uint64_t deadline_ms; /* not checked while it waits for stats */
+    bool is_local;        /* it came over a loopback address */
     bool is_waiting;      /* for stats, suspended meanwhile */
     enum eb_web_path path;
     struct web_client *next_waiting;
@@ -34,8 +34,8 @@ struct web_client {
 /* Clients that wait for the same stats. */
 struct web_waiters {
     struct web_client *last;
-    bool is_whole;        /* one of them needs counts */
-    uint64_t deadline_ms; /* of the first of them */
+    bool is_whole;        /* at least one of them needs counts */
+    uint64_t deadline_ms; /* the earliest deadline among them */
 };
 
 struct eb_web {
@@ -47,14 +47,14 @@ struct eb_web {
     struct eb_mailbox mailbox;
     struct eb_mail end_mail;
     uv_timer_t tick;  /* active while there are connections */
-    uv_timer_t again; /* libmicrohttpd has more to do at once */
-    uv_timer_t pause; /* until the next stats are requested */
-    uv_poll_t events; /* of all connections */
+    uv_timer_t again; /* active while libmicrohttpd has more to do */
+    uv_timer_t pause; /* active until the next stats are requested */
+    uv_poll_t events; /* of all connections' sockets */
     bool has_uv;
-    bool has_mailbox; /* and timers */
+    bool has_mailbox; /* and the timers */
     bool has_events;
     bool has_thread;
-    bool is_asking; /* the request is the collector's */
+    bool is_asking; /* the collector has the request */
     bool is_ending;
     struct MHD_Daemon *daemon;
     size_t listener_count;
@@ -62,8 +62,8 @@ struct eb_web {
     struct eb_list clients;
     struct eb_stats_request request;
     uint64_t next_stats_ms;
-    struct web_waiters asked;   /* for the stats that are being taken */
-    struct web_waiters waiting; /* for those after them */
+    struct web_waiters asked;   /* wait for the stats that are being taken */
+    struct web_waiters waiting; /* wait for the stats after those */
 };
 
 /* ---- libmicrohttpd on the loop ---- */
@@ -71,8 +71,8 @@ struct eb_web {
 static void on_again(uv_timer_t *again);
 
 /* Lets libmicrohttpd do everything that can be done now. If it wants to run again at once, it does
- * so after whatever else has come: libuv would not look at that before a timer of 0 ms that is
- * started again and again, for as long as a client asks without a pause. */
+ * so after 1 ms. With a timer of 0 ms that is started again and again, libuv would look at no other
+ * event for as long as a client asks without a pause. */
 static void run_daemon(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
@@ -111,12 +111,12 @@ static const struct {
     {"X-Content-Type-Options", "nosniff"},
 };
 
-/* Takes the answer. NULL: no memory. */
+/* Makes a response. Takes the answer. Returns NULL if out of memory. */
 static struct MHD_Response *make_response(struct eb_web_answer *answer)
 {
     struct MHD_Response *response = NULL;
     if (answer->type) {
-        /* libmicrohttpd does not write to it. */
+        /* libmicrohttpd does not write to the text. */
         char *text = answer->owned ? answer->owned : (char *)(uintptr_t)answer->text;
         response = MHD_create_response_from_buffer(
             answer->size, text, answer->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
@@ -140,7 +140,8 @@ static struct MHD_Response *make_response(struct eb_web_answer *answer)
     return response;
 }
 
-/* Takes the answer. MHD_NO: there is no memory, and the connection is to be closed. */
+/* Queues the answer, which it takes. Returns MHD_NO if out of memory; the connection must then be
+ * closed. */
 static enum MHD_Result queue_answer(struct web_client *client, struct eb_web_answer answer)
 {
     unsigned code = answer.code;
@@ -162,7 +163,7 @@ static void cut_client(struct web_client *client)
     (void)shutdown(info->connect_fd, SHUT_RDWR);
 }
 
-/* What has no answer is closed. */
+/* Resumes a suspended client, or closes it if it has no answer. */
 static void resume_client(struct web_client *client, bool has_answer)
 {
     client->is_waiting = false;
@@ -178,7 +179,7 @@ static struct eb_web_answer say_end(void)
     return eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "the server ends\n");
 }
 
-/* The same, a constant, for all that are on the list, which is empty then. */
+/* Sends all waiting clients the same constant answer, and empties the list. */
 static void say_to_all(struct web_waiters *waiters, struct eb_web_answer answer)
 {
     struct web_client *next;
@@ -189,7 +190,8 @@ static void say_to_all(struct web_waiters *waiters, struct eb_web_answer answer)
     *waiters = (struct web_waiters){0};
 }
 
-/* One text for each path, however many ask for it. */
+/* Answers the clients with these stats. Makes one text for each path, however many clients ask for
+ * it. */
 static void answer_asked(struct eb_web *web, const struct eb_stats *stats)
 {
     struct MHD_Response *responses[EB_WEB_PATH_COUNT] = {0};
@@ -224,8 +226,8 @@ static void on_pause_over(uv_timer_t *pause)
     eb_stats_collector_request(web->collector, &web->request);
 }
 
-/* Requests the next stats if any client waits for them, but not within a callback of libmicrohttpd:
- * they may be taken at once. */
+/* Requests the next stats if any client waits for them, by a timer: stats may be taken at once,
+ * which must not happen within a callback of libmicrohttpd. */
 static void request_stats_soon(struct eb_web *web)
 {
     uint64_t now_ms = uv_now(&web->uv);
@@ -305,7 +307,7 @@ static enum MHD_Result answer_path(struct web_client *client, const char *path)
                                     eb_stats_collector_phase(web->collector), NULL));
 }
 
-/* Counts a Host header. Stops at the second. */
+/* Counts the Host headers. Stops at the second. */
 static enum MHD_Result on_header(
     void *context, enum MHD_ValueKind kind, const char *name, const char *value)
 {
@@ -317,7 +319,7 @@ static enum MHD_Result on_header(
 }
 
 /* Returns whether there is more than one Host header. libmicrohttpd returns only the first, and a
- * proxy in front of the server may have judged the request by another. */
+ * proxy in front of the server may have checked another. */
 static bool has_many_hosts(struct MHD_Connection *connection)
 {
     unsigned host_count = 0;
@@ -325,8 +327,8 @@ static bool has_many_hosts(struct MHD_Connection *connection)
     return host_count > 1;
 }
 
-/* Called when a request's headers have come, for each part of a body, which is passed over, and at
- * its end. */
+/* Handles a request. libmicrohttpd calls this when the headers have come, for each part of a body
+ * (which is ignored), and at the end. */
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection,
     const char *path, const char *method, const char *version, const char *body, size_t *body_bytes,
     void **state)
@@ -357,7 +359,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return answer_path(client, path);
 }
 
-/* A request line has come. */
+/* Notes that a request line has come. */
 static void *on_request_line(void *context, const char *line, struct MHD_Connection *connection)
 {
     struct web_client *client = client_of(connection);
@@ -396,7 +398,8 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return address->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
-/* Where it cannot be told the connection is taken for one from here. */
+/* Returns whether the connection came over a loopback address. Assumes so if that cannot be found
+ * out. */
 static bool came_over_loopback(struct MHD_Connection *connection)
 {
     struct sockaddr_storage address = {0};
@@ -411,7 +414,7 @@ static void open_client(
     struct eb_web *web, struct MHD_Connection *connection, void **socket_context)
 {
     struct web_client *client = calloc(1, sizeof *client);
-    *socket_context = client; /* without one its first request ends it */
+    *socket_context = client; /* NULL if out of memory: its first request ends it */
     if (!client) {
         return;
     }
@@ -445,7 +448,7 @@ static struct web_client *client_of_link(struct eb_list *link)
 }
 
 /* Closes connections whose time is over, and tells clients that have waited too long that the loops
- * do not answer. Called before libmicrohttpd runs. */
+ * do not answer. Must be called before libmicrohttpd runs. */
 static void end_late_clients(struct eb_web *web)
 {
     uint64_t now_ms = uv_now(&web->uv);
@@ -464,8 +467,8 @@ static void end_late_clients(struct eb_web *web)
     }
 }
 
-/* At EB_WEB_CONNECTIONS_MAX clients, cuts the one whose last answer, or beginning, is longest ago.
- */
+/* Closes a client if there are EB_WEB_CONNECTIONS_MAX: the one whose last answer, or opening, is
+ * longest ago. */
 static void make_room(struct eb_web *web)
 {
     size_t count = 0;
@@ -473,7 +476,8 @@ static void make_room(struct eb_web *web)
     for (struct eb_list *link = web->clients.next; link != &web->clients; link = link->next) {
         struct web_client *client = client_of_link(link);
         count++;
-        /* A client that waits for stats does not wait for long, and is not seen to go. */
+        /* Spare clients that wait for stats: they do not wait long, and libmicrohttpd would not
+         * notice their end. */
         if (!client->is_waiting && (!oldest || client->since_ms < oldest->since_ms)) {
             oldest = client;
         }
@@ -482,7 +486,7 @@ static void make_room(struct eb_web *web)
         return;
     }
     cut_client(oldest);
-    (void)MHD_run(web->daemon); /* Sees that it has gone. */
+    (void)MHD_run(web->daemon); /* libmicrohttpd notices the end here. */
 }
 
 static void on_tick(uv_timer_t *tick)
@@ -498,7 +502,7 @@ static void on_tick(uv_timer_t *tick)
     run_daemon(web);
 }
 
-/* It ticks only while there are connections, or a listener rests. */
+/* Starts the tick timer. It only runs while there are connections, or while a listener rests. */
 static void start_ticks(struct eb_web *web)
 {
     if (!uv_is_active((uv_handle_t *)&web->tick)) {
@@ -517,13 +521,13 @@ static void on_accept(struct eb_listener *listener, int socket)
         return;
     }
     make_room(web);
-    /* It closes the socket where it does not take it. */
+    /* libmicrohttpd closes the socket if it does not take it. */
     (void)MHD_add_connection(web->daemon, socket, (struct sockaddr *)&peer, size);
     start_ticks(web);
     run_daemon(web);
 }
 
-/* The listener rests until the next tick. */
+/* Lets the listener rest until the next tick. */
 static void on_exhausted(struct eb_listener *listener)
 {
     start_ticks(listener->context);
@@ -550,8 +554,8 @@ static void close_web_handles(struct eb_web *web)
     }
 }
 
-/* The last stats have been answered: what was answered goes out, as far as sockets take it at once.
- */
+/* Ends the web after the last stats have been answered. Writes these answers as far as the sockets
+ * take them at once. */
 static void finish_end(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms = 0;
@@ -562,8 +566,8 @@ static void finish_end(struct eb_web *web)
     close_web_handles(web);
 }
 
-/* Answers clients that wait for stats that are not being taken with 503, as those that come from
- * now on. */
+/* Begins the end. Clients that wait for stats that are not being taken get 503, as do those that
+ * come from now on. */
 static void on_end_mail(struct eb_mail *mail)
 {
     struct eb_web *web = EB_CONTAINER_OF(mail, struct eb_web, end_mail);
@@ -627,7 +631,7 @@ static int open_daemon(struct eb_web *web)
     return uv_poll_start(&web->events, UV_READABLE, on_events);
 }
 
-/* Closes what is open of a web whose thread does not run, or no more. */
+/* Closes everything of a web whose thread is not running. */
 static void destroy_web(struct eb_web *web)
 {
     if (web->has_uv) {
@@ -667,7 +671,7 @@ static bool open_listener(
     return true;
 }
 
-/* Opens everything but the thread. Returns false if that failed; *failure says why. */
+/* Opens everything but the thread. Returns false with *failure set if that failed. */
 static bool open_web(
     struct eb_web *web, const struct eb_web_options *options, struct eb_failure *failure)
 {

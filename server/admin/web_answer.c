@@ -34,13 +34,14 @@ enum eb_web_need eb_web_path_need(enum eb_web_path path)
     return paths[path].need;
 }
 
-/* ---- whom it may be for ---- */
+/* ---- checking the host ---- */
 
-/* Bytes of the host in "HOST" or "HOST:PORT", HOST not being in brackets. */
+/* Returns the length of the host in "HOST" or "HOST:PORT". HOST must not be in brackets. */
 static size_t host_bytes_of(const char *host)
 {
     size_t bytes = strcspn(host, ":");
-    return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1 : bytes; /* "localhost." */
+    return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1
+                                               : bytes; /* Without the dot of "localhost." */
 }
 
 static bool is_local_name(const char *host, size_t bytes)
@@ -58,19 +59,19 @@ bool eb_web_answer_suspects_host(const char *host)
         return false;
     }
     size_t bytes = host_bytes_of(host);
-    /* No name's last label is a number, as an address's is. */
+    /* The last label of a name is never a number; that of an address is. */
     bool is_address = strspn(host, "0123456789.") >= bytes;
     return !is_address && !is_local_name(host, bytes);
 }
 
-/* ---- what is at the paths ---- */
+/* ---- the paths' answers ---- */
 
 struct eb_web_answer eb_web_answer_say(unsigned code, const char *text)
 {
     return (struct eb_web_answer){.code = code, .type = PLAIN, .text = text, .size = strlen(text)};
 }
 
-/* Takes the text; NULL: there was no memory for it. */
+/* Makes an answer with the text, which it takes. NULL: there was no memory for the text. */
 static struct eb_web_answer give(const char *type, char *text, size_t size)
 {
     return (struct eb_web_answer){
