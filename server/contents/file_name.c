@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The first suffix that fits decides. */
+/* The first suffix that matches decides. */
 static const struct {
     const char *suffix;
     enum eb_file_kind kind;
@@ -17,7 +17,7 @@ static const struct {
 
 static const char split_pattern[] = "-00000-of-00000";
 #define SPLIT_BYTES (sizeof split_pattern - 1)
-#define SPLIT_PART 1 /* where the numbers begin */
+#define SPLIT_PART 1 /* positions of the numbers */
 #define SPLIT_PARTS 10
 
 static bool is_split(const char *at)
@@ -40,7 +40,7 @@ static uint32_t read_digits(const char *at)
     return number;
 }
 
-/* Takes the numbers of a split file off the base. */
+/* Moves the numbers of a split file from the base to `out`. */
 static void split(const char *name, struct eb_file_name *out)
 {
     if (out->base_bytes < SPLIT_BYTES || !is_split(name + out->base_bytes - SPLIT_BYTES)) {
@@ -52,7 +52,7 @@ static void split(const char *name, struct eb_file_name *out)
     out->pieces = read_digits(name + out->base_bytes + SPLIT_PARTS);
 }
 
-/* The first suffix that fits decides. */
+/* The first suffix that matches decides. */
 static const struct {
     const char *suffix;
     const char *how;

@@ -16,11 +16,11 @@
 
 #define KEEP_DEFAULT 2
 #define KEEP_S_DEFAULT 600
-#define WORDS_BYTES 160 /* all words that a field may have */
+#define WORDS_BYTES 160 /* room for all words that a field may have */
 
-/* ---- the file as libcyaml reads it: every value a text, NULL where the file does not say ----
+/* ---- the file as libcyaml reads it: every value is a text, or NULL if the file has none ----
  *
- * Texts are on the heap, by malloc; whoever takes one out leaves a NULL. */
+ * The texts are on the heap, by malloc. Code that takes one out leaves NULL in its place. */
 
 struct model_table_texts {
     char *name;
@@ -152,7 +152,8 @@ static const cyaml_schema_field_t top_fields[] = {
 static const cyaml_schema_value_t top_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct model_texts, top_fields)};
 
-/* Sets *texts; NULL: the document is empty. false: *failure says what is wrong and where. */
+/* Sets *texts; NULL: the document is empty. Returns false if that fails: *failure says what is
+ * wrong and where. */
 static bool load_texts(
     const uint8_t *yaml, size_t yaml_bytes, struct model_texts **texts, struct eb_failure *failure)
 {
@@ -198,7 +199,7 @@ static const struct word storage_words[] = {
 
 /* ---- from texts to values ---- */
 
-/* Where in the file a value stands. */
+/* The position of a value in the file. */
 struct place {
     const char *list; /* "tables"; NULL: in "versions" itself */
     size_t index;
@@ -206,7 +207,8 @@ struct place {
     struct eb_failure *failure;
 };
 
-/* "tables[2].storage: 'int7' WHY", without the value where it is NULL. Always false. */
+/* Sets "tables[2].storage: 'int7' WHY". Leaves out the value if it is NULL. Always returns
+ * false. */
 static bool refuse_config(
     const struct place *place, const char *field, const char *value, const char *why)
 {
@@ -222,7 +224,7 @@ static bool refuse_config(
     return eb_failure_set(place->failure, "%s.%s: '%.64s' %s", where, field, value, why);
 }
 
-/* Moves a text out of what libcyaml frees. */
+/* Moves a text out of the memory that libcyaml frees. */
 static char *take_config_text(char **text)
 {
     char *taken = *text;
@@ -230,7 +232,7 @@ static char *take_config_text(char **text)
     return taken;
 }
 
-/* Of a field that must be there. */
+/* Reads the name of a required field. */
 static bool read_name(const struct place *place, const char *field, char **text, char **name)
 {
     if (!*text) {
@@ -244,7 +246,7 @@ static bool read_name(const struct place *place, const char *field, char **text,
     return true;
 }
 
-/* `words` ends with a NULL. Leaves *value alone where `text` is NULL. */
+/* Reads a word. `words` end with a NULL text. Leaves *value unchanged if `text` is NULL. */
 static bool read_word(const struct place *place, const char *field, const char *text,
     const struct word *words, int *value)
 {
@@ -291,7 +293,7 @@ static bool read_config_count(const struct place *place, const char *field, cons
     return true;
 }
 
-/* Sets *is_given where there is a number. */
+/* Reads a number. Sets *is_given if there is one. */
 static bool read_config_index(
     const struct place *place, const char *field, const char *text, bool *is_given, int64_t *value)
 {
@@ -329,12 +331,12 @@ static bool read_config_source(
     return table->source || eb_failure_set(place->failure, "out of memory");
 }
 
-/* Whether `dim` is there if the format needs it: padding is not told from codes. */
+/* Returns whether `dim` is given if the format needs it, because padding looks like codes. */
 static bool check_dim(const struct place *place, const struct eb_model_config_table *table)
 {
     static const struct {
         const char *name;
-        int per_byte; /* values; 0: it does without */
+        int per_byte; /* values; 0: the format does not need dim */
     } formats[EB_MODEL_FORMAT_COUNT] = {
         [EB_MODEL_FORMAT_TORCHREC_INT8] = {"torchrec_int8", 1},
         [EB_MODEL_FORMAT_TORCHREC_INT4] = {"torchrec_int4", 2},
@@ -451,7 +453,7 @@ static bool read_label(
 
 /* ---- lists ---- */
 
-/* An entry of any list: its first member is its name. */
+/* Returns the name of an entry of any list. It is the first member. */
 static const char *name_of(const void *entry)
 {
     return *(char *const *)entry;
@@ -467,7 +469,7 @@ static int compare_config_name(const void *name, const void *entry)
     return strcmp(name, name_of(entry));
 }
 
-/* A list that is being read. */
+/* A list while it is read. */
 struct list {
     const char *name;
     void *entries;
@@ -475,7 +477,7 @@ struct list {
     size_t entry_bytes;
 };
 
-/* Sorts the list. false: *failure, a name stands twice. */
+/* Sorts the list. Returns false with *failure set if two entries have the same name. */
 static bool sort_list(const struct list *list, struct eb_failure *failure)
 {
     if (list->count == 0) {
@@ -494,7 +496,7 @@ static bool sort_list(const struct list *list, struct eb_failure *failure)
     return true;
 }
 
-/* Zeroed entries, NULL: *failure. */
+/* Returns zeroed entries, or NULL with *failure set. */
 static void *make_entries(size_t count, size_t entry_bytes, struct eb_failure *failure)
 {
     void *entries = calloc(count + 1, entry_bytes);
@@ -777,7 +779,7 @@ bool eb_model_config_selects(const struct eb_model_config *config, const char *s
            !has_match(config, &config->exclude, source);
 }
 
-/* The entry called `name` of a sorted list; NULL: none. */
+/* Returns the entry called `name` of a sorted list, or NULL if there is none. */
 static const void *find_config_entry(
     const void *entries, size_t count, size_t entry_bytes, const char *name)
 {
@@ -803,7 +805,7 @@ const struct eb_model_config_group *eb_model_config_find_group(
     return find_config_entry(config->groups, config->group_count, sizeof *config->groups, name);
 }
 
-/* ---- what has changed ---- */
+/* ---- comparison ---- */
 
 static bool is_same_table(
     const struct eb_model_config_table *a, const struct eb_model_config_table *b)
@@ -824,7 +826,8 @@ static bool is_same_feature(
            a->max_ids == b->max_ids;
 }
 
-/* Where the features are the same, so are their numbers. */
+/* Returns whether the groups are equal. Their features are indices, which mean the same only if all
+ * features are the same. */
 static bool is_same_group(
     const struct eb_model_config_group *a, const struct eb_model_config_group *b)
 {

@@ -14,16 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES_FIRST 16 /* room for pieces at first; doubled when full */
+#define PIECES_FIRST 16 /* room for pieces at first; it doubles when full */
 
-/* Which tables the patterns only and exclude of model.yaml choose, and which patterns match none.
- */
+/* The choice of tables by the patterns only and exclude of model.yaml. Notes which patterns
+ * match. */
 struct table_choice {
     const struct eb_model_config *config; /* NULL: every table is chosen */
     bool *is_matched;                     /* per pattern: those of only, then those of exclude */
 };
 
-/* A scan in progress. */
+/* The state of a scan. */
 struct scanning {
     struct eb_version_scan *scan;
     struct table_choice choice;
@@ -38,7 +38,7 @@ struct scanned {
     const struct eb_table_file *file;
 };
 
-/* ---- notes, and which tables are chosen ---- */
+/* ---- notes, and the choice of tables ---- */
 
 /* Counts one more item. Names it, as "'NAME': WHY" or as "'NAME'" if `why` is NULL, unless
  * EB_LOAD_NOTES_NAMED_MAX are named already. */
@@ -54,7 +54,7 @@ static void add_note(struct eb_load_note *note, const char *name, const char *wh
     }
 }
 
-/* `config`, which may be NULL, is borrowed. */
+/* Begins with all tables of `config`, which may be NULL and is borrowed, unmatched. */
 static bool init_choice(
     struct table_choice *choice, const struct eb_model_config *config, struct eb_failure *failure)
 {
@@ -64,7 +64,7 @@ static bool init_choice(
     return choice->is_matched || eb_failure_set(failure, "out of memory");
 }
 
-/* Marks the patterns that match. Returns whether there are any. */
+/* Marks the patterns that match. Returns whether any does. */
 static bool mark_matches(const struct eb_model_config *config,
     const struct eb_model_config_patterns *patterns, const char *source, bool *is_matched)
 {
@@ -77,7 +77,7 @@ static bool mark_matches(const struct eb_model_config *config,
     return is_any;
 }
 
-/* Returns whether the table is chosen that its file calls `source`, and marks the patterns that
+/* Returns whether the table with the name `source` in its file is chosen. Marks the patterns that
  * match it. */
 static bool take_choice(struct table_choice *choice, const char *source)
 {
@@ -136,7 +136,8 @@ static bool reserve_scan_piece(struct scanning *scanning)
     return true;
 }
 
-/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *failure. */
+/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. Returns NULL with
+ * *failure set if out of memory. */
 static struct eb_piece *add_scan_piece(
     struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
 {
@@ -158,7 +159,7 @@ static struct eb_piece *add_scan_piece(
     return piece;
 }
 
-/* Adds what a file of one piece holds. */
+/* Adds the piece of a file that has only one. */
 static struct eb_piece *add_only_piece(
     struct scanning *scanning, const struct scanned *scanned, const struct eb_tensor *tensor)
 {
@@ -172,7 +173,8 @@ static struct eb_piece *add_only_piece(
     return piece;
 }
 
-/* The first `bytes` bytes of a file, to be freed. */
+/* Reads the first `bytes` bytes of a file; the caller frees them. Returns NULL with *failure set if
+ * that fails. */
 static uint8_t *read_scan_head(
     const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
@@ -225,7 +227,7 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Whether there is memory for the parsed JSON of so many bytes. */
+/* Returns whether there is memory for `json_bytes` bytes of JSON and the parsed result. */
 static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
@@ -240,7 +242,8 @@ static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
     return eb_failure_blame(failure, ENOMEM);
 }
 
-/* Adds a tensor, even one that cannot be a table, since lists of tensors name it. Takes `unfit`. */
+/* Adds a tensor, even one that cannot be a table, because lists of tensors name it too. Takes its
+ * `unfit`. */
 static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
 {
     struct eb_piece *piece =
@@ -307,8 +310,8 @@ static void note_other(struct scanning *scanning, const char *name)
     }
 }
 
-/* Sets *is_chosen to whether a file should be opened: a file named after its only table is not if
- * the patterns leave that table out. Returns false if out of memory (*failure). */
+/* Sets *is_chosen to whether a file should be opened. It should not if its only table, which it is
+ * named after, is left out by the patterns. Returns false with *failure set if out of memory. */
 static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
 {
     *is_chosen = true;
@@ -324,7 +327,7 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Whether a file stands for a table: it is the first of those that hold its rows. */
+/* Returns whether a file counts as a table: it is the first of the files with the table's rows. */
 static bool is_table(const struct eb_file_name *parsed)
 {
     return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->piece == 0);
@@ -373,7 +376,7 @@ static int compare_scan_name(const void *name, const void *piece)
     return strcmp(name, ((const struct eb_piece *)piece)->name);
 }
 
-/* Whether the tensor is in the file. */
+/* Returns whether the tensor is in the file that the list names. */
 static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_location *location)
 {
     const struct eb_piece *pieces = scan->pieces;
@@ -425,7 +428,7 @@ static bool read_scan_index(
     return is_good;
 }
 
-/* Whether the list at `path` is met. */
+/* Returns whether all tensors of the list at `path` are in their files. */
 static bool check_scan_index(const struct scanning *scanning, const char *path)
 {
     struct eb_table_file file;
@@ -443,8 +446,8 @@ static bool check_scan_index(const struct scanning *scanning, const char *path)
     return is_good;
 }
 
-/* Whether NAME.safetensors.index.json is in the listing for a file NAME-00001-of-00002.safetensors,
- * whose other parts could be missing unnoticed without it. */
+/* Returns whether there is a list NAME.safetensors.index.json for a file
+ * NAME-00001-of-00002.safetensors. Without it, missing pieces could go unnoticed. */
 static bool check_listed(
     const struct eb_directory *listing, const char *name, struct eb_failure *failure)
 {
@@ -515,7 +518,7 @@ static void free_piece(struct eb_piece *piece)
     free(piece->unfit);
 }
 
-/* Removes what is left out, and moves tensors that cannot be tables behind those that can. */
+/* Removes pieces that are left out. Moves tensors that cannot be tables behind those that can. */
 static bool settle_scan(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;

@@ -1,5 +1,5 @@
-/* What lies in a version directory, as the headers of its files describe it: pieces, which are
- * whole tables, parts of tables and keys of them.
+/* Lists the contents of a version directory by the headers of its files: pieces, each with a whole
+ * table, some of its rows, or keys.
  * Thread: one at a time. Memory: the lists are on the heap. */
 #pragma once
 
@@ -9,30 +9,30 @@
 
 struct eb_model_config;
 
-/* Bytes of memory for each byte of a safetensors header, or of a list of tensors, that is read: it
- * is not read where there are fewer. The most that was seen are 78, of an array of empty objects,
- * and 17 of tensors' descriptions; their pieces take as much again. */
+/* Bytes of memory that must be available for each byte of a safetensors header, or of a list of
+ * tensors, before it is read. At most 78 were seen, for an array of empty objects, and 17 for
+ * descriptions of tensors; their pieces take as much again. */
 #define EB_VERSION_SCAN_JSON_MEMORY UINT64_C(100)
 
 struct eb_scanned_file {
     char *path;
-    struct eb_table_file look; /* closed again; what it was when its header was read */
+    struct eb_table_file look; /* the file's stamp when its header was read; closed */
 };
 
-/* Rows or keys that follow one another in one file. */
+/* Consecutive rows or keys in one file. */
 struct eb_piece {
-    char *name; /* of the table, as the file calls it */
+    char *name; /* name of the table in the file */
     bool is_keys;
     uint32_t number;
     uint32_t count; /* 0: the table is not split */
-    size_t file;    /* in eb_version_scan.files */
+    size_t file;    /* index in eb_version_scan.files */
     struct eb_tensor tensor;
-    struct eb_packed_format *packed; /* NULL: another format */
+    struct eb_packed_format *packed; /* its header; NULL: another format */
     char *unfit;                     /* why it cannot be a table; NULL: it can */
-    bool is_left_out;                /* private: excluded by model.yaml's patterns */
+    bool is_left_out;                /* private: left out by model.yaml's patterns */
 };
 
-/* How many items of a kind a note names; the rest are only counted. */
+/* Number of items of a kind that a note names; the rest are only counted. */
 #define EB_LOAD_NOTES_NAMED_MAX 3
 
 struct eb_load_note {
@@ -44,7 +44,7 @@ struct eb_load_note {
 /* For the log: files and tensors of the version that did not become tables, and patterns of
  * model.yaml that match nothing. */
 struct eb_load_notes {
-    struct eb_load_note tensors;  /* those of safetensors files that cannot be tables */
+    struct eb_load_note tensors;  /* tensors of safetensors files that cannot be tables */
     struct eb_load_note files;    /* files of formats that must be converted first */
     struct eb_load_note patterns; /* patterns of only and exclude that match no table */
 };
@@ -53,16 +53,16 @@ struct eb_version_scan {
     size_t file_count;
     struct eb_scanned_file *files;
     size_t piece_count;
-    struct eb_piece *pieces; /* sorted by name, rows before keys, and part */
-    size_t unfit_count;      /* tensors that cannot be tables: behind the pieces, sorted alike */
+    struct eb_piece *pieces; /* sorted by name, rows before keys, then number */
+    size_t unfit_count;      /* tensors that cannot be tables; behind the pieces, sorted alike */
     size_t left_out_count;   /* tables that model.yaml's patterns leave out */
     struct eb_load_notes notes;
 };
 
 /* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
- * packed files that are left out are not opened. false: *scan is empty, and *failure names the file
- * and the error: a broken header, a list of tensors that the files do not match, part of a
- * safetensors file that no such list names, or too little memory. */
+ * packed files that are left out are not opened. Returns false with *scan empty. *failure names the
+ * file and the error: a broken header, a list of tensors that the files do not match, a piece of a
+ * split safetensors file that no such list names, or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
     struct eb_version_scan *scan, struct eb_failure *failure);
 /* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */
