@@ -1,17 +1,17 @@
-/* What the codecs of all messages have in common. Messages are decoded in one of two ways.
+/* Functions that the codecs of all messages share. Messages are decoded in one of two ways.
  *
- * The hot ones (LookupRequest, LookupResponse and ModelInferRequest, with what lies in them) are
- * read by hand: one pass, a switch over the tags of the fields, straight into plain structs that
- * borrow the arrays from the message's bytes. Measured against the other way, a request took 11.8
- * us instead of 17.2. This pass only tells that it cannot read a message. Then the guard walks it
- * too, and says why, in the same words for all messages.
+ * The hot ones (LookupRequest, LookupResponse and ModelInferRequest, with their parts) are read by
+ * hand: one pass, with a switch over the fields' tags, straight into plain structs that borrow the
+ * arrays from the message's bytes. A request took 11.8 us this way, and 17.2 us the other way. This
+ * pass only finds that it cannot read a message. The guard then walks the message too and says why,
+ * in the same words for all messages.
  *
  * All others go through eb_codec_unpack: the guard, protobuf-c's structs, then plain structs. That
  * is slower and less to write.
  *
  * Messages are encoded in one way (field.h).
  * Thread: pure; an arena is used by one thread at a time. Memory: bytes are borrowed from the
- * message; texts, and the elements of repeated numbers, are taken from the arena given. */
+ * message; texts, and the elements of repeated numbers, are taken from the given arena. */
 #pragma once
 
 #include "proto/arena.h"
@@ -34,19 +34,19 @@ struct eb_codec_input {
     struct eb_guard_limits limits;
 };
 
-/* For a server's answers, which are capped in size only. */
+/* For a server's answers. They are capped in size only. */
 extern const struct eb_guard_limits eb_codec_answer_limits;
 
-/* The message, as long-lived as the arena's content. NULL: *error is set as eb_guard_check does, or
- * to RESOURCE_EXHAUSTED where the arena is. */
+/* Returns the message, which lives as long as the arena's content. Returns NULL with *error set as
+ * by eb_guard_check, or to RESOURCE_EXHAUSTED if the arena is exhausted. */
 void *eb_codec_unpack(
     struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 
-/* Sets the error that says that the arena is exhausted. */
+/* Sets *error: the arena is exhausted. */
 void eb_codec_refuse_for_memory(const struct eb_arena *arena, struct eb_error *error);
 
-/* `count` elements of `bytes` bytes each from the arena, uninitialised; not NULL for no elements.
- * NULL: *error says that the arena is exhausted. */
+/* Takes `count` elements of `bytes` bytes each from the arena, uninitialised. The result is not
+ * NULL if `count` is 0. Returns NULL with *error set if the arena is exhausted. */
 static inline void *eb_codec_take_elements(
     struct eb_arena *arena, size_t count, size_t bytes, struct eb_error *error)
 {
@@ -62,14 +62,14 @@ static inline void *eb_codec_take_elements(
 
 /* ---- fields of hot messages ---- */
 
-/* Whether the guard lets a string pass. */
+/* Returns whether the guard accepts the string. */
 static inline bool eb_codec_is_name(
     struct eb_field_reader name, const struct eb_guard_limits *limits)
 {
     return eb_guard_is_name(name.at, eb_field_reader_bytes(&name), limits);
 }
 
-/* Takes a string. false: the guard does not let it pass. */
+/* Takes a string. Returns false if the guard does not accept it. */
 static inline bool eb_codec_take_name(const struct eb_field *field,
     const struct eb_guard_limits *limits, struct eb_field_reader *name)
 {
@@ -77,13 +77,13 @@ static inline bool eb_codec_take_name(const struct eb_field *field,
     return eb_codec_is_name(*name, limits);
 }
 
-/* An enum's number, whatever it is. */
+/* Returns an enum's number, which may be any. */
 static inline int32_t eb_codec_enum_of(const struct eb_field *field)
 {
     return (int32_t)(uint32_t)field->varint;
 }
 
-/* Adds the fields of a part to the message's. false: they are more than the guard lets pass. */
+/* Adds the fields of a part to the message's. Returns false if that exceeds the guard's limit. */
 static inline bool eb_codec_count_fields(
     const struct eb_guard_limits *limits, uint32_t part_count, uint32_t *field_count)
 {
@@ -94,13 +94,13 @@ static inline bool eb_codec_count_fields(
     return true;
 }
 
-/* What follows is for messages of which all fields have been read. */
+/* The following functions are for messages whose fields have all been read. */
 
-/* Moves past the next field of that number. false: there is none, and *data is as it was. */
+/* Moves past the next field of that number. Returns false if there is none; *data is unchanged. */
 static inline bool eb_codec_find_field(
     struct eb_field_reader *message, uint32_t number, struct eb_field_reader *data)
 {
-    /* Fields of one number mostly follow each other. */
+    /* Fields of the same number are mostly adjacent. */
     if (number < 16 && eb_field_reader_take_next(message, number, data)) {
         return true;
     }
@@ -114,19 +114,18 @@ static inline bool eb_codec_find_field(
     return false;
 }
 
-/* Whether the guard lets a string of so many bytes pass: to be asked before it is given memory. */
+/* Returns whether the guard accepts a string of this size. Ask before taking memory for it. */
 static inline bool eb_codec_is_short(
     struct eb_field_reader name, const struct eb_guard_limits *limits)
 {
     return eb_field_reader_bytes(&name) <= limits->name_bytes_max;
 }
 
-/* Copies a string, which may be of any bytes, without a NUL. false: the guard does not let these
- * bytes pass. */
+/* Copies a string of any bytes, without a NUL. Returns false if the guard does not accept them. */
 bool eb_codec_copy_any(char *out, struct eb_field_reader name);
 
-/* The same, with a NUL after it in either case: most names are ASCII, and so short that a call
- * would take longer. */
+/* Does the same and appends a NUL in either case. Most names are ASCII, and so short that a
+ * function call would take longer than the copy. */
 static inline bool eb_codec_copy_name(char *out, struct eb_field_reader name)
 {
     size_t size = eb_field_reader_bytes(&name);
@@ -148,9 +147,9 @@ static inline bool eb_codec_copy_name(char *out, struct eb_field_reader name)
     return copied == size || eb_codec_copy_any(out, name);
 }
 
-/* These return NULL where the arena is exhausted, which *error then says. */
+/* These return NULL with *error set if the arena is exhausted. */
 
-/* The bytes, and a NUL. */
+/* Copies the bytes and appends a NUL. */
 static inline const char *eb_codec_keep_text(
     struct eb_field_reader text, struct eb_arena *arena, struct eb_error *error)
 {
@@ -160,7 +159,7 @@ static inline const char *eb_codec_keep_text(
     char *kept = (char *)eb_codec_take_elements(arena, eb_field_reader_bytes(&text) + 1, 1, error);
     char *end = kept;
     if (kept) {
-        /* Names are so short that a call would take longer. */
+        /* Names are so short that a function call would take longer. */
         while (text.at < text.end) {
             *end++ = (char)*text.at++;
         }
@@ -168,44 +167,46 @@ static inline const char *eb_codec_keep_text(
     }
     return kept;
 }
-/* Elements of a repeated int64, packed or not, and their bytes; not NULL for no elements. */
+/* Reads the elements of a repeated int64, packed or not, and sets *bytes to their size. The result
+ * is not NULL if there are no elements. */
 const int64_t *eb_codec_read_integers(struct eb_field_reader message, uint32_t number,
     size_t *bytes, struct eb_arena *arena, struct eb_error *error);
-/* The same of a repeated float, as they came. */
+/* Does the same for a repeated float. The elements keep the alignment and bytes of the wire. */
 const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number, size_t *bytes,
     struct eb_arena *arena, struct eb_error *error);
 
 /* ---- elements of a request, and arrays that come in one of several forms ---- */
 
-/* The element of a request that is read: what an error is about. Its own errors are
- * INVALID_ARGUMENT; INTERNAL says that the guard has the word, RESOURCE_EXHAUSTED that the arena
- * is. */
+/* The element of a request that is being read; errors are about it. The element's own errors are
+ * INVALID_ARGUMENT. INTERNAL means that the guard is to explain the failure, RESOURCE_EXHAUSTED
+ * that the arena is exhausted. */
 struct eb_codec_position {
     const char *list; /* "queries" */
-    size_t index;     /* in the list */
-    const char *name; /* of its table, or of its group; set once it is kept: refusals come after */
+    size_t index;     /* index in the list */
+    const char *name; /* of its table or group; set once it is kept, before anything is refused */
     struct eb_arena *arena;
     struct eb_error *error;
-    const struct eb_guard_limits *limits;  /* of the request, */
-    uint32_t *field_count;                 /* and how many of its fields are read */
-    const struct eb_known_features *known; /* [known_count]; of groups */
+    const struct eb_guard_limits *limits;  /* of the request */
+    uint32_t *field_count;                 /* fields of the request that have been read */
+    const struct eb_known_features *known; /* [known_count] lists of features; for groups */
     size_t known_count;
 };
 
-/* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
+/* Sets INVALID_ARGUMENT with a text that names the element. Always returns false. */
 bool eb_codec_refuse(const struct eb_codec_position *position, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The guard has the word. Returns false. */
+/* Leaves the explanation to the guard. Always returns false. */
 bool eb_codec_fail(const struct eb_codec_position *position);
 
-/* true: `number` is a value of one of the messages' enums, which count from 0 without gaps. */
+/* Returns whether `number` is a value of the enum. The messages' enums count from 0 without gaps.
+ */
 static inline bool eb_codec_is_value(const ProtobufCEnumDescriptor *type, int32_t number)
 {
     return (uint32_t)number < type->n_values;
 }
 
-/* Says that the field holds no value of its type. Returns false. */
+/* Sets the error: the field holds no value of its type. Always returns false. */
 bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *field,
     const ProtobufCEnumDescriptor *type, int32_t number);
 
@@ -215,8 +216,8 @@ static inline bool eb_codec_check_enum(const struct eb_codec_position *position,
     return eb_codec_is_value(type, number) || eb_codec_refuse_enum(position, field, type, number);
 }
 
-/* Zeroes an element, in pieces that are so small that a compiler makes straight stores of them: of
- * a larger one it makes a loop or a call. */
+/* Zeroes an element in pieces so small that a compiler emits plain stores for them. For a larger
+ * piece it would emit a loop or a call. */
 static inline __attribute__((always_inline)) void eb_codec_clear(void *element, size_t bytes)
 {
     enum { PIECE_BYTES = 80 };
@@ -227,29 +228,30 @@ static inline __attribute__((always_inline)) void eb_codec_clear(void *element, 
     memset(at, 0, bytes);
 }
 
-/* A field that an array may come in. */
+/* A field in which an array may come. */
 struct eb_codec_form {
     const char *field;
-    uint32_t width;   /* of its integers */
-    bool is_repeated; /* int64, not bytes that hold integers */
+    uint32_t width;   /* bytes of one integer */
+    bool is_repeated; /* int64 elements, not bytes that hold integers */
 };
 
-/* The fields of an element that arrays come in. */
+/* The fields of an element in which arrays come. */
 struct eb_codec_arrays {
-    const struct eb_codec_form *forms; /* forms[n]: field n */
+    const struct eb_codec_form *forms; /* forms[n] describes field n */
     struct eb_field_reader message;
-    uint32_t seen;     /* bit n: field n is there */
-    bool is_unsettled; /* what was taken last may not be what an array is */
+    uint32_t seen;     /* bit n: field n is present */
+    bool is_unsettled; /* the fields taken last may not be the arrays' final values */
 };
 
-/* Notes a field whose repeated elements are an array's, or a part of it. */
+/* Notes a field whose repeated elements are an array or a part of one. */
 static inline void eb_codec_see_array(struct eb_codec_arrays *arrays, uint32_t number)
 {
     arrays->seen |= UINT32_C(1) << number;
     arrays->is_unsettled = true;
 }
 
-/* Takes a field's bytes for the array, which was zeroed, whatever has come to be there. */
+/* Takes a field's bytes for the array, which was zeroed at first. Replaces what was taken before.
+ */
 static inline __attribute__((always_inline)) void eb_codec_take_array(
     struct eb_codec_arrays *arrays, uint32_t number, struct eb_field_reader data,
     struct eb_wire_array *array)
@@ -265,13 +267,13 @@ static inline __attribute__((always_inline)) void eb_codec_take_array(
     array->field = form->field;
 }
 
-/* As eb_codec_choose_array, which does this where several fields must be looked at. */
+/* Does the work of eb_codec_choose_array if several fields must be looked at. */
 bool eb_codec_choose_array_among(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array);
 
-/* Makes of what was taken last the one of the array's forms that holds anything: bit n of `numbers`
- * says that field n is one. Zeroed where none does. false: there are two, or the arena is
- * exhausted, as the place's error says. */
+/* Sets the array to the one of its forms that is not empty: bit n of `numbers` is set if field n is
+ * a form of it. Zeroes it if all are empty. Returns false with the position's error set if two are
+ * not empty or the arena is exhausted. */
 static inline bool eb_codec_choose_array(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {

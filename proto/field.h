@@ -1,6 +1,6 @@
-/* Writes the fields of a protobuf message, or counts their bytes: one function per message serves
- * both, so that size and content cannot disagree. As proto3 wants it, a field of the default value
- * is not written.
+/* Writes the fields of a protobuf message, or counts their bytes. One function per message serves
+ * both, so size and content cannot disagree. As proto3 requires, a field with the default value is
+ * not written.
  * Thread: pure. Memory: none; a writer's bytes are the caller's. */
 #pragma once
 
@@ -10,16 +10,16 @@
 #include <string.h>
 
 struct eb_field_writer {
-    uint8_t *out; /* where the message begins; NULL: only count */
-    size_t bytes; /* written or counted so far */
+    uint8_t *out; /* start of the message; NULL: only count */
+    size_t bytes; /* bytes written or counted so far */
 };
 
 enum { EB_FIELD_WIRE_VARINT = 0, EB_FIELD_WIRE_FIXED64 = 1, EB_FIELD_WIRE_LENGTH = 2 };
 
 static inline size_t eb_field_varint_bytes(uint64_t value)
 {
-    /* Seven bits a byte; zero takes one byte too. For all logarithms up to 63 what is below is that
-     * much over seven, plus one, without a division. */
+    /* Seven bits a byte; zero takes one byte too. For all logarithms up to 63 the expression below
+     * equals logarithm / 7 + 1, without a division. */
     unsigned logarithm = (unsigned)__builtin_clzll(value | 1) ^ 63;
     return (logarithm * 9 + 73) / 64;
 }
@@ -37,7 +37,7 @@ static inline void eb_field_put_varint(struct eb_field_writer *writer, uint64_t 
     writer->out[writer->bytes++] = (uint8_t)value;
 }
 
-/* A field that is written whatever its value: a member of a oneof. */
+/* Writes a field whatever its value: a member of a oneof. */
 static inline void eb_field_put_present(
     struct eb_field_writer *writer, uint32_t number, uint64_t value)
 {
@@ -45,7 +45,7 @@ static inline void eb_field_put_present(
     eb_field_put_varint(writer, value);
 }
 
-/* Bytes of a 32-bit number in the longest form that is needed for any. */
+/* Bytes of a 32-bit number in its longest form. */
 #define EB_FIELD_PADDED_BYTES 5
 
 /* Writes a number in that form, whatever its value, so that another can be written over it. A
@@ -58,7 +58,7 @@ static inline void eb_field_set_padded(uint8_t at[EB_FIELD_PADDED_BYTES], uint32
     at[EB_FIELD_PADDED_BYTES - 1] = (uint8_t)(value >> 28);
 }
 
-/* A field of that form. */
+/* Writes a field in that form. */
 static inline void eb_field_put_padded(
     struct eb_field_writer *writer, uint32_t number, uint32_t value)
 {
@@ -69,7 +69,7 @@ static inline void eb_field_put_padded(
     writer->bytes += EB_FIELD_PADDED_BYTES;
 }
 
-/* uint32, uint64, int64 and bool. */
+/* Writes a uint32, uint64, int64 or bool. */
 static inline void eb_field_put_number(
     struct eb_field_writer *writer, uint32_t number, uint64_t value)
 {
@@ -78,7 +78,7 @@ static inline void eb_field_put_number(
     }
 }
 
-/* Bytes in the host's order, which is the wire's. */
+/* Writes a fixed64. The host's byte order is the wire's. */
 static inline void eb_field_put_fixed64(
     struct eb_field_writer *writer, uint32_t number, uint64_t value)
 {
@@ -91,20 +91,20 @@ static inline void eb_field_put_fixed64(
     }
 }
 
-/* Any number that a caller takes for an enum's; protobuf sends negative ones as 64 bits. */
+/* Writes an enum's number, which may be any. protobuf sends negative ones as 64 bits. */
 static inline void eb_field_put_enum(struct eb_field_writer *writer, uint32_t number, int32_t value)
 {
     eb_field_put_number(writer, number, (uint64_t)(int64_t)value);
 }
 
-/* Head of a field of `size` bytes, also of a sub-message; also where size is 0. */
+/* Writes the head of a field of `size` bytes, or of a sub-message, even if `size` is 0. */
 static inline void eb_field_put_length(struct eb_field_writer *writer, uint32_t number, size_t size)
 {
     eb_field_put_varint(writer, (uint64_t)number << 3 | EB_FIELD_WIRE_LENGTH);
     eb_field_put_varint(writer, size);
 }
 
-/* Content of a field. NULL: leaves room for it. */
+/* Writes a field's content. If `content` is NULL, leaves room for it. */
 static inline void eb_field_put_content(
     struct eb_field_writer *writer, const void *content, size_t size)
 {
@@ -131,7 +131,7 @@ static inline void eb_field_put_text(
     }
 }
 
-/* A repeated uint64 in packed form, all of which are 0. */
+/* Writes a repeated uint64 in packed form, with all elements 0. */
 static inline void eb_field_put_zeros(struct eb_field_writer *writer, uint32_t number, size_t count)
 {
     if (count == 0) {
@@ -144,10 +144,10 @@ static inline void eb_field_put_zeros(struct eb_field_writer *writer, uint32_t n
     writer->bytes += count;
 }
 
-/* Varints whose bytes are counted in one byte, however large they are. */
+/* This many varints have a total size that fits into one byte, however large they are. */
 #define EB_FIELD_SHORT_COUNT 12
 
-/* A repeated uint64 in packed form. */
+/* Writes a repeated uint64 in packed form. */
 static inline void eb_field_put_packed(
     struct eb_field_writer *writer, uint32_t number, const uint64_t *values, size_t count)
 {

@@ -1,6 +1,6 @@
-/* Reads the fields of a serialised protobuf message, one after the other, as they lie there: what
- * they mean is the caller's.
- * Thread: pure. Memory: none; what is read is borrowed from the message's bytes. */
+/* Reads the fields of a serialised protobuf message one after the other. The caller interprets
+ * them.
+ * Thread: pure. Memory: none; everything read is borrowed from the message's bytes. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -9,16 +9,16 @@
 #include <stdint.h>
 
 #define EB_FIELD_READER_TAG_BYTES_MAX 5
-#define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* protobuf-c takes no longer ones */
+#define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* protobuf-c accepts no longer ones */
 #define EB_FIELD_READER_VARINT_BYTES_MAX 10
 
-/* Tags, for a switch over what a message's fields may be. */
+/* Tags, for a switch over a message's possible fields. */
 #define EB_TAG_NUMBER(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_VARINT)
 #define EB_TAG_FIXED64(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_64BIT)
 #define EB_TAG_BYTES(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
 #define EB_TAG_FIXED32(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_32BIT)
 
-/* Bytes that are still to be looked at. */
+/* The bytes that are not read yet. */
 struct eb_field_reader {
     const uint8_t *at;
     const uint8_t *end;
@@ -26,10 +26,10 @@ struct eb_field_reader {
 
 /* One field. */
 struct eb_field {
-    uint32_t tag; /* number and wire type, as EB_TAG_... say */
+    uint32_t tag; /* number and wire type, as in EB_TAG_... */
     uint32_t number;
     ProtobufCWireType wire_type;
-    uint64_t varint;             /* of wire type VARINT */
+    uint64_t varint;             /* value, if of wire type VARINT */
     struct eb_field_reader data; /* without tag and length; a varint's own bytes too */
 };
 
@@ -46,21 +46,21 @@ static inline size_t eb_field_reader_bytes(const struct eb_field_reader *reader)
 /* A number, and where it ends. */
 struct eb_field_varint {
     uint64_t value;
-    const uint8_t *end; /* NULL: it does not end within so many bytes, or not within the reader's */
+    const uint8_t *end; /* NULL: it does not end within bytes_max bytes, or within the reader's */
 };
 
-/* As eb_field_reader_varint of [at, end), of any length. */
+/* Does the same as eb_field_reader_varint for [at, end), for varints of any length. */
 struct eb_field_varint eb_field_reader_long_varint(
     const uint8_t *at, const uint8_t *end, size_t bytes_max);
 
-/* By value, so that a compiler can keep all of it in registers. */
+/* Reads a varint. Takes the reader by value, so that a compiler can keep all of it in registers. */
 static inline struct eb_field_varint eb_field_reader_varint(
     struct eb_field_reader reader, size_t bytes_max)
 {
     if (__builtin_expect(reader.at < reader.end && *reader.at < 0x80, 1)) {
         return (struct eb_field_varint){*reader.at, reader.at + 1};
     }
-    /* Most lengths are no longer than this. */
+    /* Most lengths have at most two bytes. */
     if (reader.end - reader.at >= 2 && reader.at[1] < 0x80) {
         uint64_t value = (reader.at[0] & 0x7Fu) | (uint64_t)reader.at[1] << 7;
         return (struct eb_field_varint){value, reader.at + 2};
@@ -68,9 +68,9 @@ static inline struct eb_field_varint eb_field_reader_varint(
     return eb_field_reader_long_varint(reader.at, reader.end, bytes_max);
 }
 
-/* These move past a part of a field. They return what is wrong, or NULL. */
+/* These move past a part of a field. They return what is wrong with it, or NULL. */
 
-/* A tag. *tag is 0 where it cannot be told. */
+/* Reads a tag. *tag is 0 if it cannot be read. */
 static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, uint32_t *tag)
 {
     struct eb_field_varint varint = eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
@@ -83,7 +83,7 @@ static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, ui
     return NULL;
 }
 
-/* What follows a tag of wire type VARINT. */
+/* Reads the content after a tag of wire type VARINT. */
 static inline const char *eb_field_reader_number(struct eb_field_reader *reader, uint64_t *value)
 {
     struct eb_field_varint varint =
@@ -96,7 +96,7 @@ static inline const char *eb_field_reader_number(struct eb_field_reader *reader,
     return NULL;
 }
 
-/* So many bytes. */
+/* Moves past `bytes` bytes. */
 static inline const char *eb_field_reader_pass(
     struct eb_field_reader *reader, uint64_t bytes, struct eb_field_reader *data)
 {
@@ -108,7 +108,7 @@ static inline const char *eb_field_reader_pass(
     return NULL;
 }
 
-/* What follows a tag of wire type LENGTH_PREFIXED: the length, and the bytes. */
+/* Reads the content after a tag of wire type LENGTH_PREFIXED: the length and the bytes. */
 static inline const char *eb_field_reader_content(
     struct eb_field_reader *reader, struct eb_field_reader *data)
 {
@@ -121,7 +121,7 @@ static inline const char *eb_field_reader_content(
     return eb_field_reader_pass(reader, length.value, data);
 }
 
-/* What follows a tag, whichever that is. */
+/* Reads the content after a tag of any wire type. */
 static inline const char *eb_field_reader_data(
     struct eb_field_reader *reader, struct eb_field *field)
 {
@@ -139,15 +139,15 @@ static inline const char *eb_field_reader_data(
     }
 }
 
-/* A field of that tag, of which no more is known. */
+/* Returns a field with that tag and no content yet. */
 static inline struct eb_field eb_field_reader_field_of(uint32_t tag)
 {
     return (struct eb_field){
         .tag = tag, .number = tag >> 3, .wire_type = (ProtobufCWireType)(tag & 7)};
 }
 
-/* Moves past one field, of which there must be a byte. Returns what is wrong, or NULL;
- * field->number is 0 where it cannot be told. */
+/* Moves past one field. The reader must have at least one byte. Returns what is wrong, or NULL;
+ * field->number is 0 if it cannot be read. */
 static inline const char *eb_field_reader_read(
     struct eb_field_reader *reader, struct eb_field *field)
 {
@@ -160,8 +160,8 @@ static inline const char *eb_field_reader_read(
     return failure ? failure : eb_field_reader_data(reader, field);
 }
 
-/* Moves past the next field where it is of that number, below 16, and of wire type
- * LENGTH_PREFIXED. false: it is another, or cannot be read, and nothing has moved. */
+/* Moves past the next field if it has that number, which is below 16, and wire type
+ * LENGTH_PREFIXED. Returns false if it does not, or cannot be read; nothing has moved then. */
 static inline bool eb_field_reader_take_next(
     struct eb_field_reader *reader, uint32_t number, struct eb_field_reader *data)
 {
@@ -176,13 +176,14 @@ static inline bool eb_field_reader_take_next(
     return true;
 }
 
-/* Where what is wrong is of no interest, or nothing can be. false: there is no further field. */
+/* Moves past the next field, for callers that need no explanation or know the message to be valid.
+ * Returns false if there is no further field. */
 static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct eb_field *field)
 {
     return reader->at < reader->end && !eb_field_reader_read(reader, field);
 }
 
-/* How many fields of that number there are, up to the first that cannot be read. */
+/* Returns the number of fields of that number, up to the first that cannot be read. */
 size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number);
-/* Of packed varints, where the first begins that does not end; NULL: all of them do. */
+/* Returns the start of the first packed varint that does not end. Returns NULL if all end. */
 const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed);

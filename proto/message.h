@@ -1,6 +1,6 @@
-/* The messages of embag.v1 as plain structs: what the rest of the program sees of protobuf.
- * Enums are their wire numbers, unchecked. Strings are NUL-terminated UTF-8, never NULL, empty
- * where absent. Arrays are borrowed from whoever filled the struct.
+/* The messages of embag.v1 as plain structs. The rest of the program sees nothing else of protobuf.
+ * Enums are their wire numbers, unchecked. Strings are NUL-terminated UTF-8, never NULL, and empty
+ * if absent. Arrays are borrowed from whoever filled the struct.
  * Thread, memory: none of its own. */
 #pragma once
 
@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One array field in whichever form it came: little-endian integers of `width` bytes. */
+/* One array field, in any of its forms: little-endian integers of `width` bytes. */
 struct eb_wire_array {
-    const void *data; /* any alignment; NULL where absent */
+    const void *data; /* any alignment; NULL if absent */
     size_t bytes;
     uint32_t width;    /* 4 or 8; 0: absent in every form */
-    const char *field; /* name of the field it came in, for messages: "offsets_i32" */
+    const char *field; /* name of the field in which it came, for error texts: "offsets_i32" */
 };
 
 /* Returns the number of integers: 0 if the array is absent. */
@@ -31,7 +31,7 @@ struct eb_wire_query {
     const char *table;
     int32_t reduction;
     int32_t missing;
-    int32_t layout;               /* decoded: from the fields where it is not said; 0: neither */
+    int32_t layout; /* decoded: derived from the other fields if not given; 0: neither */
     struct eb_wire_array indices; /* indices_i64, indices_i32 or indices */
     struct eb_wire_array offsets; /* offsets_i64, offsets_i32 or offsets */
     struct eb_wire_array lengths;
@@ -44,29 +44,31 @@ struct eb_wire_query {
     int64_t default_index;
     const void *weights; /* weights or weights_f32 */
     size_t weights_bytes;
-    int32_t weights_type; /* DataType; F32 for weights_f32; 0: not said */
-    int32_t output_type;  /* of this query alone, as ModelInfer may say; 0: the request's */
-    /* What the codec found wrong with this query, its text naming it; NULL: nothing. Kept here, so
-     * that errors are reported query by query, whoever finds them. */
+    int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
+    int32_t output_type;  /* of this query alone, for ModelInfer; 0: the request's */
+    /* An error that the codec found in this query; its text names the query. NULL: none. Kept here
+     * so that errors are reported query by query, whoever finds them. */
     const struct eb_error *error;
 };
 
 /* A list of features that a group has named before. */
 struct eb_known_features {
-    const uint8_t *run; /* [run_bytes] its fields in the FeatureGroup, one behind the other */
+    const uint8_t *run; /* [run_bytes] its fields in the FeatureGroup, adjacent */
     size_t run_bytes;
-    size_t text_bytes; /* of all names, without NULs */
+    size_t text_bytes; /* size of all names, without NULs */
     size_t count;
     const char *const *names; /* [count] */
 };
 
 /* FeatureGroup: many features' bags in one set of arrays, feature by feature. */
 struct eb_wire_group {
-    const char *name; /* of an ordered list of features in the model; empty: `features` says them */
+    const char
+        *name; /* of an ordered list of features in the model; empty: `features` lists them */
     size_t feature_count;
     const char *const *features;
-    const struct eb_known_features *known; /* decoded: whose names these are; NULL: nobody's */
-    const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL: others lie between */
+    const struct eb_known_features
+        *known;         /* decoded: the list that the names come from; NULL: none */
+    const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL: not adjacent */
     size_t run_bytes;
     uint32_t bags;                /* of each feature */
     struct eb_wire_array values;  /* values_i64 or values_i32 */
@@ -74,20 +76,20 @@ struct eb_wire_group {
     struct eb_wire_array offsets; /* [feature_count * bags + 1] */
     const void *weights;
     size_t weights_bytes;
-    int32_t weights_type; /* DataType; 0: not said */
+    int32_t weights_type; /* DataType; 0: not given */
     int32_t reduction;
     int32_t missing;
     const struct eb_error *error; /* as eb_wire_query.error */
 };
 
-/* LookupRequest, without what is not built: those fields are refused by the codec. Decoded, the
- * first query, or else the first group, with an error is the last of its array, unless
- * errors_per_query is set: then all are there. */
+/* LookupRequest, without the fields that are not built, which the codec refuses. After decoding,
+ * the first query with an error is the last of its array; if no query has one, this holds for
+ * groups. With errors_per_query all queries and groups are there. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
     uint64_t version;
-    const char *version_label; /* names a version where `version` is 0; encoding: may be NULL */
+    const char *version_label; /* names a version if `version` is 0; encoding: may be NULL */
     uint64_t timeout_us;
     int32_t output_type;
     bool concat;
@@ -96,39 +98,40 @@ struct eb_wire_request {
     bool errors_per_query;
     bool report_missing;
     /* Encoder only: timeout_us, at most UINT32_MAX (71 minutes), is written last, in a form that
-     * eb_lookup_request_set_timeout can write over. */
+     * eb_lookup_request_set_timeout can overwrite. */
     bool is_timed;
-    uint32_t priority; /* 0: interactive; 1: batch; decoded: no other */
+    uint32_t priority; /* 0: interactive; 1: batch; decoded: no other value */
     size_t query_count;
     struct eb_wire_query *queries;
     size_t group_count;
     struct eb_wire_group *groups;
-    struct eb_infer_request *infer; /* that it is made of; NULL: a LookupRequest */
+    struct eb_infer_request *infer; /* the request that this was made from; NULL: a LookupRequest */
 };
 
-/* BagResult. When encoding, `values` may be NULL: room of values_bytes is left for them. */
+/* BagResult. When encoding, `values` may be NULL: then room for values_bytes is left. */
 struct eb_wire_result {
     uint32_t query;
     int32_t type;
-    /* Encoding a LookupResponse: an earlier result of it, itself like no other, from which this one
-     * differs in `query` and the values alone: its other fields need not be set, and room is left
-     * for its values. NULL: all are set. */
+    /* Encoding a LookupResponse: an earlier result, with `like` NULL, from which this one differs
+     * only in `query` and the values. Its other fields need not be set, and room is left for its
+     * values. NULL: all fields are set. */
     const struct eb_wire_result *like;
-    size_t head_bytes; /* encoding, the codec's own: bytes of all but the values */
+    size_t head_bytes; /* encoding, private to the codec: bytes of all but the values */
     uint32_t shape_count;
     const uint64_t *shape; /* [shape_count] */
     uint64_t missing;
     size_t missing_by_query_count;
-    const uint64_t *missing_by_query; /* encoding: NULL where all are 0 */
-    /* With report_missing: where in the query's indices those stand that named no row, ascending,
+    const uint64_t *missing_by_query; /* encoding: NULL if all are 0 */
+    /* With report_missing: positions in the query's indices of those that named no row, ascending,
      * uint32 in little-endian order; any alignment. */
     const uint8_t *missing_positions;
     size_t missing_positions_bytes;
-    uint32_t error_code;       /* not 0: the query failed, and values_bytes is 0 */
-    const char *error_message; /* encoding: NULL where there is none */
+    uint32_t error_code;       /* not 0: the query failed and values_bytes is 0 */
+    const char *error_message; /* encoding: NULL if there is none */
     const uint8_t *values;     /* decoded: borrowed from the message's bytes */
     size_t values_bytes;
-    /* Encoding, the codec's own: bytes behind the query's number, and these if they are few. */
+    /* Encoding, private to the codec: number of bytes after the query's number, and the bytes
+     * themselves if they are few. */
     size_t tail_bytes;
     bool is_tail_kept;
     uint8_t tail[64];
@@ -143,10 +146,10 @@ struct eb_wire_response {
     const char *error_message;
     uint32_t retry_after_ms;
     bool more;           /* further answers to the same request follow */
-    uint32_t queue_us;   /* from arrival to the first tile */
-    uint32_t compute_us; /* from there to the last value */
-    /* Encoding: the message begins with room for both times, whatever they are, in which
-     * eb_lookup_response_set_times writes them when they are known. */
+    uint32_t queue_us;   /* microseconds from arrival to the first tile */
+    uint32_t compute_us; /* microseconds from there to the last value */
+    /* Encoding: the message begins with room for both times, whatever they are.
+     * eb_lookup_response_set_times writes them there when they are known. */
     bool is_timed;
     size_t result_count;
     struct eb_wire_result *results;
