@@ -1,6 +1,6 @@
-/* A capped arena: what one request's decoding needs is taken from it and goes back at once.
- * Thread: one at a time. Memory: blocks from an eb_memory, each larger than the one before; the
- * first is kept over a reset unless one large piece made it large, so that a pooled arena serves
+/* A capped arena. The memory to decode one request is taken from it and given back at once.
+ * Thread: one at a time. Memory: blocks from an eb_memory, each larger than the one before. The
+ * first block survives a reset, unless one large piece made it large. So a pooled arena serves
  * small requests without asking again. */
 #pragma once
 
@@ -17,24 +17,25 @@ struct eb_arena_block;
 struct eb_arena {
     const struct eb_memory *memory;
     struct eb_arena_block *blocks; /* newest first */
-    uint8_t *room;                 /* what is left of the newest block */
-    size_t room_bytes;             /* of it, and within the cap */
-    size_t used_bytes;             /* handed out since the last reset */
-    size_t cap_bytes;              /* most that may be handed out between resets */
+    uint8_t *room;                 /* free part of the newest block */
+    size_t room_bytes;             /* size of that part within the cap */
+    size_t used_bytes;             /* bytes handed out since the last reset */
+    size_t cap_bytes;              /* most bytes handed out between resets */
     bool is_exhausted;             /* something was refused since the last reset */
-    ProtobufCAllocator allocator;  /* this arena as protobuf-c takes it; its free does nothing */
+    ProtobufCAllocator
+        allocator; /* this arena in the form that protobuf-c takes; its free does nothing */
 };
 
-/* Takes nothing yet; the cap is 0 until the first reset. `memory` is borrowed for the arena's life,
- * and the arena must not move: its allocator points at it. */
+/* Takes no memory yet; the cap is 0 until the first reset. `memory` is borrowed for the arena's
+ * life. The arena must not move, because its allocator points at it. */
 void eb_arena_init(struct eb_arena *arena, const struct eb_memory *memory);
-/* Gives every block back. Accepts a zeroed arena, and one that is deinitialised already. */
+/* Gives every block back. Accepts a zeroed or deinitialised arena. */
 void eb_arena_deinit(struct eb_arena *arena);
 
-/* Forgets all that was handed out and sets the cap for the next request. */
+/* Forgets everything handed out and sets the cap for the next request. */
 void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes);
 
-/* What eb_arena_take does where the newest block has no room, or no bytes are asked for. */
+/* Does the work of eb_arena_take if the newest block has no room or no bytes are asked for. */
 void *eb_arena_take_more(struct eb_arena *arena, size_t bytes);
 
 static inline size_t eb_arena_round(size_t bytes)
@@ -42,11 +43,11 @@ static inline size_t eb_arena_round(size_t bytes)
     return (bytes + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
 }
 
-/* `bytes` bytes aligned to 16, uninitialised. NULL: over the cap, or the lender has none; both are
- * remembered in is_exhausted. */
+/* Takes `bytes` bytes aligned to 16, uninitialised. Returns NULL if over the cap or the lender has
+ * none, and sets is_exhausted. */
 static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
 {
-    /* 0 also where it wraps around. */
+    /* 0 if it wraps around, too. */
     size_t rounded = eb_arena_round(bytes);
     if (rounded - 1 >= arena->room_bytes) {
         return eb_arena_take_more(arena, bytes);

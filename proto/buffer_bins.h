@@ -1,6 +1,6 @@
-/* Bins of free buffers: a buffer that comes back is kept for the next taker of its size, which is a
- * power of two. Who owns the bins allocates and frees buffers, counts what is lent, and locks where
- * it has to. Everything is inline, so that a constant range costs nothing.
+/* Bins of free buffers. A returned buffer is kept for the next taker of its size, which is a power
+ * of two. The owner of the bins allocates and frees buffers, counts what is lent, and locks if it
+ * has to. Everything is inline, so that a constant range costs nothing.
  * Thread: one at a time. Memory: keeps what is pushed, up to a bound. */
 #pragma once
 
@@ -61,8 +61,8 @@ static inline void *eb_buffer_bins_pop(
     return buffer;
 }
 
-/* Keeps a buffer of that size. Returns false if it is too large, or too much is kept: the buffer is
- * still the caller's. */
+/* Keeps a buffer of that size. Returns false if it is too large or too much is kept; then the
+ * buffer is still the caller's. */
 static inline bool eb_buffer_bins_push(struct eb_buffer_bins *bins, struct eb_buffer_range range,
     struct eb_buffer_size size, void *buffer)
 {

@@ -171,7 +171,7 @@ static inline const char *eb_codec_keep_text(
  * is not NULL if there are no elements. */
 const int64_t *eb_codec_read_integers(struct eb_field_reader message, uint32_t number,
     size_t *bytes, struct eb_arena *arena, struct eb_error *error);
-/* Does the same for a repeated float. The elements keep the alignment and bytes of the wire. */
+/* Does the same for a repeated float. Copies the elements byte for byte. */
 const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number, size_t *bytes,
     struct eb_arena *arena, struct eb_error *error);
 
@@ -196,11 +196,11 @@ struct eb_codec_position {
 bool eb_codec_refuse(const struct eb_codec_position *position, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Leaves the explanation to the guard. Always returns false. */
+/* Sets INTERNAL: the guard is to explain the failure. Always returns false. */
 bool eb_codec_fail(const struct eb_codec_position *position);
 
-/* Returns whether `number` is a value of the enum. The messages' enums count from 0 without gaps.
- */
+/* Returns whether `number` is a value of the enum. The messages' enums count from 0 without
+ * gaps. */
 static inline bool eb_codec_is_value(const ProtobufCEnumDescriptor *type, int32_t number)
 {
     return (uint32_t)number < type->n_values;
@@ -250,8 +250,8 @@ static inline void eb_codec_see_array(struct eb_codec_arrays *arrays, uint32_t n
     arrays->is_unsettled = true;
 }
 
-/* Takes a field's bytes for the array, which was zeroed at first. Replaces what was taken before.
- */
+/* Takes a field's bytes for the array, which was zeroed at first. Replaces what was taken
+ * before. */
 static inline __attribute__((always_inline)) void eb_codec_take_array(
     struct eb_codec_arrays *arrays, uint32_t number, struct eb_field_reader data,
     struct eb_wire_array *array)

@@ -1,12 +1,12 @@
-/* Between serialised messages of grpc.health.v1 and plain values.
- * Thread: pure. Memory: decoding takes from the arena given; encoding writes into the caller's
+/* Translates between serialised messages of grpc.health.v1 and plain values.
+ * Thread: pure. Memory: decoding takes from the given arena; encoding writes into the caller's
  * buffer. */
 #pragma once
 
 #include "proto/arena.h"
 #include "proto/status.h"
 
-/* Numbers are those of HealthCheckResponse.ServingStatus. */
+/* The numbers are those of HealthCheckResponse.ServingStatus. */
 enum eb_health_status {
     EB_HEALTH_UNKNOWN = 0,
     EB_HEALTH_SERVING = 1,
@@ -14,14 +14,14 @@ enum eb_health_status {
     EB_HEALTH_SERVICE_UNKNOWN = 3
 };
 
-/* How what has this name is. */
+/* The status of the service or model of this name. */
 struct eb_wire_health {
     const char *name;
     enum eb_health_status status;
 };
 
-/* The name in a HealthCheckRequest, at most so many bytes. NULL: *error, as codec.h's decoders say.
- */
+/* Returns the name in a HealthCheckRequest, at most name_bytes_max bytes. Returns NULL with *error
+ * set as by codec.h's decoders. */
 const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,
     uint32_t name_bytes_max, struct eb_error *error);
 

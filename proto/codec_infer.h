@@ -1,4 +1,4 @@
-/* Between serialised messages of the Open Inference Protocol and the plain structs of
+/* Translates between serialised messages of the Open Inference Protocol and the plain structs of
  * infer_message.h.
  * Thread, memory: as codec.h. */
 #pragma once
@@ -7,31 +7,32 @@
 #include "proto/codec_common.h"
 #include "proto/infer_message.h"
 
-/* As eb_lookup_request_decode, in an arena with the same cap; raw contents stay where they are in
- * the bytes. NULL: the first error in failure->error. What names mean in a model is not looked at.
- */
+/* Decodes a request as eb_lookup_request_decode does, in an arena with the same cap. Raw contents
+ * stay in the message's bytes. Returns NULL with the first error in failure->error. Does not check
+ * what the names mean in a model. */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 
-/* Bytes of the encoded answer: results[i] of the response is output i of the request, its values
- * included. Notes in the results what encoding them needs to know. */
+/* Returns the size of the encoded answer, including all values: results[i] of the response is
+ * output i of the request. Notes in the results what encoding them needs. */
 size_t eb_infer_response_bytes(
     const struct eb_infer_request *request, const struct eb_wire_response *response);
-/* Writes those bytes, which have been counted; where values belong it leaves room, at values_at[i]
- * of result i. */
+/* Writes the answer, whose bytes have been counted. Leaves room for the values of result i at
+ * values_at[i]. */
 void eb_infer_response_encode(const struct eb_infer_request *request,
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 
-/* A model and a version, from a message that has a name and a version only, which input->descriptor
- * says. NULL: *error, INVALID_ARGUMENT where the version is no number. */
+/* Decodes a message of the type input->descriptor, which has only a name and a version. Returns
+ * NULL with *error set; INVALID_ARGUMENT if the version is not a number. */
 struct eb_wire_model_query *eb_infer_model_query_decode(
     struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 
-/* The number of a version, 0 where it is empty. false: *error says what it may be. */
+/* Sets *version to the number in `text`, 0 if it is empty. Returns false with *error set; its text
+ * says what the version may be. */
 bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error *error);
 
-/* The remaining encoders: bytes needed, then the bytes. A flag is ServerLiveResponse,
- * ServerReadyResponse or ModelReadyResponse. */
+/* The remaining encoders: the first function of each pair returns the size, the second writes. A
+ * flag is ServerLiveResponse, ServerReadyResponse or ModelReadyResponse. */
 size_t eb_infer_flag_bytes(bool flag);
 void eb_infer_flag_encode(bool flag, uint8_t *out);
 size_t eb_infer_server_bytes(const struct eb_infer_server *server);

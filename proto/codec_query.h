@@ -1,23 +1,24 @@
-/* The elements of a LookupRequest: BagQuery and FeatureGroup.
- * Thread: pure. Memory: what is read takes names, and numbers of repeated fields, from the arena;
- * arrays that come as bytes are borrowed from the message. */
+/* Reads and writes the elements of a LookupRequest: BagQuery and FeatureGroup.
+ * Thread: pure. Memory: names and the numbers of repeated fields are taken from the arena; arrays
+ * that come as bytes are borrowed from the message. */
 #pragma once
 
 #include "proto/codec_common.h"
 
-/* Fills in queries[place->index], ..., queries[count - 1], but for their errors, from the next
- * BagQueries of a LookupRequest's message, which has as many, and moves past them and the index on.
- * false: place->index is that of a query, of which the place's error says what is wrong. */
+/* Fills in queries[position->index], ..., queries[count - 1], except their errors, from the next
+ * BagQueries of a LookupRequest, which has that many. Moves the message and the index past them.
+ * Returns false if a query has an error: position->index is that query's, and the position's error
+ * is set. */
 bool eb_codec_query_read_all(struct eb_codec_position *position, struct eb_field_reader *message,
     struct eb_wire_query *queries, size_t count);
 
-/* Writes or counts the query's fields. */
+/* Writes the query's fields, or counts their bytes. */
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query);
 
-/* Fills in *out, but for its error, from a FeatureGroup's bytes, and the place's name. false: the
- * place's error says what is wrong. */
+/* Fills in *out, except its error, from the bytes of a FeatureGroup. Also sets position->name.
+ * Returns false with the position's error set. */
 bool eb_codec_group_read(
     struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_wire_group *out);
 
-/* Writes or counts the group's fields. Its lengths, where it has any, are of width 4. */
+/* Writes the group's fields, or counts their bytes. Its lengths, if any, must have width 4. */
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group);

@@ -1,6 +1,6 @@
-/* Between serialised messages of grpc.reflection.v1 and plain structs; those of v1alpha are the
- * same bytes.
- * Thread: pure. Memory: decoding takes from the arena given; encoding writes into the caller's
+/* Translates between serialised messages of grpc.reflection.v1 and plain structs. Those of v1alpha
+ * are the same bytes.
+ * Thread: pure. Memory: decoding takes from the given arena; encoding writes into the caller's
  * buffer. */
 #pragma once
 
@@ -8,11 +8,11 @@
 #include "proto/schema.h"
 #include "proto/status.h"
 
-#define EB_REFLECTION_NAME_BYTES_MAX 4096 /* of a name that is asked for */
+#define EB_REFLECTION_NAME_BYTES_MAX 4096 /* size of a name that is asked for */
 
-/* Numbers are those of the fields. */
+/* The numbers are those of the fields. */
 enum eb_reflection_question {
-    EB_REFLECTION_NONE = 0, /* that is known */
+    EB_REFLECTION_NONE = 0, /* none, or an unknown one */
     EB_REFLECTION_FILE = 3,
     EB_REFLECTION_SYMBOL = 4,
     EB_REFLECTION_EXTENSION = 5,
@@ -27,18 +27,18 @@ struct eb_wire_reflection_request {
     const char *name; /* of a file, symbol or type */
 };
 
-/* NULL: *error, as codec.h's decoders say. */
+/* Returns NULL with *error set as by codec.h's decoders. */
 struct eb_wire_reflection_request *eb_reflection_request_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 
-/* ServerReflectionResponse: the first of these that is there, in this order. */
+/* ServerReflectionResponse: the first of these members, in this order, that is set. */
 struct eb_wire_reflection_response {
     const char *host;
-    const uint8_t *request; /* that it answers, as it came */
+    const uint8_t *request; /* the request, as it came */
     size_t request_bytes;
     const struct eb_error *error;
     const struct eb_schema_files *files;
-    const char *base_type;       /* a message, which has no extensions */
+    const char *base_type;       /* a message type, which has no extensions */
     const char *const *services; /* [service_count] names */
     size_t service_count;
 };

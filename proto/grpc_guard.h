@@ -1,7 +1,7 @@
-/* What the server's side of a connection keeps its peer to: limits and the settings that announce
- * them, the preface, a budget for frames that achieve nothing, and the answer to requests that are
- * not gRPC.
- * Thread: the connection's. Memory: none, but for what nghttp2 allocates. */
+/* The rules to which the server's side of a connection holds its peer: limits and the settings that
+ * announce them, the preface, a budget for frames that achieve nothing, and the answer to requests
+ * that are not gRPC.
+ * Thread: the connection's. Memory: none, except what nghttp2 allocates. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,91 +15,99 @@ struct nghttp2_session;
 
 /* Caps of one connection. */
 struct eb_grpc_server_limits {
-    uint32_t request_bytes_max;    /* one message, at most 512 MiB; larger: RESOURCE_EXHAUSTED */
-    uint32_t streams_max;          /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
-    uint32_t header_fields_max;    /* of one request; more: RESOURCE_EXHAUSTED */
-    uint32_t header_bytes_max;     /* names and values of one request together */
-    uint32_t outbound_bytes_max;   /* written output that waits, at least 1 MiB; given up beyond.
-                                      What waits in calls for the peer's windows does not count */
-    uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call, as
-                                      does one that takes four times as long at less than 4 KiB/s */
-    uint32_t
-        answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
-    uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end, and beyond a
-                                thousand a second */
-    /* Between a peer's pings, while it has calls and while it has none; some that come sooner, and
-     * after nothing was sent to it, turn it away. 0: as often as it likes. */
+    uint32_t request_bytes_max; /* of one message, at most 512 MiB; larger: RESOURCE_EXHAUSTED */
+    uint32_t streams_max;       /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
+    uint32_t header_fields_max; /* of one request; more: RESOURCE_EXHAUSTED */
+    uint32_t header_bytes_max;  /* of names and values of one request together */
+    /* Output in the write queue, at least 1 MiB; more ends the connection. Answers that wait in
+     * calls for the peer's windows do not count. */
+    uint32_t outbound_bytes_max;
+    /* A message without progress for this long ends its call, as does one that takes four times as
+     * long at less than 4 KiB/s. */
+    uint32_t message_stall_ms_max;
+    /* Answers that hardly progress for this long reset the call; 0: never. */
+    uint32_t answer_stall_ms_max;
+    /* Calls that a peer may reset, beyond those it lets end and a thousand a second. */
+    uint32_t reset_budget;
+    /* Least time between a peer's pings, while it has calls and while it has none. Pings count as
+     * too early only if nothing was sent to the peer since the ping before. A few of them end the
+     * connection. 0: as often as it likes. */
     uint32_t ping_interval_min_ms;
     uint32_t ping_idle_interval_min_ms;
 };
 
-/* The caller's to delete. NULL: no memory. */
+/* Returns the options of a session. The caller deletes them. Returns NULL if out of memory. */
 struct nghttp2_option *eb_grpc_settings_option(void);
-/* Submits SETTINGS and the connection's window. false: no memory. */
+/* Submits SETTINGS and the connection's window. Returns false if out of memory. */
 bool eb_grpc_settings_submit(
     struct nghttp2_session *session, const struct eb_grpc_server_limits *limits);
 
 /* ---- preface ---- */
 
-/* The first bytes of a connection: HTTP/2's, or those of somebody who has the wrong port. */
+/* The first bytes of a connection: HTTP/2's preface, or those of a client on the wrong port. */
 
 #define EB_GRPC_PREFACE_BYTES 24
 
 /* A preface that is being read. Zeroed is ready. */
 struct eb_grpc_preface {
-    size_t count; /* of its bytes that have come */
+    size_t count; /* bytes of it that have come */
 };
 
-/* Looks at bytes as they come, for as long as they belong to it. false: they do not. */
+/* Checks bytes as they come, as far as they belong to the preface. Returns false if they differ
+ * from it. */
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count);
 bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface);
-/* What to say to a client whose first byte this is and that has sent no preface: tells one of
- * HTTP/1.x, which would show our frames as garbage, what it has reached. "" where it is none. */
+/* Returns the answer to a client that has sent no preface, only this first byte. A client of
+ * HTTP/1.x would show our frames as garbage, so it is told which port it has reached. Returns ""
+ * for any other client. */
 const char *eb_grpc_preface_answer(uint8_t first);
 
 /* ---- budget ---- */
 
-/* How much a peer may ask for without getting anything done: frames that carry nothing, pings that
- * come too soon, calls that it resets, and header blocks that expand. */
+/* Bounds the requests of a peer that achieve nothing: frames that carry nothing, pings that come
+ * too early, calls that it resets, and header blocks that expand. */
 
 struct eb_grpc_budget {
     uint32_t resets_max;
     uint32_t resets_left;
     uint32_t noise_left;
-    uint32_t window_updates; /* since one of them counted */
-    uint32_t strikes;        /* pings that have come too soon since something was sent */
-    uint64_t pinged_ms;      /* when a ping has come since something was sent; 0: none has */
-    uint64_t noise_ms;       /* up to when noise_left is refilled; 0: no clock seen yet */
-    uint64_t resets_ms;      /* up to when resets_left is */
+    uint32_t window_updates; /* number since one of them counted */
+    uint32_t strikes;        /* pings that came too early since something was sent */
+    uint64_t pinged_ms;      /* time of the last ping since something was sent; 0: none */
+    uint64_t noise_ms;       /* time up to which noise_left is refilled; 0: no clock seen yet */
+    uint64_t resets_ms;      /* time up to which resets_left is refilled */
     uint32_t excess_max;
     uint32_t excess_left;
     uint32_t excess_per_s;
-    uint64_t excess_ms; /* when excess_left was last refilled */
+    uint64_t excess_ms; /* time when excess_left was last refilled */
 };
 
-/* Allows a burst of `resets_max` resets, and a thousand a second for ever; and header blocks that
- * expand by three times `header_bytes_max` beyond good faith, together and at once, and by as much
- * as one a second for ever. */
+/* Allows a burst of `resets_max` resets, and a thousand a second for ever. Allows header blocks to
+ * expand beyond good faith: by three times `header_bytes_max` at once, all blocks together, and by
+ * `header_bytes_max` a second for ever. */
 void eb_grpc_budget_init(
     struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max);
-/* Lets time pass, on any steady clock. */
+/* Refills the budget for the time that has passed, on any steady clock. */
 void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms);
 
-/* One frame that asks for an answer or for work without a call getting on. false: too many. */
+/* Spends one frame that asks for an answer or for work but does not advance a call. Returns false
+ * if there were too many. */
 bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget);
-/* A frame of HTTP/2 begins, by the fields of its head: spends what it is worth as noise. Of
- * HEADERS, CONTINUATION and RST_STREAM the call says what they are. */
+/* Spends the noise that an HTTP/2 frame costs, by the fields of its head. HEADERS, CONTINUATION and
+ * RST_STREAM cost nothing here; other functions count them. Returns false if there was too much. */
 bool eb_grpc_budget_spend_frame(
     struct eb_grpc_budget *budget, uint8_t type, uint8_t flags, size_t length);
-/* A ping. false: the peer has sent too many within `interval_ms` of the one before. */
+/* Spends a ping. Returns false if the peer has sent too many within `interval_ms` of the one
+ * before. */
 bool eb_grpc_budget_spend_ping(
     struct eb_grpc_budget *budget, uint64_t now_ms, uint64_t interval_ms);
-/* A call got on, something of it was sent: earlier noise and pings are forgiven. */
+/* Forgives earlier noise and pings, because something of a call was sent. */
 void eb_grpc_budget_calm(struct eb_grpc_budget *budget);
 
-/* A call that was being served was reset, by the peer or for an error of its. false: too many. */
+/* Spends a reset of a call that was being served, by the peer or for an error of the peer. Returns
+ * false if there were too many. */
 bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
-/* A call has ended as it should. */
+/* Notes that a call has ended normally, which earns a reset. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);
 
 /* Spends what header blocks cost beyond good faith, in bytes. Returns false if that is too much. */
@@ -107,16 +115,16 @@ bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);
 
 /* ---- refusal ---- */
 
-/* The answer to a request that is not gRPC: an HTTP status and a line that says why, for people
- * with a browser or curl. */
+/* The answer to a request that is not gRPC: an HTTP status and a line of text that gives the
+ * reason, for people with a browser or curl. */
 
-/* An answer that is being sent; zeroed: there is none. */
+/* An answer that is being sent. Zeroed: there is none. */
 struct eb_grpc_refusal {
     int http_status; /* 0: none */
-    size_t sent;     /* bytes of its text */
+    size_t sent;     /* bytes of its text that are sent */
 };
 
-/* Submits the answer, whose http_status is set and which is borrowed until the stream is closed.
- * The result is nghttp2's. */
+/* Submits the answer, whose http_status is set. It is borrowed until the stream is closed. Returns
+ * nghttp2's result. */
 int eb_grpc_refusal_submit(
     struct nghttp2_session *session, int32_t stream_id, struct eb_grpc_refusal *refusal);

@@ -1,11 +1,11 @@
 /* The messages of the Open Inference Protocol as plain structs: a model's tables and features as
- * tensors. Otherwise as message.h.
+ * tensors. The rules of message.h hold here too.
  * Thread, memory: none of its own. */
 #pragma once
 
 #include "proto/message.h"
 
-/* What an input is to its table, X(NAME, what its name ends with). */
+/* The roles of a table's inputs: X(NAME, end of the input's name). */
 #define EB_INFER_ROLE_LIST(X)                                                                      \
     X(INDICES, "indices")                                                                          \
     X(OFFSETS, "offsets")                                                                          \
@@ -18,16 +18,16 @@ enum eb_infer_role {
         EB_INFER_ROLE_COUNT
 };
 
-/* What the name of an output ends with. */
+/* The end of an output's name. */
 #define EB_INFER_OUTPUT "pooled"
 
-/* What a tensor's name has beside its table's, at most. */
+/* Most bytes of a tensor's name in addition to its table's. */
 #define EB_INFER_SUFFIX_BYTES_MAX sizeof ".per_sample_weights"
 
-/* Dimensions that a tensor of a request may have. */
+/* Most dimensions of a request's tensor. */
 #define EB_INFER_RANK_MAX 2
 
-/* What parameters say. Enums are those of embag.v1; 0: not said. */
+/* The values of parameters. Enums are those of embag.v1; 0: not given. */
 struct eb_infer_options {
     int32_t reduction;
     int32_t missing;
@@ -42,14 +42,15 @@ struct eb_infer_options {
     uint64_t raw_bytes; /* size of the input's raw contents, from binary_data_size */
 };
 
-/* InferInputTensor, with the contents that go with it. */
+/* InferInputTensor, with its contents. */
 struct eb_infer_input {
     const char *table; /* or feature; empty: the model's only table */
     enum eb_infer_role role;
     uint32_t rank; /* 1 or 2; offsets have 1 */
     uint64_t dims[EB_INFER_RANK_MAX];
-    int32_t type;               /* DataType */
-    struct eb_wire_array array; /* of weights only data and bytes; as many as `dims` say */
+    int32_t type; /* DataType */
+    struct eb_wire_array
+        array; /* as many elements as `dims` gives; for weights only data and bytes are set */
     struct eb_infer_options options;
 };
 
@@ -63,10 +64,10 @@ struct eb_infer_output {
 struct eb_infer_request {
     struct eb_wire_request request; /* the same as a LookupRequest; decoded: without queries */
     const char *id;
-    struct eb_infer_options options; /* of all tables, where theirs say nothing */
+    struct eb_infer_options options; /* for all tables that have none of their own */
     size_t input_count;
     struct eb_infer_input *inputs;
-    size_t output_count; /* decoded: 0 where all are meant */
+    size_t output_count; /* decoded: 0 if all are meant */
     struct eb_infer_output *outputs;
 };
 
@@ -78,10 +79,10 @@ struct eb_infer_server {
     const char *const *extensions;
 };
 
-/* What a model says of a table or feature: three inputs and an output. */
+/* A table or feature of a model, as three inputs and one output. */
 struct eb_infer_feature {
     const char *name;
-    int32_t type;         /* DataType of what is pooled */
+    int32_t type;         /* DataType of the pooled values */
     int32_t weights_type; /* of per-sample weights */
     uint32_t dim_count;   /* trailing dimensions */
     const uint64_t *dims;

@@ -6,14 +6,14 @@
 
 #include <stdint.h>
 
-/* What embag.v1.DataType `type` is called; it must be one, and specified. */
+/* Returns the name of embag.v1.DataType `type`, which must be a specified one. */
 const char *eb_infer_type_name(int32_t type);
-/* Its number in inference.DataType. */
+/* Returns its number in inference.DataType. */
 int32_t eb_infer_type_number(int32_t type);
-/* Bytes of an element. */
+/* Returns the bytes of one element. */
 uint32_t eb_infer_type_bytes(int32_t type);
-/* The DataType of that name; 0: there is none, as of BOOL and BYTES. */
+/* Returns the DataType of that name; 0 if there is none, as for BOOL and BYTES. */
 int32_t eb_infer_type_find(const char *name);
 
-/* What an input is called behind its table's name and a dot, by its role. */
+/* The end of an input's name, after its table's name and a dot, by role. */
 extern const char *const eb_infer_role_suffixes[EB_INFER_ROLE_COUNT];

@@ -1,14 +1,14 @@
-/* Where the functions of this folder get memory: from whoever embeds them, so that a peer's bytes
- * are always counted against somebody's cap.
+/* The source of memory for the functions of this folder. The program that embeds them provides it,
+ * so that a peer's bytes always count against a cap.
  * Thread: as the lender says; one session or arena is used by one thread at a time. */
 #pragma once
 
 #include <stddef.h>
 
 struct eb_memory {
-    /* At least `bytes` bytes aligned to 64, or NULL where the lender's cap is reached. */
+    /* Returns at least `bytes` bytes aligned to 64; NULL if the lender's cap is reached. */
     void *(*take)(void *context, size_t bytes);
-    /* Gives back what take gave, with the size that was asked for. */
+    /* Gives back memory from `take`, with the size that was asked for. */
     void (*give)(void *context, void *memory, size_t bytes);
     void *context;
 };

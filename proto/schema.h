@@ -1,5 +1,4 @@
-/* What the .proto files of this server's services say, as descriptors that the build has made of
- * them.
+/* The .proto files of this server's services as descriptors, which the build makes from them.
  * Thread: pure. Memory: constants. */
 #pragma once
 
@@ -7,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_SCHEMA_FILES_MAX 32 /* that can be told apart; a test sees that there are no more */
+/* Most files that one answer can have. A test checks that there are fewer. */
+#define EB_SCHEMA_FILES_MAX 32
 
 /* Serialised google.protobuf.FileDescriptorProtos. */
 struct eb_schema_files {
@@ -18,11 +18,11 @@ struct eb_schema_files {
     } files[EB_SCHEMA_FILES_MAX];
 };
 
-/* The file of that name, "embag/v1/model_admin.proto", first, then all that it imports, and what
- * those do. false: there is no such file. */
+/* Sets *out to the file of that name, such as "embag/v1/model_admin.proto", followed by all files
+ * that it imports, directly or not. Returns false if there is no such file. */
 bool eb_schema_find_file(const char *name, struct eb_schema_files *out);
-/* Likewise the file that defines a service, method, message, field, enum or value of one, by its
- * full name, "embag.v1.EmbeddingBag.Lookup". */
+/* Does the same for the file that defines a service, method, message, field, enum or enum value, by
+ * its full name, such as "embag.v1.EmbeddingBag.Lookup". */
 bool eb_schema_find_symbol(const char *symbol, struct eb_schema_files *out);
-/* Whether there is a message of that full name. */
+/* Returns whether there is a message of that full name. */
 bool eb_schema_has_message(const char *name);

@@ -1,4 +1,4 @@
-/* What a call can end with: gRPC's status codes, and an error with its text.
+/* The outcome of a call: gRPC's status codes, and an error with its text.
  * Thread: pure functions. Memory: none. */
 #pragma once
 
@@ -30,7 +30,7 @@ enum eb_status {
 #undef X
 };
 
-/* Text of an error on the wire, its end included; longer ones are cut. */
+/* Size of an error's text on the wire, including its NUL. Longer texts are cut. */
 #define EB_ERROR_TEXT_BYTES 1024
 
 struct eb_error {
@@ -38,10 +38,10 @@ struct eb_error {
     char text[EB_ERROR_TEXT_BYTES];
 };
 
-/* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
+/* Returns the name, such as "OUT_OF_RANGE"; "UNKNOWN" for a number that is no status. */
 const char *eb_status_name(int number);
 
-/* Sets both, cutting the text at EB_ERROR_TEXT_BYTES. Returns status, so that a caller can set an
- * error and return in one line. */
+/* Sets both members, cutting the text at EB_ERROR_TEXT_BYTES. Returns `status`, so that a caller
+ * can set an error and return in one line. */
 enum eb_status eb_error_set(struct eb_error *error, enum eb_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,5 +1,5 @@
-/* The header field `traceparent` of W3C Trace Context, by which a caller says to which trace a call
- * belongs: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.
+/* Reads the header field `traceparent` of W3C Trace Context, by which a caller names the trace that
+ * a call belongs to: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -7,15 +7,15 @@
 #include <stddef.h>
 
 #define EB_TRACE_ID_BYTES 33   /* 32 hexadecimal digits and a NUL */
-#define EB_TRACE_SPAN_BYTES 17 /* 16 of them */
+#define EB_TRACE_SPAN_BYTES 17 /* 16 hexadecimal digits and a NUL */
 
-/* Zeroed is none: trace_id is "". */
+/* Zeroed: no trace; trace_id is "". */
 struct eb_trace_parent {
     char trace_id[EB_TRACE_ID_BYTES];
     char parent_id[EB_TRACE_SPAN_BYTES]; /* the caller's span */
     bool is_sampled;                     /* the caller may have recorded it */
 };
 
-/* Reads a field's value, `size` bytes. Of a version that is not known yet it reads what version 00
- * has, as the recommendation wants it. false: it is no such thing, and *out is zeroed. */
+/* Reads a field's value, `size` bytes. If its version is unknown, reads the parts that version 00
+ * has, as the recommendation asks. Returns false if the value is invalid; *out is zeroed. */
 bool eb_trace_parent_parse(const char *text, size_t size, struct eb_trace_parent *out);

@@ -1,5 +1,6 @@
-/* Addresses as text, "HOST:PORT", "[V6]:PORT" or "unix:PATH", and as the system has them.
- * Thread: any; eb_address_resolve asks getaddrinfo, so at start only. Memory: none kept. */
+/* Addresses as text ("HOST:PORT", "[V6]:PORT" or "unix:PATH") and in the system's form.
+ * Thread: any. eb_address_resolve calls getaddrinfo, so call it only at start. Memory: none
+ * kept. */
 #pragma once
 
 #include "proto/status.h"
@@ -10,10 +11,10 @@
 #include <sys/un.h>
 
 #define EB_ADDRESS_TEXT_BYTES 128
-#define EB_ADDRESS_GIVEN_BYTES 260 /* a name of 253 bytes, brackets, a port; the NUL included */
+#define EB_ADDRESS_GIVEN_BYTES 260 /* a name of 253 bytes, brackets, a port; including the NUL */
 #define EB_ENDPOINT_HOST_BYTES (EB_ADDRESS_GIVEN_BYTES - 2)
 #define EB_ENDPOINT_PORT_BYTES 6
-#define EB_ADDRESS_RESOLVED_MAX 8 /* addresses that one name is taken to stand for */
+#define EB_ADDRESS_RESOLVED_MAX 8 /* most addresses used of one name */
 
 /* An address whose host is not resolved. */
 struct eb_endpoint {
@@ -28,27 +29,27 @@ struct eb_address {
     socklen_t size;
 };
 
-/* Splits an address whose port is to be port_min (0 or 1) to 65535. Returns NULL, or what is wrong
- * with its form: then *out is not to be used. */
+/* Splits an address whose port must be from port_min (0 or 1) to 65535. Returns NULL, or what is
+ * wrong with its form; then *out must not be used. */
 const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_endpoint *out);
-/* Returns whether what is sent there stays on this machine: a unix socket, "localhost", or a
+/* Returns whether traffic to the endpoint stays on this machine: a unix socket, "localhost" or a
  * loopback address. */
 bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);
 
-/* Returns what is wrong with the form of an address to listen on, or NULL. Whether its host exists
- * is for resolve. */
+/* Returns what is wrong with the form of an address to listen on, or NULL. Does not check that its
+ * host exists; eb_address_resolve does. */
 const char *eb_address_error(const char *text);
 
-/* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0 with *error
- * set if the text is no address or its host is not found. */
+/* Fills in at most EB_ADDRESS_RESOLVED_MAX addresses and returns their number. Returns 0 with
+ * *error set if the text is no address or its host is not found. */
 size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], struct eb_error *error);
 
 bool eb_address_is_unix(const struct eb_address *address);
-/* A unix address's path, NUL-terminated also where it fills sun_path to its last byte, as a peer's
- * or a passed socket's may; "" where it has none or an abstract name. Lies in `address`, which
- * was filled by eb_address_resolve or zero before the system filled it. */
+/* Returns a unix address's path; "" if it has none or an abstract name. The path is NUL-terminated
+ * even if it fills sun_path to its last byte, as that of a peer or of a passed socket may. It lies
+ * in `address`, which eb_address_resolve filled, or which was zero before the system filled it. */
 const char *eb_address_unix_path(const struct eb_address *address);
 
-/* "127.0.0.1:8600", "[::1]:8600", "unix:/run/embag.sock"; "unix:" for an unnamed peer. */
+/* Writes "127.0.0.1:8600", "[::1]:8600" or "unix:/run/embag.sock"; "unix:" for an unnamed peer. */
 void eb_address_format(const struct eb_address *address, char out[EB_ADDRESS_TEXT_BYTES]);

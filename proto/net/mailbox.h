@@ -1,13 +1,13 @@
 /* The one way from any thread to a libuv loop: a list of mails, delivered on the loop's thread. One
- * wake-up serves all mails that wait.
- * Thread: post from any; everything else on the loop's. Memory: a mail is its sender's; it is on
- * its way from post until its deliver is called, which may free it. */
+ * wake-up serves all waiting mails.
+ * Thread: post from any; everything else on the loop's. Memory: a mail is its sender's. It is in
+ * the mailbox from post until its deliver is called, which may free it. */
 #pragma once
 
 #include <stdbool.h>
 #include <uv.h>
 
-/* A member of whatever is sent. */
+/* A member of the struct that is sent. */
 struct eb_mail {
     struct eb_mail *next;
     /* Called on the loop's thread, once per post, in the order of posting. */
@@ -16,28 +16,28 @@ struct eb_mail {
 
 struct eb_mailbox {
     uv_async_t wakeup;
-    uv_mutex_t lock;       /* guards what follows, up to on_delivery */
-    struct eb_mail *first; /* the oldest that is not delivered */
+    uv_mutex_t lock;       /* guards the members below, up to on_delivery */
+    struct eb_mail *first; /* the oldest mail that is not delivered */
     struct eb_mail *last;
     uv_thread_t reader; /* if has_reader */
     bool has_reader;
-    /* Called before mails are delivered; may be set once the mailbox is open. May be NULL. */
+    /* Called before mails are delivered. May be set once the mailbox is open. May be NULL. */
     void (*on_delivery)(struct eb_mailbox *mailbox);
 };
 
-/* Returns 0, or a negative libuv code and nothing is open. */
+/* Returns 0. On failure returns a negative libuv code, and nothing is open. */
 int eb_mailbox_open(struct eb_mailbox *mailbox, uv_loop_t *loop);
 /* Sends a mail, which must stay in place until it is delivered. Any thread. */
 void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail);
-/* Delivers what is there, then closes the handle. Nothing may be posted any more. The mailbox stays
- * in place until the loop has run its close callback. */
+/* Delivers the waiting mails, then closes the handle. Nothing may be posted any more. The mailbox
+ * stays in place until the loop has run its close callback. */
 void eb_mailbox_close(struct eb_mailbox *mailbox);
 
 /* Declares that the calling thread, the loop's, delivers until the mailbox is empty each time
- * before the loop sleeps. From now on its own mails wake nobody, which saves a system call and a
- * round of the loop each. */
+ * before the loop sleeps. From then on its own mails wake nobody, which saves a system call and a
+ * round of the loop for each. */
 void eb_mailbox_set_reader(struct eb_mailbox *mailbox);
-/* Delivers what has been posted so far, as a wake-up does. */
+/* Delivers the mails posted so far, as a wake-up does. */
 void eb_mailbox_deliver(struct eb_mailbox *mailbox);
 /* Returns whether no mail waits. */
 bool eb_mailbox_is_empty(struct eb_mailbox *mailbox);
