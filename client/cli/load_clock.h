@@ -1,4 +1,4 @@
-/* The time, for what the tools measure.
+/* The clock of the tools' measurements.
  * Thread: any. Memory: none. */
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Returns nanoseconds of a clock that never goes back. */
+/* Returns the monotonic time in nanoseconds. */
 static inline uint64_t eb_load_clock_read_ns(void)
 {
     struct timespec now;
@@ -15,7 +15,7 @@ static inline uint64_t eb_load_clock_read_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Returns microseconds of the same clock. */
+/* Returns the monotonic time in microseconds. */
 static inline double eb_load_clock_read_us(void)
 {
     return (double)eb_load_clock_read_ns() / 1e3;

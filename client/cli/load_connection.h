@@ -1,8 +1,7 @@
-/* One client of the server and the requests it has under way: what stands between the load and the
+/* One client of the server, with the requests it has in flight: the layer between the load and the
  * client's interface.
- * Thread: sends, waits and reports from one thread; what has ended is counted on the client's own
- * thread, under the connection's lock. Memory: slots on the heap; the connection must not move once
- * open. */
+ * Thread: one thread sends, waits and reports; outcomes are counted on the client's thread, under
+ * the connection's lock. Memory: slots on the heap; an open connection must not move. */
 #pragma once
 
 #include "client/cli/load_pool.h"
@@ -13,23 +12,23 @@
 
 struct eb_load_connection;
 
-/* A request under way, or a free slot for one. */
+/* A request in flight, or a free slot for one. */
 struct eb_load_slot {
     struct eb_load_connection *connection;
-    struct eb_load_slot *next; /* of the free ones */
-    uint64_t position;         /* in the pool */
+    struct eb_load_slot *next; /* in the free list */
+    uint64_t position;         /* of the request in the pool */
     uint64_t due_ns;
     uint64_t sent_ns;
 };
 
-/* All zero is one that is not open. */
+/* Zeroes mean that it is not open. */
 struct eb_load_connection {
     struct embag_client *client;
     const struct eb_load_pool *pool;
     struct eb_load_verify *verify; /* NULL: answers are not compared */
     struct eb_load_slot *slots;    /* [slot_count] */
     unsigned slot_count;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards everything below */
     struct eb_load_window window;
     pthread_cond_t freed; /* a slot has become free */
     struct eb_load_slot *free_slots;
@@ -38,33 +37,33 @@ struct eb_load_connection {
     struct eb_load_stats stats;
 };
 
-/* Connects; the connections and requests in flight of the options are shared by `count`
- * connections, of which this is the one at `index`. false: said on stderr. */
+/* Connects. `count` connections share the connections and the requests in flight that the options
+ * give; this is the one at `index`. Returns false after printing an error to stderr. */
 bool eb_load_connection_open(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned index, unsigned count);
-/* Ends what is under way. */
+/* Ends all requests in flight and closes the client. */
 void eb_load_connection_close(struct eb_load_connection *connection);
 
-/* Says what to send from now on; `verify` may be NULL. Nothing may be under way. */
+/* Sets what to send from now on; `verify` may be NULL. No request may be in flight. */
 void eb_load_connection_supply(struct eb_load_connection *connection,
     const struct eb_load_pool *pool, struct eb_load_verify *verify);
-/* Sends one request and waits for its end. Returns whether the server has streams: where it has
- * none, the client makes a unary call of every request from now on. */
+/* Sends one request and waits for its outcome. Returns whether the server supports streams. If it
+ * does not, the client sends every later request as a unary call. */
 bool eb_load_connection_streams(struct eb_load_connection *connection);
-/* Forgets what has been counted. Nothing may be under way. */
+/* Clears the counters and sets the window. No request may be in flight. */
 void eb_load_connection_begin(
     struct eb_load_connection *connection, const struct eb_load_window *window);
-/* Ends the window earlier. */
+/* Moves the end of the window to an earlier time. */
 void eb_load_connection_shorten(struct eb_load_connection *connection, uint64_t end_ns);
 
-/* Sends the next request of the pool. false: as many as may be are under way. */
+/* Sends the next request of the pool. Returns false if all slots are in use. */
 bool eb_load_connection_send(struct eb_load_connection *connection, uint64_t due_ns);
-/* Counts a request that was due and will not be sent any more. */
+/* Counts a request that was due and will not be sent. */
 void eb_load_connection_skip(struct eb_load_connection *connection, uint64_t due_ns);
-/* Waits until a request may be sent. false: not before until_ns. */
+/* Waits until a request may be sent. Returns false if that is not before until_ns. */
 bool eb_load_connection_wait(struct eb_load_connection *connection, uint64_t until_ns);
-/* Waits until nothing is under way. false: not before until_ns. */
+/* Waits until no request is in flight. Returns false if that is not before until_ns. */
 bool eb_load_connection_drain(struct eb_load_connection *connection, uint64_t until_ns);
-/* Adds what has been counted so far. Returns how many requests are under way. */
+/* Adds what has been counted so far to *stats. Returns the number of requests in flight. */
 unsigned eb_load_connection_report(
     struct eb_load_connection *connection, struct eb_load_stats *stats);

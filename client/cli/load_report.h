@@ -1,5 +1,5 @@
-/* Reports what runs measured: to people, as JSON, and as a chart in SVG.
- * Thread: main. Memory: JSON objects are the caller's. */
+/* Reports the results of runs: as text, as JSON, and as a chart in SVG.
+ * Thread: main. Memory: JSON objects belong to the caller. */
 #pragma once
 
 #include "client/cli/load_run.h"
@@ -7,27 +7,27 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What was run. */
+/* The subject of a report. */
 struct eb_load_subject {
     const struct eb_load_options *options;
     const struct eb_load_target *target;
     const struct eb_load_pool *pool;
 };
 
-/* What was asked, as one line or two. */
+/* Prints what was requested, in one or two lines. */
 void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject);
-/* The figures of one run; and why requests failed, where some did. */
+/* Prints the figures of one run, and why requests failed if some did. */
 void eb_load_report_result(
     FILE *out, const struct eb_load_subject *subject, const struct eb_load_result *result);
 
-/* One run as a line of a table, and the lines above the first. */
+/* Print the heading of a table of runs, and one run as a row of it. */
 void eb_load_report_table_head(FILE *out, const struct eb_load_options *options);
 void eb_load_report_table_row(FILE *out, const struct eb_load_result *result);
 
-/* Settings and figures in one flat object. NULL: no memory. */
+/* Returns settings and figures in one flat object; NULL if out of memory. */
 json_t *eb_load_report_json(
     const struct eb_load_subject *subject, const struct eb_load_result *result);
-/* The figures alone. */
+/* Returns the figures alone. */
 json_t *eb_load_report_result_json(const struct eb_load_result *result);
 
 /* ---- the chart ---- */
@@ -39,14 +39,14 @@ struct eb_load_chart {
     const char *title;
     const char *subtitle;
     const char *x_label;
-    const char *y_label;                    /* of the logarithmic axis */
-    const char *names[EB_LOAD_CHART_LINES]; /* of the lines */
+    const char *y_label;                    /* label of the logarithmic axis */
+    const char *names[EB_LOAD_CHART_LINES]; /* names of the lines */
     unsigned point_count;                   /* at least 1 */
-    const double *x;                        /* [point_count], above 0, rising */
+    const double *x;                        /* [point_count], above 0, ascending */
     const double *y[EB_LOAD_CHART_LINES];   /* [point_count]; 0: not measured, left out */
-    double limit_x;                         /* where a vertical line is drawn; 0: none */
+    double limit_x;                         /* x of a vertical line; 0: none */
     const char *limit_label;
 };
 
-/* Writes a whole SVG file. */
+/* Writes a complete SVG file. */
 void eb_load_chart_write(FILE *out, const struct eb_load_chart *chart);

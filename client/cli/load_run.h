@@ -1,8 +1,9 @@
-/* One run of a load: warm-up, the measured time, and what is under way at its end.
- * Closed: a number of requests is under way at any time. Open: requests are due at random times,
- * whatever the server does; one that cannot be sent when it is due is sent later, and latency and
- * timeout count from when it was due all the same. One whose timeout has passed is not sent, nor is
- * one that the client withholds until then, for its answer would come too late (embag_async.h).
+/* One run of a load: warm-up, measured time, and the wait for the requests still in flight at its
+ * end. In a closed load a fixed number of requests is in flight at any time. In an open load
+ * requests are due at random times, whatever the server does. A request that cannot be sent when it
+ * is due is sent later, but its latency and timeout count from when it was due. If its timeout has
+ * passed it is not sent. The client may also withhold a request until its timeout, because its
+ * answer would come too late (embag_async.h).
  * Thread: one. Memory: none of its own. */
 #pragma once
 
@@ -15,27 +16,28 @@ struct eb_load_run {
     struct eb_load_connection *connections; /* [options->thread_count] */
 };
 
-/* What a run measured. */
+/* The result of a run. */
 struct eb_load_result {
-    double rate;    /* that was asked for; 0: closed */
-    double seconds; /* that were measured */
+    double rate;    /* the rate that was requested; 0: closed */
+    double seconds; /* the measured time */
     bool was_interrupted;
-    uint64_t lost_count; /* of requests that have not ended, long after their timeout */
+    uint64_t lost_count; /* requests that have not ended, long after their timeout */
     struct eb_load_stats stats;
 };
 
-/* Runs until the time is over or a signal has come, and tells on stderr once a second how it goes.
- * *result may hold anything before. */
+/* Runs until the time is over or a signal has come, and prints progress to stderr once a second.
+ * *result need not be initialised. */
 void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result);
 
-/* Answers per second within the measured time: all, and those within the deadline. */
+/* Return the answers per second within the measured time: all of them, and those within the
+ * deadline. */
 double eb_load_run_answers_per_s(const struct eb_load_result *result);
 double eb_load_run_good_per_s(const struct eb_load_result *result);
 
 /* ---- signals ---- */
 
-/* From now on Ctrl-C and SIGTERM end a run, not the program: what was measured is still reported. A
- * second one ends the program. */
+/* Makes Ctrl-C and SIGTERM end a run instead of the program, so that what was measured is still
+ * reported. A second signal ends the program. */
 void eb_load_interrupt_init(void);
-/* Returns whether a signal has come since then. Any thread may ask. */
+/* Returns whether a signal has come since eb_load_interrupt_init. Any thread may call it. */
 bool eb_load_interrupt_has_come(void);
