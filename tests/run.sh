@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
-#   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
+#   tests/run.sh          what needs Debian's packages only: some 6 minutes on two cores
 #   tests/run.sh --all    also network tests at length, the sanitizers, other processors (emulated),
 #                         fuzzing, other clients, container, packages and chart, the status page
 #                         in a browser, Prometheus, models that change under load, the comparison
-#                         with grpc++: some 50
+#                         with grpc++: some 40
 #   tests/run.sh --long   what takes long and is run by hand: attacks for minutes, and every fuzz
 #                         target for three: some 40 on two cores
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
