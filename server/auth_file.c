@@ -11,7 +11,7 @@
 
 #define ALL_MODELS "*"
 
-/* What libcyaml reads into: every scalar as a text; NULL: the file does not say. */
+/* The file as libcyaml reads it: every scalar is a text, or NULL if the file has none. */
 struct principal_texts {
     char *name;
     char *token_file;
@@ -63,7 +63,8 @@ static const cyaml_schema_value_t auth_schema = {
 
 /* ---- files ---- */
 
-/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *failure. */
+/* Reads a whole file of at most `bytes_max` bytes into memory on the heap, with a NUL after it.
+ * Returns NULL with *failure set if that fails. */
 static uint8_t *read_open_file(
     const struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
 {
@@ -102,7 +103,8 @@ static uint8_t *read_file(
 
 /* ---- tokens ---- */
 
-/* A token is what RFC 6750 lets a header hold: visible characters. */
+/* Returns whether this is a token that RFC 6750 allows in a header: visible characters, and neither
+ * too short nor too long. */
 static bool is_token(const uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -113,7 +115,7 @@ static bool is_token(const uint8_t *bytes, size_t count)
     return count >= EB_AUTH_TOKEN_BYTES_MIN && count <= EB_GRPC_TOKEN_BYTES_MAX;
 }
 
-/* A path that is not absolute is one from the folder of the file that names it. */
+/* Resolves a path. A relative one starts at the directory of the file that names it. */
 static bool find_path(
     const char *from, const char *path, char out[PATH_MAX], struct eb_failure *failure)
 {
@@ -150,7 +152,7 @@ static bool read_token(
     return is_good;
 }
 
-/* The value of a hexadecimal digit; -1: it is none. */
+/* Returns the value of a hexadecimal digit, or -1 if it is not one. */
 static int digit_value(char digit)
 {
     static const char digits[] = "0123456789abcdef";
@@ -174,14 +176,14 @@ static bool read_digest(const char *text, struct eb_secret_digest *digest)
 
 /* ---- principals ---- */
 
-/* A principal on its way from texts. */
+/* The position of a principal that is being read. */
 struct place {
-    const char *file; /* that it comes from */
+    const char *file; /* path of the auth_file */
     size_t index;
     struct eb_failure *failure;
 };
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse(const struct place *place, const char *what)
 {
     return eb_failure_set(place->failure, "principals[%zu].%s", place->index, what);
@@ -252,7 +254,7 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
     return *what;
 }
 
-/* Into the next principal of `auth`, which owns what is read also where it is refused. */
+/* Reads the next principal of `auth`, which owns it even if it is refused. */
 static bool read_principal(const char *file, struct eb_auth *auth, struct principal_texts *texts,
     struct eb_failure *failure)
 {
@@ -294,7 +296,7 @@ static bool fill(
 
 /* ---- the end ---- */
 
-/* Returns whether the line begins with `end: true`, followed at most by blanks or a comment. */
+/* Returns whether the line begins with `end: true`, followed by nothing or by white space. */
 static bool is_end_line(const char *line, size_t line_bytes)
 {
     static const char key[] = "end:";
@@ -353,7 +355,7 @@ static bool read_end(const char *text, size_t text_bytes, const struct auth_text
                                    "beginning");
 }
 
-/* NULL: *failure, without the path. */
+/* Returns NULL with *failure set, without the path, if the file is not valid. */
 static struct eb_auth *parse(
     const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {

@@ -17,12 +17,13 @@
 #define LISTEN_DEFAULT "127.0.0.1:8600"
 #define HTTP_LISTEN_DEFAULT "127.0.0.1:8601"
 
-/* What each loop must be able to hold at once: one whole answer, and so much that one connection
- * alone can send the largest request. A connection takes more only while it holds no more than it
- * leaves (receive_quota.h), so what it holds counts twice beside what it takes. It holds the most
- * where a message is decompressed: that as it came, which may be as large as the decompressed one,
- * and zlib's state. 2 * (request + state) + request is less than four of what a request takes of
- * the pool, where that is no less than REQUEST_ROOM_MIN; the rest is for what is being sent. */
+/* Smallest memory of each loop: one whole answer, and enough for one connection to send the largest
+ * request. A connection takes more memory only while it holds no more than it leaves free
+ * (receive_quota.h), so the memory that it holds counts twice, in addition to what it takes. It
+ * holds the most when a message is decompressed: the message as it came, which may be as large as
+ * the decompressed one, and zlib's state. 2 * (request + state) + request is less than four times
+ * what a request takes from the pool, if that is at least REQUEST_ROOM_MIN. The rest is for data
+ * that is being sent. */
 #define LOOP_REQUESTS 4
 #define LOOP_ANSWERS 1
 #define REQUEST_ROOM_MIN (UINT64_C(256) << 10)
@@ -38,7 +39,8 @@ static enum eb_config_outcome end_print(bool printed, struct eb_failure *failure
     return EB_CONFIG_EXIT;
 }
 
-/* The flag at arguments[0]: `--name value` or `--name=value`. *used: the arguments it takes. */
+/* Applies the flag at arguments[0]: `--name value` or `--name=value`. *used: number of arguments
+ * that it takes. */
 static bool read_flag(
     struct eb_config *config, char *const *arguments, int *used, struct eb_failure *failure)
 {
@@ -58,7 +60,7 @@ static bool read_flag(
     return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, failure);
 }
 
-/* *print: whether the settings are to be printed once all are known. */
+/* Applies the flags. *print: whether to print the settings once all are known. */
 static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
     char *const *arguments, bool *print, struct eb_failure *failure)
 {
@@ -80,8 +82,9 @@ static enum eb_config_outcome read_flags(struct eb_config *config, int argument_
     return EB_CONFIG_RUN;
 }
 
-/* Whether Kubernetes sets such a variable in every pod beside a service called embag or embag-...:
- * EMBAG_SERVICE_HOST, EMBAG_SERVICE_PORT_GRPC, EMBAG_PORT=tcp://..., EMBAG_PORT_8600_TCP_ADDR. */
+/* Returns whether the variable is one that Kubernetes sets in every pod beside a service called
+ * embag or embag-...: EMBAG_SERVICE_HOST, EMBAG_SERVICE_PORT_GRPC, EMBAG_PORT=tcp://...,
+ * EMBAG_PORT_8600_TCP_ADDR. */
 static bool is_service_link(const char *variable)
 {
     const char *equals = strchr(variable, '=');
@@ -132,27 +135,28 @@ static bool read_environment(
 
 /* ---- the file ---- */
 
-/* What libcyaml reads into: every scalar as a text, so that all sources share one reader of
- * numbers. NULL: the file does not say. */
+/* The file as libcyaml reads it: every scalar is a text, so that all sources share one parser of
+ * numbers. NULL: the file has none. */
 struct file_values {
     char *texts[EB_CONFIG_SETTING_COUNT];
     char **listen;
     uint32_t listen_count;
 };
 
-/* The schema, made from the table of settings. */
+/* The schema, built from the table of settings. */
 struct file_schema {
     cyaml_schema_field_t fields[EB_CONFIG_SETTING_COUNT + 1]; /* ended by a NULL key */
     cyaml_schema_value_t top;
 };
 
-/* Always returns false. */
+/* Sets *failure with the file's path. Always returns false. */
 static bool refuse_file(struct eb_failure *failure, const struct eb_config *config, const char *why)
 {
     return eb_failure_set(failure, "%.200s: %s", config->config_file, why);
 }
 
-/* Reads until the end of the file or of `bytes`. Returns what was read; negative: errno. */
+/* Reads until the end of the file or of `bytes`. Returns the number of bytes read, or a negative
+ * number with errno set. */
 static ssize_t read_to_end(int file, uint8_t *bytes, size_t bytes_max)
 {
     size_t used = 0;
@@ -172,11 +176,11 @@ static ssize_t read_to_end(int file, uint8_t *bytes, size_t bytes_max)
     return (ssize_t)used;
 }
 
-/* `bytes` has room for one byte more than a file may have. */
+/* Reads the file. `bytes` has room for one byte more than a file may have. */
 static bool read_config_file(
     const struct eb_config *config, uint8_t *bytes, size_t *bytes_used, struct eb_failure *failure)
 {
-    /* Not to wait for the writer of a FIFO, which is refused below. */
+    /* Do not wait for the writer of a FIFO, which is refused below. */
     int file = open(config->config_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (file < 0) {
@@ -199,7 +203,7 @@ static bool read_config_file(
     return true;
 }
 
-/* Of all settings but the file's own path. */
+/* Makes the schema of all settings except the file's own path. */
 static void make_file_schema(struct file_schema *schema)
 {
     static const cyaml_schema_value_t text = {
@@ -271,9 +275,9 @@ static bool apply_file(struct eb_config *config, struct eb_failure *failure)
     return applied;
 }
 
-/* ---- what depends on the machine and on other settings ---- */
+/* ---- settings that depend on the machine and on other settings ---- */
 
-/* What the largest request takes of its loop's receive memory. */
+/* Returns the bytes that the largest request takes from its loop's receive memory. */
 static uint64_t find_request_room(const struct eb_limits *limits)
 {
     uint64_t rounded = eb_buffer_pool_rounded(limits->request_bytes_max);
@@ -291,7 +295,7 @@ uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
     return loops > 0 ? (uint32_t)loops : 1;
 }
 
-/* Sets a text that no source has set. */
+/* Sets a text that no source has set. Returns false with *failure set if out of memory. */
 static bool set_default(char **text, const char *fallback, struct eb_failure *failure)
 {
     if (!*text) {
@@ -303,7 +307,7 @@ static bool set_default(char **text, const char *fallback, struct eb_failure *fa
     return *text;
 }
 
-/* Fills in what depends on the machine and on other settings. */
+/* Sets the settings that depend on the machine and on other settings. */
 static bool resolve_settings(struct eb_config *config, struct eb_failure *failure)
 {
     if (!config->model_repository) {
@@ -330,7 +334,7 @@ static bool resolve_settings(struct eb_config *config, struct eb_failure *failur
     return true;
 }
 
-/* Settings that are of no use, or of less than their users may think, without others. */
+/* Refuses settings that have no effect, or less than users may expect, without other settings. */
 static bool check_tls(const struct eb_config *config, struct eb_failure *failure)
 {
     const char *what = NULL;
@@ -351,7 +355,7 @@ static bool check_tls(const struct eb_config *config, struct eb_failure *failure
     return !what;
 }
 
-/* A budget that all loops share equally must give each of them enough. */
+/* Checks that the memory that all loops share equally is enough for each of them. */
 static bool check_budgets(const struct eb_config *config, struct eb_failure *failure)
 {
     const struct eb_limits *limits = &config->limits;
@@ -380,8 +384,8 @@ static bool check_budgets(const struct eb_config *config, struct eb_failure *fai
 
 /* ---- all layers ---- */
 
-/* From the highest layer to the lowest, because the file's path comes from those above it; what is
- * set stays set (eb_config_setting_apply). */
+/* Reads the sources from the highest to the lowest, because a higher one gives the file's path. A
+ * value that is set stays set (eb_config_setting_apply). */
 static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
     char *const *arguments, char *const *environment, struct eb_failure *failure)
 {
@@ -416,7 +420,8 @@ enum eb_config_outcome eb_config_read(
 
 /* ---- the log ---- */
 
-/* The addresses joined by commas, as they can be given. `out` has room for all there can be. */
+/* Joins the addresses by commas, in the form in which they are given. `out` must have room for the
+ * most and longest addresses. */
 static void join_listen(const struct eb_config *config, char *out)
 {
     *out = '\0';
@@ -438,8 +443,8 @@ static void log_source(
     struct eb_log_field fields[EB_CONFIG_SETTING_COUNT + 2] = {
         eb_log_text("source", names[source])};
     size_t count = 1;
-    /* From the last to the first: so a long path stands behind all numbers, and hides none of them
-     * where it fills the line. */
+    /* Log the settings from last to first. So a long path stands after all numbers, and hides none
+     * of them if it fills the line. */
     for (size_t i = EB_CONFIG_SETTING_COUNT; i-- > 0;) {
         const struct eb_config_setting *setting = &eb_config_settings[i];
         struct eb_log_field field = setting->kind == EB_CONFIG_LISTEN

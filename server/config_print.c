@@ -5,13 +5,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Columns of a line of help, and where its text begins. */
+/* Columns of a line of help, and the indentation of its text. */
 #define HELP_COLUMNS 96
 #define HELP_INDENT 8
 
 /* ---- --print-config ---- */
 
-/* What one setting is printed from. */
+/* A setting to print. */
 struct printed_line {
     const struct eb_config *config;
     const struct eb_config_setting *setting;
@@ -42,7 +42,7 @@ static bool check_yaml_texts(const struct eb_config *config, struct eb_failure *
     return true;
 }
 
-/* As a quoted scalar, which nobody takes for a number or a boolean. */
+/* Prints a quoted scalar, which no reader takes for a number or a boolean. */
 static void print_text(FILE *out, const char *text)
 {
     fputc('"', out);
@@ -61,8 +61,8 @@ static void print_listen(FILE *out, const struct eb_config *config)
     fputc(']', out);
 }
 
-/* `name: value`, or the name alone where nothing is set. The file itself is no setting of a file,
- * and stands there as a comment too. */
+/* Prints `name: value`, or a comment with the name alone if the setting is not set. The path of the
+ * file is printed as a comment too, because it is not a setting of a file. */
 static void print_value(FILE *out, const struct printed_line *line)
 {
     const struct eb_config_setting *setting = line->setting;
@@ -80,7 +80,7 @@ static void print_value(FILE *out, const struct printed_line *line)
     }
 }
 
-/* Where the value came from, by the name that it has there, and what it is. */
+/* Prints the value's source, with the setting's name there, and the setting's description. */
 static void print_comment(FILE *out, const struct printed_line *line)
 {
     static const char *const words[] = {
@@ -138,7 +138,7 @@ static const char introduction[] =
     "that Kubernetes sets for a service called embag are passed over.\n"
     "\n";
 
-/* Breaks `text` between words. */
+/* Prints `text`, broken between words. */
 static void print_wrapped(FILE *out, const char *text)
 {
     int column = HELP_COLUMNS;

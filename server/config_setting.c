@@ -111,11 +111,11 @@ static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CON
     static_assert((fallback) >= (min) && (fallback) <= (max), #name);
 EB_LIMIT_LIST(IN_RANGE)
 
-/* The members of choices are set as 32-bit numbers. */
+/* Choices are stored as 32-bit numbers. */
 static_assert(sizeof(enum eb_config_truth) == sizeof(uint32_t), "an enum has 32 bits");
 static_assert(sizeof(enum eb_numa) == sizeof(uint32_t), "an enum has 32 bits");
 
-/* One value on its way into a config. */
+/* A value that is about to be set. */
 struct attempt {
     struct eb_config *config;
     const struct eb_config_setting *setting;
@@ -124,7 +124,7 @@ struct attempt {
     struct eb_failure *failure;
 };
 
-/* How a setting's name differs between the sources. */
+/* The spelling of a setting's name, by source. */
 static const struct {
     const char *prefix;
     bool dashes;
@@ -174,7 +174,7 @@ const char *eb_config_setting_unit(const struct eb_config_setting *setting)
     return "";
 }
 
-/* Always returns false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_setting(const struct attempt *attempt, const char *why)
 {
     const struct eb_config_setting *setting = attempt->setting;
@@ -182,14 +182,14 @@ static bool refuse_setting(const struct attempt *attempt, const char *why)
     eb_config_setting_name(setting, attempt->source, name);
     bool file = attempt->source == EB_CONFIG_FILE;
     const char *between = file ? ": " : attempt->source == EB_CONFIG_ENVIRONMENT ? "=" : " ";
-    /* What the setting is, without what happens at it. */
+    /* Leave out what happens at the limit. */
     int what_bytes = (int)strcspn(setting->what, ";");
     return eb_failure_set(attempt->failure, "%.200s%s%s%s%.200s: %s (%.*s)",
         file ? attempt->config->config_file : "", file ? ": " : "", name, between, attempt->text,
         why, what_bytes, setting->what);
 }
 
-/* Returns whether no higher source has set the value, and notes the attempt's as its source. */
+/* Returns whether no higher source has set the value. If so, notes the attempt's source. */
 static bool take_precedence(const struct attempt *attempt)
 {
     uint8_t *source = &attempt->config->sources[attempt->setting - eb_config_settings];
@@ -256,7 +256,7 @@ static void clear_listen(struct eb_config *config)
     }
 }
 
-/* Takes the address: it is kept, or freed. */
+/* Adds an address. Takes it: the config keeps it, or it is freed. */
 static bool add_address(const struct attempt *attempt, char *address)
 {
     struct eb_config *config = attempt->config;
@@ -340,7 +340,7 @@ static bool apply_choice(const struct attempt *attempt)
     return true;
 }
 
-/* The power of two that a suffix stands for; -1: it is none. */
+/* Returns log2 of the factor that a suffix means, or -1 if it is unknown. */
 static int suffix_shift(const char *suffix)
 {
     static const char *const suffixes[] = {"", "KiB", "MiB", "GiB"};
@@ -352,7 +352,8 @@ static int suffix_shift(const char *suffix)
     return -1;
 }
 
-/* false: `text` is no number. One that does not fit becomes the largest. */
+/* Parses a number. Returns false if `text` is not one. A number that is too large becomes
+ * UINT64_MAX. */
 static bool parse_number(const char *text, bool is_bytes, uint64_t *value)
 {
     if (!isdigit((unsigned char)*text)) {

@@ -1,5 +1,5 @@
-/* The settings of embagd as a struct, the table that describes each of them, and the one function
- * that sets them, whatever their source.
+/* The settings of embagd: a struct with their values, a table that describes each of them, and the
+ * one function that sets them, whatever their source.
  * Threads: main; the struct is immutable once the process starts. Memory: the struct owns its texts
  * (eb_config_deinit). */
 #pragma once
@@ -16,14 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_LISTEN_MAX 16 /* addresses */
+#define EB_LISTEN_MAX 16 /* most addresses of listen */
 #define EB_CONFIG_LOOPS_MAX 256
 #define EB_CONFIG_THREADS_MAX 1024
 
 /* The value of http_listen if there is no such port. */
 #define EB_CONFIG_NONE "none"
 
-/* Settings that are no limits, and all of them. */
+/* Number of settings that are not limits, and of all settings. */
 #define EB_CONFIG_GENERAL_COUNT 21
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
@@ -36,12 +36,12 @@ enum eb_config_source {
     EB_CONFIG_FLAG,
 };
 
-/* In the order of their choices. */
+/* Each in the order of its setting's choices. */
 enum eb_tls_client { EB_TLS_CLIENT_REQUIRED, EB_TLS_CLIENT_OPTIONAL };
 enum eb_tls_version { EB_TLS_1_2, EB_TLS_1_3 };
 enum eb_config_truth { EB_CONFIG_FALSE, EB_CONFIG_TRUE };
 
-/* "Resolved": set by eb_config_read, even if no source sets it. */
+/* Values of all settings. "Resolved": set by eb_config_read, even if no source sets it. */
 struct eb_config {
     char *config_file; /* the YAML file that was read; NULL: none */
     char *model_repository;
@@ -49,10 +49,11 @@ struct eb_config {
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *admin_listen;          /* unix:PATH, form checked; NULL: none */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
-    enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
-    char *tls_cert;                          /* file; NULL: TCP carries plain bytes */
-    char *tls_key;                           /* file; set if and only if tls_cert is */
-    char *tls_client_ca; /* file; NULL: clients are not asked for certificates */
+    enum eb_config_truth
+        admin_on_data_port; /* whether ModelAdmin is answered wherever lookups are */
+    char *tls_cert;         /* file; NULL: TCP carries plain bytes */
+    char *tls_key;          /* file; set if and only if tls_cert is */
+    char *tls_client_ca;    /* file; NULL: clients are not asked for certificates */
     enum eb_tls_client tls_client_verify;
     enum eb_tls_version tls_min_version;
     char *auth_file;  /* NULL: callers are not authenticated */
@@ -66,7 +67,7 @@ struct eb_config {
     enum eb_numa numa;
     enum eb_manager_watch watch;
     struct eb_limits limits;
-    /* Of each setting, by its index in eb_config_settings: one of eb_config_source. */
+    /* Source of each setting (enum eb_config_source), by its index in eb_config_settings. */
     uint8_t sources[EB_CONFIG_SETTING_COUNT];
 };
 
@@ -88,11 +89,11 @@ enum eb_config_kind {
 struct eb_config_setting {
     const char *name; /* as in the file: loops; --loops and EMBAG_LOOPS follow from it */
     enum eb_config_kind kind;
-    size_t offset;              /* in struct eb_config */
-    uint64_t fallback;          /* of a limit */
-    uint64_t min, max;          /* of a number; of a text or one address: least and most bytes */
-    const char *value;          /* what stands for the value in --help */
-    const char *what;           /* what it is; after a semicolon what happens at it */
+    size_t offset;              /* of its member in struct eb_config */
+    uint64_t fallback;          /* default of a limit */
+    uint64_t min, max;          /* of a number; of a text or an address: least and most bytes */
+    const char *value;          /* placeholder of the value in --help */
+    const char *what;           /* description; after a semicolon, what happens at the limit */
     const char *const *choices; /* of a choice, ended by NULL */
 };
 
@@ -101,24 +102,24 @@ extern const struct eb_config_setting eb_config_settings[EB_CONFIG_SETTING_COUNT
 /* Longest name of a setting as a flag or as a variable, its NUL included. */
 #define EB_CONFIG_NAME_BYTES 64
 
-/* Checks `text` and sets it, unless a higher source has set the setting: the first address of a
- * list replaces what a lower source has set, the others are appended. Returns false if the value is
- * not valid; *failure says what, from which source, and what would be right. */
+/* Checks `text` and sets it, unless a higher source has set the setting. The first address of a
+ * list replaces the addresses of a lower source, and the others are appended. Returns false if the
+ * value is not valid: *failure names the value, its source, and what would be right. */
 bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
     enum eb_config_source source, const char *text, struct eb_failure *failure);
 /* Sets the default of every limit and of the log's level. `config` is zeroed. */
 void eb_config_setting_apply_defaults(struct eb_config *config);
 
-/* Returns the setting that `source` calls by the first name_bytes bytes of `name`: "--loops" of a
+/* Returns the setting that `source` calls by the first name_bytes bytes of `name`: "--loops" as a
  * flag, "EMBAG_LOOPS" in the environment, "loops" in the file. Returns NULL if there is none. */
 const struct eb_config_setting *eb_config_setting_find(
     enum eb_config_source source, const char *name, size_t name_bytes);
-/* Writes what `source` calls the setting. */
+/* Writes the setting's name in `source`. */
 void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_config_source source,
     char out[EB_CONFIG_NAME_BYTES]);
-/* Returns what a number counts: "bytes", "ms", "us" or "". */
+/* Returns the unit of a number: "bytes", "ms", "us" or "". */
 const char *eb_config_setting_unit(const struct eb_config_setting *setting);
-/* Returns the setting's name and value, which borrow from the config. It has no key if a text is
- * not set, and for the addresses of listen, which are no single value. */
+/* Returns the setting's name and value, which borrow from the config. The key is NULL if a text is
+ * not set, and for listen, which has no single value. */
 struct eb_log_field eb_config_setting_field(
     const struct eb_config *config, const struct eb_config_setting *setting);

@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Why an instruction set cannot be chosen, or which ones can. */
+/* Bytes of the texts that say why an instruction set cannot be chosen, and which ones can. */
 #define REASON_BYTES 128
-/* "128:64:l2 12.8" for each candidate. */
+/* Bytes of "128:64:l2 12.8" for each candidate. */
 #define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATE_COUNT * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
 
-/* What is measured on: the largest tables, of which the largest is told. */
+/* The tables that are measured. The log names the largest. */
 struct subject {
     const struct eb_model_version *version;
-    const struct eb_named_table *table; /* NULL: there is none */
+    const struct eb_named_table *table; /* the largest table; NULL: there is none */
     struct eb_bag_tune_ground ground;
 };
 
@@ -74,7 +74,7 @@ bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failur
     return !why || eb_failure_set(failure, "%s", why);
 }
 
-/* Of the rows alone: keys and their index lie elsewhere. */
+/* Returns the bytes of the rows alone: keys and key index lie elsewhere. */
 static uint64_t row_bytes_of(const struct eb_table *table)
 {
     return table->row_count * table->row_stride_bytes;
@@ -96,7 +96,7 @@ static void find_largest(const struct eb_snapshot *snapshot, struct subject *out
     }
 }
 
-/* The sizes of a class's rows: "65..128"; the last class has no largest. */
+/* Writes the row sizes of a class: "65..128". The last class has no upper end. */
 static void format_row_bytes(unsigned class, char *out, size_t out_bytes)
 {
     unsigned largest = (unsigned)EB_LINE_BYTES << class;
@@ -108,7 +108,7 @@ static void format_row_bytes(unsigned class, char *out, size_t out_bytes)
     }
 }
 
-/* "128:64:l2 12.8, off 26.3". */
+/* Writes each candidate with its ns per row: "128:64:l2 12.8, off 26.3". */
 static void format_figures(const struct eb_bag_tune_class *figures, char out[FIGURES_BYTES])
 {
     size_t used = 0;
@@ -124,7 +124,7 @@ static void format_figures(const struct eb_bag_tune_class *figures, char out[FIG
     }
 }
 
-/* What holds beside the classes. */
+/* Logs the settings that do not depend on the class. */
 static void log_caches(const struct eb_bag_schedules *schedules)
 {
     char nearby[EB_BAG_SCHEDULE_TEXT_BYTES];
@@ -135,7 +135,7 @@ static void log_caches(const struct eb_bag_schedules *schedules)
         eb_log_text("nearby", nearby));
 }
 
-/* Of all classes. */
+/* Logs one schedule for all classes that was not measured, with the reason. */
 static void log_unmeasured(const struct eb_bag_schedule *schedule, const char *reason)
 {
     char text[EB_BAG_SCHEDULE_TEXT_BYTES];
@@ -202,7 +202,7 @@ static void measure_schedules(
     }
 }
 
-/* Where there are tables that are worth it. */
+/* Measures if the tables are large enough. If not, logs the reason. */
 static void measure_largest(
     const struct eb_bag_ops *ops, const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {

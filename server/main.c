@@ -1,4 +1,4 @@
-/* embagd: reads its settings, then is a process until it is told to stop. */
+/* embagd: reads its settings, then runs the server until it is told to stop. */
 #include "kernels/bag_parallel.h"
 #include "server/base/log.h"
 #include "server/base/standard_files.h"
@@ -13,8 +13,8 @@
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
 
-/* No lookup has been answered yet, and nothing is ever written: the process may end where it
- * stands, as it must where a load waits for its disk. */
+/* Ends the process at once. No lookup has been answered yet, and the process never writes anything.
+ * It must end this way if a load waits for its disk. */
 static void end_early(int number)
 {
     const struct eb_log_field fields[] = {
@@ -24,14 +24,14 @@ static void end_early(int number)
     _exit(EXIT_SUCCESS);
 }
 
-/* Until eb_process_run takes the signals over. Without a handler the first process of a container
- * would not get them at all. */
+/* Handles the signals until eb_process_run does. Without a handler, the first process of a
+ * container would not receive them at all. */
 static void await_early_end(void)
 {
     struct sigaction action = {.sa_handler = end_early};
     sigaddset(&action.sa_mask, SIGTERM);
     sigaddset(&action.sa_mask, SIGINT);
-    (void)sigaction(SIGTERM, &action, NULL); /* Neither can fail. */
+    (void)sigaction(SIGTERM, &action, NULL); /* Neither call can fail. */
     (void)sigaction(SIGINT, &action, NULL);
 }
 
@@ -46,7 +46,7 @@ static int serve(const struct eb_config *config)
     }
     int status = eb_process_run(process) ? EXIT_SUCCESS : EXIT_START_FAILED;
     if (!eb_process_close(process)) {
-        /* exit() would take apart what its threads use. Nothing that was to be written is lost. */
+        /* exit() would destroy data that the remaining threads use. No output is lost. */
         _exit(status);
     }
     return status;

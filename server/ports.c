@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-/* Where an address or a socket is used: `loops` is NULL as long as it is only tried. */
+/* The use of an address or a socket. `loops` is NULL if it is only tried. */
 struct use {
     struct eb_ports *ports;
     struct eb_loop *const *loops;
@@ -71,7 +71,7 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
     return true;
 }
 
-/* Every address that `text` stands for, until one cannot be used. */
+/* Tries, or listens on, every address that `text` stands for, until one cannot be used. */
 static bool visit_text(const struct use *use, const char *text)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];

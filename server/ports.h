@@ -1,5 +1,5 @@
-/* Where the server is called: the addresses of listen and admin_listen, or in place of either the
- * sockets for it that the service manager has passed.
+/* Opens the addresses that the server listens on: those of listen and admin_listen. Sockets that
+ * the service manager has passed for either replace its addresses.
  * Thread: main's. Memory: inside the struct. */
 #pragma once
 
@@ -10,17 +10,18 @@
 struct eb_ports {
     const struct eb_config *config;
     size_t passed_count;
-    struct eb_listener passed[EB_PASSED_SOCKETS_MAX]; /* until they are a loop's */
-    bool is_data_passed;                              /* so that nothing of listen is opened */
-    bool is_admin_passed;                             /* nor of admin_listen */
+    struct eb_listener passed[EB_PASSED_SOCKETS_MAX]; /* until a loop takes them */
+    bool is_data_passed;                              /* then no address of listen is opened */
+    bool is_admin_passed;                             /* then admin_listen is not opened */
 };
 
-/* Takes what was passed and sees whether all else can be had: before the models are loaded, which
- * may take minutes. false: one log line has said what cannot. `config` is borrowed. */
+/* Takes the passed sockets and tries all other addresses. Called before the models are loaded,
+ * which may take minutes. Returns false if one cannot be used; one log line has said which.
+ * `config` is borrowed. */
 bool eb_ports_open(struct eb_ports *ports, const struct eb_config *config);
-/* Opens all ports on their loops, of which there are config->loops: a TCP address on every one; a
- * unix socket, and one that was passed, on the first, which hands its connections round. false: one
- * log line has said what failed. */
+/* Opens all ports on the config->loops loops: a TCP address on every loop; a unix socket and a
+ * passed socket on the first, which hands out its connections to all. Returns false if that fails;
+ * one log line has said why. */
 bool eb_ports_listen(struct eb_ports *ports, struct eb_loop *const *loops);
-/* Closes what was passed and is no loop's. Accepts a zeroed struct. */
+/* Closes the passed sockets that no loop has taken. Accepts a zeroed struct. */
 void eb_ports_close(struct eb_ports *ports);

@@ -22,22 +22,23 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Resets that one connection may cause beyond the calls that it lets end, and a thousand a second.
- */
+/* Streams that one connection may reset beyond those that it lets end and beyond a thousand a
+ * second. */
 #define RESET_BUDGET 4000
-/* Time limits are looked at this often, or more often where one is short. */
+/* Longest time between two checks of the time limits. It is shorter if a time limit is short. */
 #define TICK_MS_MAX 1000
 
-/* How often the certificate is looked at. */
+/* Time between two checks of the certificate. */
 #define DAY_MS 86400000
 
-/* For what ends by itself when it is told to, before it is given up: a load looks every 50 ms. */
+/* Time that work has to stop by itself before it is given up. A load checks every 50 ms whether to
+ * stop. */
 #define GIVE_UP_MS 250
 
 /* The mails that main and one loop exchange when the process ends. */
 struct end_mails {
-    struct eb_mail leave;   /* from main: let health report NOT_SERVING */
-    struct eb_mail drained; /* from the loop: it has drained */
+    struct eb_mail leave;   /* from main: report NOT_SERVING in health */
+    struct eb_mail drained; /* from the loop: its drain is over */
     struct eb_process *process;
     struct eb_loop *loop;
 };
@@ -47,10 +48,11 @@ struct eb_process {
     struct eb_ports ports;
     struct eb_security *security;
     struct eb_web_port *web_port;
-    struct eb_process_facts facts; /* what that was told last */
+    struct eb_process_facts facts; /* the facts that it was told last */
     struct eb_manager *manager;
-    struct eb_publisher_reader *readers; /* [config->loops], and the operators' port */
-    size_t model_count;                  /* when it began to serve */
+    struct eb_publisher_reader
+        *readers;       /* [config->loops + 1] the loops, and the operators' port */
+    size_t model_count; /* number of models when serving began */
     const struct eb_bag_ops *ops;
     struct eb_executor *executor;
     struct eb_service service;
@@ -61,12 +63,12 @@ struct eb_process {
     struct eb_watchdog *watchdog;
     uint32_t loops_running;
     uint32_t loops_drained;
-    uv_loop_t uv; /* main's own: loads, signals, and the mails of the loops */
+    uv_loop_t uv; /* main's own loop: loads, signals, and mail from the other loops */
     bool has_uv;
-    bool has_handles; /* on it */
-    bool stopping;    /* told to end */
-    bool is_delayed;  /* stopping, and drain_delay_ms is not over */
-    bool is_overdue;  /* drain_timeout_ms is over, or a signal came while it drained */
+    bool has_handles; /* the handles below are on it */
+    bool stopping;    /* the shutdown has begun */
+    bool is_delayed;  /* the shutdown has begun, and drain_delay_ms is not over */
+    bool is_overdue;  /* drain_timeout_ms is over, or a signal came during the drain */
     bool has_ended_loops;
     bool has_given_up;
     struct eb_mailbox mailbox;
@@ -74,7 +76,7 @@ struct eb_process {
     uv_signal_t on_int;
     uv_signal_t on_hangup;
     uv_timer_t on_day;
-    uv_timer_t patience; /* with what the end waits for */
+    uv_timer_t patience; /* times the steps of the shutdown: delay, drain, giving up */
 };
 
 static bool open_security(struct eb_process *process)
@@ -154,7 +156,7 @@ static struct eb_snapshot *swap(void *loop, struct eb_snapshot *snapshot)
     return eb_service_swap(loop, snapshot);
 }
 
-/* From now on the loops see what changes. */
+/* Starts to publish changes to the loops. */
 static bool start_models(struct eb_process *process)
 {
     uint32_t count = process->config->loops;
@@ -173,7 +175,8 @@ static bool start_models(struct eb_process *process)
 
 /* ---- threads ---- */
 
-/* Enough open files for every connection, as far as the hard limit lets us. */
+/* Raises the limit of open files, as far as the hard limit allows, so that it is enough for every
+ * connection. */
 static void raise_file_limit(const struct eb_config *config)
 {
     struct rlimit limit;
@@ -204,7 +207,7 @@ static bool open_web_port(struct eb_process *process)
     return is_open;
 }
 
-/* Before the models may change. */
+/* Attaches the port to its sources. Call it before the models may change. */
 static void attach_web_port(struct eb_process *process)
 {
     struct eb_web_port_source source = {
@@ -225,8 +228,8 @@ static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = process->ops;
-    /* Before the threads that would disturb what is measured. The operators' runs by now, which
-     * answers a request now and then. */
+    /* Measure before the executor's threads start: they would disturb the measurement. The
+     * operators' port runs already and answers a request now and then. */
     eb_kernel_choice_schedules(
         config->prefetch, ops, process->service.snapshot, &process->schedules);
     process->executor = eb_executor_create(
@@ -347,7 +350,8 @@ static void on_patience_over(uv_timer_t *timer)
     }
 }
 
-/* Nobody waits for answers any more, and who has told the process to end has waited enough. */
+/* Gives up remaining work if nobody waits for answers any more and the time for the drain is
+ * over. */
 static void give_up_if_due(struct eb_process *process)
 {
     if (process->is_overdue && process->has_ended_loops) {
@@ -362,14 +366,14 @@ static void on_overdue(uv_timer_t *timer)
     give_up_if_due(process);
 }
 
-/* On the loop's thread. */
+/* Runs on the loop's thread. */
 static void on_leave_mail(struct eb_mail *mail)
 {
     const struct end_mails *mails = EB_CONTAINER_OF(mail, struct end_mails, leave);
     eb_service_leave(mails->loop);
 }
 
-/* Makes health, on every port, report that the process will end. Nothing else changes yet. */
+/* Makes health report on every port that the process will end. Nothing else changes yet. */
 static void announce_end(struct eb_process *process)
 {
     process->stopping = true;
@@ -439,8 +443,8 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
-/* Reads certificates and tokens again while calls are taken, in the delay too. The service manager
- * has been told of the end by then, and READY would call it off. */
+/* Reads certificates and tokens again while calls are accepted, also during the delay. By then the
+ * service manager knows of the shutdown, and READY would cancel it. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
@@ -474,8 +478,8 @@ static void close_handles(struct eb_process *process)
         uv_close((uv_handle_t *)&process->on_term, NULL);
         uv_close((uv_handle_t *)&process->on_int, NULL);
         uv_close((uv_handle_t *)&process->on_hangup, NULL);
-        /* The end has begun: no further signal is to make it another one. libuv has just given them
-         * back their default. */
+        /* The shutdown has begun, so no further signal may end the process in another way. libuv
+         * has just restored the default actions. */
         signal(SIGTERM, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
@@ -487,7 +491,8 @@ static void close_handles(struct eb_process *process)
     }
 }
 
-/* Nothing comes to main's mailbox any more: main's loop ends with the manager's handles. */
+/* Ends the other loops. No more mail comes to main's mailbox. main's loop ends with the manager's
+ * handles. */
 static void end_loops(void *context)
 {
     struct eb_process *process = context;
@@ -509,7 +514,7 @@ static void on_drained(struct eb_mail *mail)
     }
 }
 
-/* None of them keeps the loop from its end. */
+/* Initialises the handles. None of them keeps main's loop running. */
 static void init_handles(struct eb_process *process)
 {
     uv_signal_t *const signals[] = {&process->on_term, &process->on_int, &process->on_hangup};
@@ -527,7 +532,7 @@ static void init_handles(struct eb_process *process)
     }
 }
 
-/* main's own loop: loads, later signals and word from the others. */
+/* Opens main's own loop. It runs loads, and later signals and mail from the other loops. */
 static bool open_main_loop(struct eb_process *process)
 {
     int rc = uv_loop_init(&process->uv);
@@ -539,7 +544,7 @@ static bool open_main_loop(struct eb_process *process)
     return rc == 0;
 }
 
-/* From now on the process takes its signals. 0 or a negative libuv code. */
+/* Starts to handle signals. Returns 0 or a negative libuv code. */
 static int start_handles(struct eb_process *process)
 {
     int rc = eb_mailbox_open(&process->mailbox, &process->uv);
@@ -585,15 +590,16 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     process->config = config;
     process->facts.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* Until there are loops that could be told. */
+    signal(SIGHUP, SIG_IGN); /* There are no loops yet that could be told. */
     raise_file_limit(config);
-    /* Listening before there are models would let clients wait; they are better off elsewhere. */
+    /* Listen only when the models are loaded: before that clients would only wait, and other
+     * servers can answer them. */
     bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
                  (process->ops = eb_kernel_choice_ops(config->isa)) && open_web_port(process) &&
                  open_main_loop(process) && open_models(process) && open_executor(process) &&
                  create_loops(process) && eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
-        (void)eb_process_close(process); /* It has not run. */
+        (void)eb_process_close(process); /* It has not run, so nothing can have been given up. */
         return NULL;
     }
     return process;
@@ -624,7 +630,7 @@ bool eb_process_run(struct eb_process *process)
     return started;
 }
 
-/* Accepts a loop that was not opened. */
+/* Closes main's loop. Does nothing if it was not opened. */
 static void close_main_loop(struct eb_process *process)
 {
     if (!process->has_uv) {

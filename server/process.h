@@ -1,4 +1,4 @@
-/* The running server: repository, executor, loops and listeners, put together and taken apart.
+/* Starts, runs and stops the server: repository, executor, loops and listeners.
  * Thread: main's. Memory: owns everything until eb_process_close. */
 #pragma once
 
@@ -8,15 +8,15 @@
 
 struct eb_process; /* opaque */
 
-/* Loads the models, starts the executor, opens the ports: all or nothing. NULL: one log line has
- * said what failed and what to do. `config` is borrowed for the process's life. */
+/* Loads the models, starts the executor and opens the ports: all or nothing. Returns NULL if that
+ * fails; one log line has said why and what to do. `config` is borrowed for the process's life. */
 struct eb_process *eb_process_open(const struct eb_config *config);
-/* Serves until SIGTERM or SIGINT and until the drain that follows is over; a second signal cuts it
- * short. Handlers of the caller's for both hold until they are replaced, so that none is lost.
- * A load that waits for its disk is waited for as long as the drain may last, and then given up.
- * false: the loops' threads could not be started, as a log line has said. */
+/* Serves until SIGTERM or SIGINT, then drains; a second signal cuts the drain short. The caller's
+ * handlers for both stay in force until this function replaces them, so that no signal is lost. A
+ * load that waits for its disk is given up when the longest time for the drain is over. Returns
+ * false if the loops' threads could not be started; a log line has said so. */
 bool eb_process_run(struct eb_process *process);
-/* Accepts NULL and a half-made process. false: something was given up, so that threads may run for
- * ever which use the process and its config: both stay, and the caller ends by _exit(). All is
- * logged by then. */
+/* Frees the process. Accepts NULL and a partly made process. Returns false if something was given
+ * up. Then threads may use the process and its config for ever, so neither is freed, and the caller
+ * must end by _exit(). By then everything is logged. */
 bool eb_process_close(struct eb_process *process);

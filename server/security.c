@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPIRES_SOON_DAYS 14 /* then each look at the certificate is a warning */
+#define EXPIRES_SOON_DAYS 14 /* fewer days: each check of the certificate logs a warning */
 
 struct eb_security {
     const struct eb_config *config;
     struct eb_tls *tls;
     struct eb_auth *auth;
-    uint64_t generation; /* of the rules read last */
+    uint64_t generation; /* of the rules read last; 0: none */
 };
 
-/* What a loop is to go on with: its holds are the mail's. */
+/* The state that a loop changes to. The mail owns both holds. */
 struct security_mail {
     struct eb_mail mail;
     struct eb_loop *loop;
@@ -37,7 +37,7 @@ static void log_certificate(const struct eb_config *config, const struct eb_tls 
         eb_log_text("file", config->tls_cert), eb_log_number("days_left", days));
 }
 
-/* NULL: *failure. */
+/* Returns NULL with *failure set if the files are not valid. */
 static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure *failure)
 {
     struct eb_tls_options options = {
@@ -55,14 +55,15 @@ static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure
     return tls;
 }
 
-/* Returns whether the file in use has `end: true` and this one does not: it may have been read
+/* Returns whether the file in use has `end: true` and this one does not. Then it may have been read
  * while it was being written. */
 static bool has_lost_end(const struct eb_security *security, const struct eb_auth *auth)
 {
     return security->auth && security->auth->has_end && !auth->has_end;
 }
 
-/* Whether some principal could never be told, because clients are not asked for certificates. */
+/* Returns whether a principal has a client_name although clients are not asked for certificates, so
+ * that it could never be recognised. */
 static bool is_any_unreachable(const struct eb_config *config, const struct eb_auth *auth)
 {
     for (size_t i = 0; i < auth->count; i++) {
@@ -73,7 +74,7 @@ static bool is_any_unreachable(const struct eb_config *config, const struct eb_a
     return false;
 }
 
-/* NULL: *failure. */
+/* Returns NULL with *failure set if the file is not valid. */
 static struct eb_auth *read_auth(struct eb_security *security, struct eb_failure *failure)
 {
     const struct eb_config *config = security->config;
@@ -178,7 +179,7 @@ void eb_security_look(const struct eb_security *security)
 
 /* ---- reading again ---- */
 
-/* On the loop's thread. */
+/* Runs on the loop's thread. */
 static void on_mail(struct eb_mail *mail)
 {
     struct security_mail *change = EB_CONTAINER_OF(mail, struct security_mail, mail);

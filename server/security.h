@@ -1,6 +1,6 @@
-/* Certificates and rules of who may what: read at start, and again on command while connections
- * stay and calls go on.
- * Thread: main's. Memory: the heap from open to close; loops have holds of their own. */
+/* Certificates and access rules. They are read at start, and again on command while connections and
+ * calls go on.
+ * Thread: main's. Memory: on the heap from open to close; loops have their own holds. */
 #pragma once
 
 #include "server/config.h"
@@ -12,21 +12,21 @@ struct eb_loop;
 struct eb_security; /* opaque */
 struct eb_tls;
 
-/* Reads what the settings name. NULL: one log line has said what is wrong and what to do. `config`
- * is borrowed for its life. */
+/* Reads the files that the settings name. Returns NULL if one is not valid; one log line has said
+ * why and what to do. `config` is borrowed until close. */
 struct eb_security *eb_security_open(const struct eb_config *config);
 /* Accepts NULL. */
 void eb_security_close(struct eb_security *security);
 
-/* Borrowed. NULL: plain bytes; nobody is asked who he is. */
+/* Return the current state, borrowed. NULL: plain bytes; callers are not authenticated. */
 struct eb_tls *eb_security_tls(const struct eb_security *security);
 struct eb_auth *eb_security_auth(const struct eb_security *security);
 
-/* Says in the log how long the certificate is good for, where there is one: a warning where that is
- * not long. To be called about once a day. */
+/* Logs how long the certificate, if there is one, is still valid; as a warning if that is not long.
+ * Call it about once a day. */
 void eb_security_look(const struct eb_security *security);
 
-/* Reads the files again and hands what is good to all loops: connections that are accepted, and
- * calls that begin, from now on. What is not good leaves what was, and is logged. Not once the
- * loops are being ended. true: all was good. */
+/* Reads the files again and hands the valid ones to all loops. They apply to connections accepted,
+ * and calls begun, from now on. If a file is not valid, its former state stays and an error is
+ * logged. Must not be called once the loops are being ended. Returns true if all was valid. */
 bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count);

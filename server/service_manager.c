@@ -12,11 +12,11 @@
 
 #define DATA_NAME "embag-data"
 #define ADMIN_NAME "embag-admin"
-#define STATUS_BYTES 512 /* what is longer is cut: it is one line of `systemctl status` */
-/* A start may take so long between two words of its progress: the index of a large keyed table is
+#define STATUS_BYTES 512 /* a longer status is cut; it is one line of `systemctl status` */
+/* Longest time between two progress reports of a start: while the index of a large keyed table is
  * built, or the pages of tables are counted. */
 #define PROGRESS_US UINT64_C(300000000)
-/* What the end takes beside the drain. */
+/* Time that the shutdown takes in addition to the drain. */
 #define END_MS 15000
 #define GIB 1073741824.0
 
@@ -69,10 +69,10 @@ bool eb_service_manager_take_sockets(
     return is_good;
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
-/* A name from the disk must not end the line that it stands in, for another one could follow; and
- * half a character at the end would make all of it bad UTF-8. */
+/* Makes a status safe to send. A control character in a name from the disk could end its line and
+ * begin another one. Half a character at the end would make the whole status invalid UTF-8. */
 static void mend_status(char status[STATUS_BYTES])
 {
     size_t length = strlen(status);

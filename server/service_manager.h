@@ -1,5 +1,5 @@
-/* What the service manager that has started the process, systemd, is told of it, and the sockets
- * that it passes on. Where none has, nothing is told and nothing passed.
+/* Talks to the service manager that has started the process, systemd, and takes the sockets that it
+ * passes on. If there is none, nothing is reported and no socket is passed.
  * Thread: main's. Memory: none. */
 #pragma once
 
@@ -19,23 +19,24 @@ struct eb_passed_socket {
     bool is_admin; /* FileDescriptorName=embag-admin; false: embag-data */
 };
 
-/* Takes the sockets that were passed, once: they are the caller's. false: one has another name than
- * these two, or there are too many, as *failure says; all are closed and *count is 0. */
+/* Takes the sockets that were passed; call it once. The caller owns them. Returns false with all
+ * sockets closed and *count 0 if one has another name than these two, or if there are too many;
+ * *failure says which. */
 bool eb_service_manager_take_sockets(
     struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], size_t *count, struct eb_failure *failure);
 
-/* A version is being loaded and has come so far: the start is given time to go on. */
+/* Reports the progress of a load. Gives the start more time. */
 void eb_service_manager_loading(const char *path, uint64_t done_bytes, uint64_t total_bytes);
-/* What is served from now on, for people who ask for the service's status. */
+/* Reports what is served from now on, for people who ask for the service's status. */
 void eb_service_manager_serving(const struct eb_snapshot *snapshot);
-/* The start, or reading again, is over. */
+/* Reports that the start, or a reload, is over. */
 void eb_service_manager_ready(void);
-/* Settings are being read again: eb_service_manager_ready follows. */
+/* Reports that settings are being read again. eb_service_manager_ready must follow. */
 void eb_service_manager_reloading(void);
-/* The end has begun, and may take so long. */
+/* Reports that the shutdown has begun and may take `timeout_ms`. */
 void eb_service_manager_stopping(uint64_t timeout_ms);
 
-/* How long the process may say nothing of eb_service_manager_alive before it is ended as one that
- * hangs. 0: for ever. */
+/* Returns how long the process may go without eb_service_manager_alive before it is killed because
+ * it hangs. 0: for ever. */
 uint64_t eb_service_manager_silence_ms(void);
 void eb_service_manager_alive(void);

@@ -7,11 +7,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Looks within the time after which silence is death: one that comes late, or finds a loop that is
- * busy just then, is no harm. */
+/* Checks within the time after which silence counts as hanging. So one check may be late, or may
+ * find a loop that is busy just then. */
 #define LOOKS 4
 
-/* A question on its way to a loop and back. */
+/* A check on its way to a loop and back. */
 struct question {
     struct eb_mail mail;
     struct eb_watchdog *watchdog;
@@ -21,8 +21,8 @@ struct eb_watchdog {
     uv_timer_t timer;
     struct eb_watchdog_subjects subjects;
     struct eb_mailbox *mailbox;
-    size_t open_count;                 /* of the questions */
-    void (*on_stopped)(void *context); /* NULL: it is not to stop */
+    size_t open_count;                 /* checks under way */
+    void (*on_stopped)(void *context); /* NULL: not stopping */
     void *context;
     struct question questions[]; /* [subjects.loop_count] */
 };
@@ -36,7 +36,7 @@ static void on_answer(struct eb_mail *mail)
     }
 }
 
-/* On the loop's thread. */
+/* Runs on the loop's thread. */
 static void on_question(struct eb_mail *mail)
 {
     mail->deliver = on_answer;
@@ -81,7 +81,7 @@ int eb_watchdog_start(struct eb_watchdog **out, uv_loop_t *uv, struct eb_mailbox
     uv_timer_init(uv, &watchdog->timer);
     watchdog->timer.data = watchdog;
     int rc = uv_timer_start(&watchdog->timer, on_timer, 0, silence_ms / LOOKS + 1);
-    (void)rc; /* fails without a callback only */
+    (void)rc; /* fails only without a callback */
     *out = watchdog;
     return 0;
 }

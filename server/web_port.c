@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer than Prometheus and probes keep a connection idle between two scrapes a minute apart. */
+/* Longer than the minute between two scrapes, so that connections of Prometheus and probes stay
+ * open. */
 #define IDLE_MS 75000
 #define REQUEST_MS 10000
 #define STATS_MS 5000
-/* Fifty stats a second, so that who asks cannot take the loops' time. */
+/* At most fifty stats requests a second, so that clients cannot take the loops' time. */
 #define INTERVAL_MS 20
 
 struct eb_web_port {

@@ -1,5 +1,5 @@
-/* The operators' port of a running server: opened before models are loaded, told what there is to
- * be counted once they are, closed last.
+/* The operators' port of a running server. It is opened before models are loaded, gets its sources
+ * of stats after that, and is closed last.
  * Thread: main. Memory: on the heap from open to close. */
 #pragma once
 
@@ -9,28 +9,29 @@
 
 #include <stdbool.h>
 
-struct eb_web_port; /* opaque; NULL where http_listen is none: all below accept it */
+struct eb_web_port; /* opaque; NULL if http_listen is none: all functions below accept it */
 
-/* What the port is to tell of. */
+/* The sources of the port's stats. */
 struct eb_web_port_source {
     struct eb_loop *const *loops;
     size_t loop_count;
     struct eb_executor *executor;
-    struct eb_snapshot *snapshot; /* that all readers have */
+    struct eb_snapshot *snapshot; /* the snapshot that all readers have */
 };
 
-/* Listens and answers, that it is loading. false: one log line has said what failed and what to do,
- * and nothing is open. `isa` is borrowed until close. */
+/* Listens, and answers that it is loading. Returns false with nothing open if that fails; one log
+ * line has said why and what to do. `isa` is borrowed until close. */
 bool eb_web_port_open(struct eb_web_port **port, const struct eb_config *config, const char *isa);
-/* From now on it is serving. The loops run. */
+/* Switches to serving. The loops must be running. */
 void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source);
-/* What main knows from now on; before detach, or where the start has failed. */
+/* Passes facts that main knows. Call it before detach, or if the start has failed. */
 void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts);
-/* For the publisher, among whose readers the port is. false: there is none. */
+/* Fills in the reader by which the publisher reaches the port. Returns false if there is no
+ * port. */
 bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader);
-/* From now on it is draining; once. */
+/* Switches to draining; call it once. */
 void eb_web_port_drain(struct eb_web_port *port);
-/* Before the loops end: they are asked no more. */
+/* Stops asking the loops for stats. Call it before they end. */
 void eb_web_port_detach(struct eb_web_port *port);
-/* When nothing is on its way to it from the publisher. */
+/* Closes the port. No mail from the publisher may be on its way to it. */
 void eb_web_port_close(struct eb_web_port *port);
