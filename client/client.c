@@ -11,7 +11,7 @@
 
 #define CONNECT_TIMEOUT_US_DEFAULT 5000000
 #define TIMEOUT_US_DEFAULT 1000000
-#define TIMEOUT_US_MAX UINT64_C(31536000000000) /* a year: keeps times far from overflow */
+#define TIMEOUT_US_MAX UINT64_C(31536000000000) /* one year; keeps times far from overflow */
 #define ANSWER_BYTES_MAX_DEFAULT (64 * 1024 * 1024)
 #define CONNECTIONS_MAX 64
 #define IN_FLIGHT_DEFAULT 1024
@@ -28,10 +28,10 @@ struct embag_client {
     struct eb_completion_queue queue;
     struct eb_credentials credentials;
     uint64_t timeout_us;
-    char address[]; /* as it was given: also the authority of calls */
+    char address[]; /* as given; also the authority of calls */
 };
 
-/* The text of no error is not copied. */
+/* Copies an error. If the status is OK, its text is not copied. */
 static enum embag_status report_client_error(const struct eb_error *from, struct embag_error *to)
 {
     if (to) {
@@ -149,8 +149,8 @@ static void give_up_call(struct embag_client *client, struct eb_call *call)
     eb_calls_give(&client->engine.calls, call);
 }
 
-/* Posts a call whose request is set, or is NULL for *error. false: the record has been given back
- * and *error is set. */
+/* Posts a call. Its request is set, or is NULL if *error is set. Returns false with *error set if
+ * the call was not posted; then its record has been given back. */
 static bool post(struct embag_client *client, struct eb_call *call, struct eb_error *error)
 {
     if (call->request && eb_engine_post(&client->engine, call)) {
@@ -163,7 +163,7 @@ static bool post(struct embag_client *client, struct eb_call *call, struct eb_er
     return false;
 }
 
-/* Of a call that begins now; timeout_us 0: the client's. */
+/* Returns the deadline of a call that begins now. timeout_us 0: the client's timeout. */
 static uint64_t find_deadline_ns(const struct embag_client *client, uint64_t timeout_us)
 {
     return uv_hrtime() + pick(timeout_us, client->timeout_us) * NS_PER_US;
@@ -195,7 +195,7 @@ static void fill_completion(const struct eb_call *call, struct embag_completion 
     report_client_error(&call->error, &completion->error);
 }
 
-/* The record goes back first, so that the callback finds room for the next call. */
+/* Gives the record back before the callback, so that the callback has room for the next call. */
 static void tell_completion(struct eb_call *call)
 {
     struct embag_completion completion;
@@ -210,7 +210,7 @@ static void put_in_queue(struct eb_call *call)
     eb_completion_queue_push(call->queue, call);
 }
 
-/* Begins the call of a record that was taken. *error is set where it does not begin. */
+/* Begins the call of a record that was taken. Sets *error if it fails. */
 static void submit_client(struct embag_client *client, const struct embag_request *request,
     const struct embag_call *how, struct eb_call *call, struct eb_error *error)
 {
@@ -270,10 +270,10 @@ int embag_completion_fd(struct embag_client *client)
 
 /* ---- calls that block ---- */
 
-/* On the stack of the thread that waits. */
+/* The state of a call that a thread waits for, on that thread's stack. */
 struct waiter {
     uv_sem_t over;
-    const struct embag_version_command *command; /* of a call that is one */
+    const struct embag_version_command *command; /* the command, if the call is one */
     void *answer;
     struct eb_error error;
 };
@@ -288,7 +288,7 @@ static void wake_client(struct eb_call *call)
     uv_sem_post(&waiter->over);
 }
 
-/* Takes a record for a call that this thread is going to wait for. NULL: *error is set. */
+/* Takes a record for a call that this thread will wait for. Returns NULL with *error set. */
 static struct eb_call *take_blocking(
     struct embag_client *client, uint64_t deadline_ns, struct eb_error *error)
 {
@@ -300,7 +300,7 @@ static struct eb_call *take_blocking(
     return eb_calls_take(&client->engine.calls, deadline_ns, error);
 }
 
-/* Makes a call and waits for its end. NULL: *error is set. */
+/* Makes a call and waits for its end. Returns the answer, or NULL with *error set. */
 static void *wait_for(struct embag_client *client, struct eb_call *call, struct waiter *waiter,
     struct eb_error *error)
 {
@@ -344,7 +344,7 @@ void embag_answer_free(struct embag_answer *answer)
     eb_lookup_call_free(answer ? EB_CONTAINER_OF(answer, struct eb_lookup_answer, answer) : NULL);
 }
 
-/* Calls a method that answers with a list, and waits. `model` may be NULL. */
+/* Calls a method that answers with a list, and waits for the list. `model` may be NULL. */
 static enum embag_status list_models(struct embag_client *client, const char *path,
     const char *model, struct embag_model_list **list, struct embag_error *error)
 {
@@ -367,7 +367,7 @@ static enum embag_status list_models(struct embag_client *client, const char *pa
 enum embag_status embag_list_models(
     struct embag_client *client, struct embag_model_list **list, struct embag_error *error)
 {
-    /* Its request, which has no fields, is one without a model. */
+    /* A request without a model and a version is a ListModelsRequest, which has no fields. */
     return list_models(client, "/embag.v1.EmbeddingBag/ListModels", NULL, list, error);
 }
 
@@ -403,7 +403,7 @@ static const char *find_client_path(enum embag_version_verb verb)
     return "";
 }
 
-/* The outcome; NULL: *error is set. */
+/* Returns the outcome of a command, or NULL with *error set. */
 static struct eb_models_progress *command_version(struct embag_client *client,
     const struct embag_version_command *command, struct eb_error *error)
 {

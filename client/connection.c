@@ -4,11 +4,12 @@
 #include <stdio.h>
 
 #define NS_PER_US 1000
-/* Calls are not sent while so many bytes wait to leave: kept by the dispatcher, one whose time is
- * over costs neither side anything. */
+/* No call is sent while this many bytes wait to be written. A call that expires while the
+ * dispatcher has it costs neither side anything. */
 #define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
-/* A server from which nothing has come for so long while it was asked is taken for dead when a
- * call's time is over: sooner where the call has not even left. */
+/* When the deadline of a call passes, the server counts as dead if it has sent nothing for this
+ * long although something was asked of it; the second limit holds if the call's request has not
+ * even left. */
 #define SILENCE_NS_MAX UINT64_C(5000000000)
 #define STUCK_NS_MAX UINT64_C(1000000000)
 
@@ -31,21 +32,21 @@ static bool is_idle(const struct eb_connection *connection)
     return sent_count == 0;
 }
 
-/* Other refusals say nothing of the load. */
+/* Returns whether a call was refused because of load. Other refusals say nothing about load. */
 static bool is_for_load(enum eb_status status, uint32_t retry_after_ms)
 {
     return status == EB_STATUS_DEADLINE_EXCEEDED ||
            (status == EB_STATUS_RESOURCE_EXHAUSTED && retry_after_ms > 0);
 }
 
-/* Takes a call from the connection that the bytes read last have ended. */
+/* Takes a call that the bytes read last have ended from the connection. */
 static void take_ended(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms)
 {
     uint64_t read_ns = connection->last_read_ns;
     eb_call_list_remove(&connection->calls, call);
     connection->has_answered |= status == EB_STATUS_OK;
-    /* How long a command takes says nothing of lookups. */
+    /* The duration of a command says nothing about lookups. */
     if (status == EB_STATUS_OK && call->kind != EB_CALL_COMMAND) {
         struct eb_window_sample sample = {
             .latency_ns = read_ns > call->sent_ns ? read_ns - call->sent_ns : 0,
@@ -66,7 +67,7 @@ static void on_connection_message(void *context, struct eb_grpc_client_call *str
     if (stream != connection->stream) {
         if (call->unary == stream) {
             connection->config->handler->on_message(call, bytes, size);
-        } /* Else it was given up earlier. */
+        } /* Otherwise it was given up earlier. */
         return;
     }
     if (!connection->is_unsound && !connection->config->handler->on_stream_message(
@@ -171,7 +172,7 @@ static void drop_calls(struct eb_connection *connection, bool all, const struct 
     }
 }
 
-/* The session goes first, so that no request is part of it when its call is dropped. */
+/* Destroys the session first, so that no request is part of it when its call is dropped. */
 static void on_connection_close(void *context)
 {
     struct eb_connection *connection = context;
@@ -290,7 +291,7 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     return true;
 }
 
-/* For how long the server has been asked and silent. */
+/* Returns how long the server has been silent although something was asked of it. */
 static uint64_t find_silence_ns(const struct eb_connection *connection, uint64_t now_ns)
 {
     uint64_t since_ns = connection->last_read_ns > connection->asked_ns ? connection->last_read_ns
@@ -305,7 +306,7 @@ void eb_connection_answered(struct eb_connection *connection, struct eb_call *ca
     take_ended(connection, call, status, retry_after_ms);
 }
 
-/* Of which priority the call was is not known any more: in the end both counts are right. */
+/* The priority of the call is no longer known. Both windows' counts are right in the end. */
 void eb_connection_answered_late(struct eb_connection *connection)
 {
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -315,7 +316,8 @@ void eb_connection_answered_late(struct eb_connection *connection)
     }
 }
 
-/* Without memory the server computes an answer that nobody waits for. */
+/* Tells the server to cancel a lookup. If out of memory, the server computes an answer that nobody
+ * waits for. */
 static void ask_to_forget(struct eb_connection *connection, const struct eb_call *call)
 {
     struct eb_outgoing *request =
@@ -326,7 +328,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     }
 }
 
-/* Takes a call away on this side. */
+/* Takes a call from the connection on this side only, unless it is unary: then it is cancelled. */
 static void take_call_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_call_list_remove(&connection->calls, call);
@@ -345,11 +347,11 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
     }
     call->unary = NULL;
     if (is_idle(connection)) {
-        connection->asked_ns = 0; /* No answer is to come. */
+        connection->asked_ns = 0; /* No answer is due any more. */
     }
 }
 
-/* On a stream the server answers in any case: it says that the time is over, if nothing else. */
+/* On a stream the server always answers: if nothing else, that the deadline has passed. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
     take_call_back(connection, call);
@@ -388,7 +390,8 @@ void eb_connection_settle(struct eb_connection *connection)
     }
 }
 
-/* As far as it goes: a session holds more back while output waits. */
+/* Writes until the socket is full or nothing is left: a session holds output back while some waits.
+ */
 void eb_connection_flush(struct eb_connection *connection)
 {
     if (!connection->is_dirty || connection->transport.state != EB_TRANSPORT_OPEN) {

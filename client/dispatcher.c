@@ -75,8 +75,8 @@ static bool is_connected(const struct eb_dispatcher *dispatcher)
     return false;
 }
 
-/* Where the last attempt at a connection has failed a call ends in the same way whether it is tried
- * a last time or waits for the next attempt until its time is over. */
+/* Sets *why for a call whose deadline has passed. If the last attempt to connect has failed, that
+ * is the reason: the call ends in the same way as one that is tried a last time. */
 static void explain_expiry(const struct eb_call *call, struct eb_error *why)
 {
     const struct eb_dispatcher *dispatcher = call->dispatcher;
@@ -109,7 +109,7 @@ static void expire_call(struct eb_call *call)
     fail_call(call, &why);
 }
 
-/* A call's deadline, or the time of its next attempt. */
+/* Handles a call's deadline or the time of its next attempt. */
 static void on_call_alarm(struct eb_alarm *alarm)
 {
     struct eb_call *call = EB_CONTAINER_OF(alarm, struct eb_call, alarm);
@@ -126,7 +126,7 @@ static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
     return dispatcher->random;
 }
 
-/* Ends a call that has failed, or lets it pause before it is sent again. */
+/* Ends a call that has failed, or makes it wait before it is sent again. */
 static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
@@ -150,7 +150,8 @@ static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
 
 /* ---- what connections tell ---- */
 
-/* The call that an answer of the stream is for; NULL: it is late, or nobody's. */
+/* Returns the call that an answer of the stream is for; NULL if the answer is late or belongs to no
+ * call. */
 static struct eb_call *find_sent(struct eb_connection *connection, uint64_t id)
 {
     struct eb_dispatcher *dispatcher = connection->config->context;
@@ -171,7 +172,7 @@ static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
     }
     eb_lookup_call_free(answer);
     if (call->request->holds > 1) {
-        /* Refused before it has left: it cannot be put into two queues. */
+        /* It was refused before its request had left, and a request cannot be in two queues. */
         fail_call(call, &why);
     } else {
         retry_or_fail(call, &why);
@@ -198,7 +199,8 @@ static bool on_stream_message(
     return true;
 }
 
-/* The outcome; NULL: it is still to come, or the call's error says what is wrong. */
+/* Returns the outcome of a command. Returns NULL if it is still to come, or if the call's error is
+ * set. */
 static void *decode_progress(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
     struct eb_models_progress *progress = eb_models_call_decode_progress(bytes, size, &call->error);
@@ -256,8 +258,8 @@ static void on_dispatcher_end(
     }
 }
 
-/* What ended a stream may have been one of its requests, and which cannot be told: each gets the
- * server's verdict by itself. */
+/* Any request of a stream may have ended it, and it is not known which one. So each is sent as a
+ * unary call and gets its own answer. */
 static void on_drop(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
@@ -294,7 +296,7 @@ static void on_dispatcher_open(void *context, struct eb_connection *connection)
 
 /* ---- connections ---- */
 
-/* Those that take calls or may soon. */
+/* Counts the connections that take calls or may do so soon. */
 static uint32_t count_live(const struct eb_dispatcher *dispatcher)
 {
     uint32_t live = 0;
@@ -316,7 +318,7 @@ static bool is_all_closed(const struct eb_dispatcher *dispatcher)
     return true;
 }
 
-/* No connection can be had for the calls that wait: this was their attempt. */
+/* Counts a failed attempt for all waiting calls, because no connection can be had. */
 static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -330,7 +332,7 @@ static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_err
     }
 }
 
-/* A connection has been of no use: the next ones are opened less often. */
+/* Delays the next connections, because one was of no use. */
 static void back_off(struct eb_dispatcher *dispatcher)
 {
     uint64_t now_ns = uv_hrtime();
@@ -342,7 +344,8 @@ static void back_off(struct eb_dispatcher *dispatcher)
     }
 }
 
-/* Until the next attempt. false: there is, or may soon be, a connection all the same. */
+/* Notes why there is no connection until the next attempt. Returns false if there is one all the
+ * same, or may be soon. */
 static bool note_connect_error(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
     if (count_live(dispatcher) > 0) {
@@ -415,7 +418,7 @@ static uint32_t count_waiting(const struct eb_dispatcher *dispatcher)
     return count;
 }
 
-/* Opens what is missing: all at first, later where it is asked for. */
+/* Opens the connections that are missing: all at first, later only if they are needed. */
 static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 {
     bool asked =
@@ -439,7 +442,7 @@ static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 
 /* ---- rounds ---- */
 
-/* The connection that takes the next call of a priority. NULL: none does now. */
+/* Returns the connection that takes the next call of a priority; NULL if none does now. */
 static struct eb_connection *find_least_busy(
     struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
 {
@@ -450,7 +453,7 @@ static struct eb_connection *find_least_busy(
             continue;
         }
         if (!eb_connection_takes(connection, priority)) {
-            /* There may be room once what is ready has been written. */
+            /* Writing may make room. */
             eb_connection_flush(connection);
         }
         if (eb_connection_takes(connection, priority)) {
@@ -460,9 +463,9 @@ static struct eb_connection *find_least_busy(
     return found;
 }
 
-/* The call to send over a connection: the oldest, or the newest where the oldest would likely be
- * answered too late. A server that is asked for more than it can do then answers as many in time as
- * it can, where in order of age it would answer all of them late. */
+/* Returns the waiting call to send over a connection: the oldest, or the newest if the oldest would
+ * likely be answered too late. Then a server that gets more calls than it can answer still answers
+ * in time as many as it can. In order of age it would answer all of them late. */
 static struct eb_call *find_dispatcher_next(
     const struct eb_call_list *waiting, const struct eb_connection *connection, uint64_t now_ns)
 {
@@ -492,7 +495,7 @@ static void send_call(
 static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
 {
     struct eb_call_list *waiting = &dispatcher->waiting[priority];
-    /* Each is tried once: those that fail may come back. */
+    /* Each call is tried once, because those that fail may be queued again. */
     for (uint32_t left = waiting->count; left > 0 && waiting->count > 0; left--) {
         struct eb_connection *connection = find_least_busy(dispatcher, priority);
         if (!connection) {
@@ -528,7 +531,7 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
 /* ---- life ---- */
 static void on_dispatcher_wake(struct eb_alarm *alarm)
 {
-    (void)alarm; /* The round in which it rings does the rest. */
+    (void)alarm; /* The wake-up only causes the round that it rings in. */
 }
 
 bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define BUFFERS_MAX 64 /* of one gathered write */
+#define BUFFERS_MAX 64 /* most buffers of one gathered write */
 #define NS_PER_S UINT64_C(1000000000)
-/* A peer that vanished without a word is found out after so long: probes while nothing is said,
- * time without acknowledgement while something is. */
+/* Limits for finding out that a peer has vanished: the idle time before a probe, and the time that
+ * sent data may be unacknowledged. */
 #define KEEPALIVE_S 30
 #define UNACKNOWLEDGED_MS_MAX 20000
 
@@ -50,7 +50,7 @@ static void close_socket(struct eb_transport *transport)
     }
 }
 
-/* Ends what was open or tries what is left to be tried. */
+/* Ends an open stream, or makes an opening one try its next address. */
 static void lose_for(struct eb_transport *transport, const char *why)
 {
     const struct eb_endpoint *endpoint = transport->endpoint;
@@ -88,7 +88,7 @@ void eb_transport_close(struct eb_transport *transport)
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "it was closed on this side");
     if (transport->is_resolving) {
-        /* Where it cannot be withdrawn any more its callback will come all the same. */
+        /* If it cannot be cancelled any more, its callback comes all the same. */
         (void)uv_cancel((uv_req_t *)&transport->resolve);
     } else {
         close_socket(transport);
@@ -123,7 +123,8 @@ static void begin_transport(struct eb_transport *transport)
     transport->handler->on_open(transport->context);
 }
 
-/* What it has to say goes out first: it may be why the link is over. */
+/* Decrypts and hands on bytes. TLS's own output is written before an error is reported, because it
+ * may tell the peer why. */
 static void receive_transport_sealed(
     struct eb_transport *transport, const uint8_t *bytes, size_t count)
 {
@@ -173,7 +174,8 @@ static void watch_peer(struct eb_transport *transport)
     if (transport->endpoint->is_unix) {
         return;
     }
-    /* Without the first a call is slower, without the others a loss is noticed later: not wrong. */
+    /* Failures are harmless: without the first, calls are slower; without the others, a loss is
+     * noticed later. */
     (void)uv_tcp_nodelay(&transport->socket.tcp, 1);
     (void)uv_tcp_keepalive(&transport->socket.tcp, 1, KEEPALIVE_S);
     if (uv_fileno(&transport->socket.handle, &fd) == 0) {
@@ -213,7 +215,7 @@ static void on_alarm(struct eb_alarm *alarm)
     lose(EB_CONTAINER_OF(alarm, struct eb_transport, alarm), UV_ETIMEDOUT);
 }
 
-/* Every address gets an even share of the time that is left. */
+/* Returns the end of this address's share: all addresses left share the time left evenly. */
 static uint64_t share_until_ns(const struct eb_transport *transport)
 {
     uint64_t left = 1;
@@ -275,7 +277,7 @@ static void on_resolve(uv_getaddrinfo_t *request, int status, struct addrinfo *a
     finish_transport(transport);
 }
 
-/* Names that libuv turns away at once end as those that are not found. */
+/* Ends a name that libuv refuses at once like one that is not found. */
 static void on_no_name(struct eb_alarm *alarm)
 {
     finish_transport(EB_CONTAINER_OF(alarm, struct eb_transport, alarm));
@@ -297,7 +299,7 @@ static void resolve_transport(struct eb_transport *transport)
     }
 }
 
-/* Addresses in numbers need no resolver, and so no thread of libuv's pool. */
+/* Reads a numeric address. Needs no resolver, and so no thread of libuv's pool. */
 static bool read_transport_numbers(
     const struct eb_endpoint *endpoint, struct sockaddr_storage *address)
 {
@@ -380,7 +382,7 @@ static bool seal_queue(struct eb_transport *transport)
     return true;
 }
 
-/* What TLS has to say, and what is in the queue once that may be said. */
+/* Writes TLS's own output, and encrypts and writes the queue as soon as TLS allows. */
 static void write_transport_sealed(struct eb_transport *transport)
 {
     while (is_alive(transport) && transport->writing_bytes == 0) {

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the server's settings of these names (server/base/limits.h). */
+/* Defaults and ranges of the server's settings of these names (server/base/limits.h). */
 #define ROW_BYTES_DEFAULT 65536
 #define ROW_BYTES_LEAST 4
 #define ROW_BYTES_MOST 16777216
@@ -28,7 +28,7 @@
 #define NAME_BYTES_MOST 4096
 
 #define KEYS_SUFFIX ".keys.npy"
-/* Of an index, between two looks at how far it is. */
+/* Buckets of an index that are checked between two updates of the progress bar. */
 #define BUCKETS_AT_ONCE 65536
 #define KEYS_AT_ONCE 4096
 
@@ -85,10 +85,11 @@ static bool check_blocks(
     return is_good;
 }
 
-/* What is read of a packed table's keys. */
+/* The keys of a packed table and their index, as read. */
 struct keyed {
     struct eb_pack_keys keys;
-    struct eb_table_memory memory; /* of what follows: lookups are slow in small pages */
+    /* Of what follows; huge pages, because lookups in small pages are slow. */
+    struct eb_table_memory memory;
     void *index;
     uint64_t index_bytes;
     uint64_t *seen;
@@ -113,7 +114,7 @@ static bool verify_index(const struct keyed *keyed, const struct eb_key_index *i
     return true;
 }
 
-/* Whether every key of the file leads to its row. */
+/* Returns whether every key of the file leads to its row. If not, *failure is set. */
 static bool find_file_rows(const struct eb_pack_keys *keys, const struct eb_key_index *index,
     struct eb_progress_bar *bar, struct eb_failure *failure)
 {
@@ -136,7 +137,8 @@ static bool find_file_rows(const struct eb_pack_keys *keys, const struct eb_key_
     return true;
 }
 
-/* Whether an index is sound and leads every key to its row, so that no two keys are the same. */
+/* Returns whether an index is sound and leads every key to its row, so that no key occurs twice. If
+ * not, *failure is set. */
 static bool check_file_index(const struct keyed *keyed, struct eb_failure *failure)
 {
     const struct eb_pack_keys *keys = &keyed->keys;
@@ -169,7 +171,7 @@ static bool read_file_index(
     return eb_packed_reader_read(reader, section->offset, keyed->index, section->bytes, failure);
 }
 
-/* Checks the keys of a packed table that has some, and says what their index takes. */
+/* Checks the keys of a packed table that has some. Sets *index_bytes to the size of their index. */
 static bool check_packed_keys(
     struct eb_packed_reader *reader, uint64_t *index_bytes, struct eb_failure *failure)
 {
@@ -187,7 +189,7 @@ static bool check_packed_keys(
     return is_good;
 }
 
-/* What a file has of its table, where that is not all: ", from row 5 of part 1 of 3 of 100". */
+/* Prints which rows of its table a file has, if not all: ", from row 5 of part 1 of 3 of 100". */
 static void print_place(const struct eb_packed_format *format)
 {
     if (eb_packed_format_is_whole(format)) {
@@ -200,7 +202,7 @@ static void print_place(const struct eb_packed_format *format)
     printf(" %" PRIu64, format->rows_total);
 }
 
-/* "PATH: table NAME, (5, 2) of f32, stored as int8", without an end of line. */
+/* Prints "PATH: table NAME, (5, 2) of f32, stored as int8", without a newline. */
 static void print_table(const char *path, const struct eb_source_table *table)
 {
     char shape[EB_TENSOR_SHAPE_BYTES];
@@ -230,7 +232,7 @@ static bool check_file_packed(
     return true;
 }
 
-/* Tables without checksums. */
+/* Checks and prints tables without checksums. */
 static bool check_plain(
     const struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
@@ -283,10 +285,10 @@ bool eb_check_file(const char *path, struct eb_failure *failure)
 
 /* ---- the command ---- */
 
-/* Always false. */
+/* Prints an error. Always false. */
 static bool complain(const struct eb_failure *failure)
 {
-    /* Results go before what is wrong with the next. */
+    /* Keeps results and errors in order. */
     fflush(stdout);
     fprintf(stderr, "embag: %s\n", failure->text);
     return false;
@@ -309,12 +311,13 @@ static bool is_read(const char *name, const struct eb_model_config *config)
     if (!eb_source_file_is_known(name) || parsed.kind == EB_FILE_SAFETENSORS) {
         return eb_source_file_is_known(name);
     }
-    char table[NAME_BYTES_MOST + 2]; /* a longer name is too long too */
+    char table[NAME_BYTES_MOST + 2]; /* a name cut off here is still too long */
     snprintf(table, sizeof table, "%.*s", (int)parsed.base_bytes, name);
     return eb_model_config_selects(config, table);
 }
 
-/* Checks all files that the server would read; *error is that of one that has no path. */
+/* Checks all files that the server would read. Errors of a file are printed and clear *is_sound.
+ * Returns false with *failure set if the directory cannot be read or memory runs out. */
 static bool check_files(const char *path, const struct eb_model_config *config, bool *is_sound,
     struct eb_failure *failure)
 {
@@ -351,8 +354,8 @@ static void print_check_notes(const char *path, const struct eb_load_notes *note
     print_note(path, &notes->patterns, "patterns of only and exclude match no table");
 }
 
-/* Loads it, since much that the server would refuse shows only then: keys that are the same in two
- * files, values that have no codes, a default that is no key. */
+/* Loads the version, because much that the server would refuse shows only then: a key that occurs
+ * in two files, values that have no codes, a default that is not a key. */
 static bool load_checked_model(
     const char *path, const struct eb_table_options *options, struct eb_failure *failure)
 {
@@ -367,8 +370,8 @@ static bool load_checked_model(
     return is_loaded;
 }
 
-/* Checks a version's files and loads it with `config`. false: *error. *is_sound becomes false if a
- * file is broken, which has been reported then. */
+/* Checks a version's files and loads it with `config`. Returns false with *failure set. Clears
+ * *is_sound if a file is broken; its error has been printed. */
 static bool check_described(const char *path, const struct options *options,
     const struct eb_model_config *config, bool *is_sound, struct eb_failure *failure)
 {

@@ -17,13 +17,13 @@
 #define MODEL "dlrm-v2"
 #define LOOKUPS_DEFAULT 10
 #define LOOKUPS_MAX 100000
-/* Lookups that get a line of their own. */
+/* Lookups that are printed one by one. */
 #define LOOKUPS_SHOWN 5
-/* What one sample of the model holds: its tables, and the indices of all their bags. */
+/* Most tables of a sample of the model, and the number of indices of all its bags. */
 #define TABLES_MAX 26
 #define INDICES_MAX 214
 
-/* The examples are small: more values in one array are a mistake in the file. */
+/* Most values of one array. The examples are small, so more are an error in the file. */
 #define VALUES_MAX 64
 #define NAME_WIDTH 32
 
@@ -58,7 +58,7 @@ static const struct eb_command command = {"demo", usage, flags, sizeof flags / s
 /* An array of numbers, or of equally long arrays of numbers, flattened. */
 struct numbers {
     size_t count;
-    size_t columns; /* numbers in an inner array; 1 where there are none */
+    size_t columns; /* numbers in an inner array; 1 if there are none */
     double values[VALUES_MAX];
 };
 
@@ -134,7 +134,8 @@ static bool read_indices(const json_t *json, struct example *out)
     return true;
 }
 
-/* Rows of indices are packed bags; otherwise there are offsets or segment ids. */
+/* Reads the layout. If `indices` is an array of arrays, each inner array is one bag; otherwise
+ * there are offsets or segment ids. */
 static bool read_layout(const json_t *json, struct example *out)
 {
     const json_t *first = json_array_get(json_object_get(json, "indices"), 0);
@@ -215,7 +216,7 @@ static void print_values(const double *values, size_t count)
     }
 }
 
-/* Prints one bag beside what was expected of it; whether all its values are close enough. */
+/* Prints one bag beside its expected values. Returns whether all values are close enough. */
 static bool compare_bag(const struct example *example, const double *got, size_t bag)
 {
     size_t columns = example->expected.columns;
@@ -223,7 +224,7 @@ static bool compare_bag(const struct example *example, const double *got, size_t
     bool close = true;
     for (size_t i = 0; i < columns; i++) {
         double bound = example->tolerance_abs + example->tolerance_rel * fabs(expected[i]);
-        /* Written so that a NaN is not close to anything. */
+        /* A NaN is never close. */
         close = close && fabs(got[i] - expected[i]) <= bound;
     }
     printf("%-*s", NAME_WIDTH, bag == 0 ? example->name : "");
@@ -288,10 +289,10 @@ static bool run_examples(struct embag_client *client, const json_t *array)
     return right == json_array_size(array);
 }
 
-/* Asks every case of the file, a JSON array of cases for the table of model `spec` (fields:
- * tests/conformance/spec_examples.json), and prints bag by bag what was expected and what came.
- * Returns whether the file could be read and every case was answered within its tolerance; what
- * went wrong is on stderr. */
+/* Sends every case of the file as a lookup, and prints the expected and the received values bag by
+ * bag. The file is a JSON array of cases for the table of model `spec`;
+ * tests/conformance/spec_examples.json describes its fields. Returns whether the file could be read
+ * and every case was answered within its tolerance. Errors are printed to stderr. */
 static bool run_spec_cases(struct embag_client *client, const char *path)
 {
     json_error_t error;
@@ -316,7 +317,7 @@ static bool run_spec_cases(struct embag_client *client, const char *path)
 /* One sample of the model: a bag for each table. */
 struct sample {
     const struct eb_workload *workload;
-    uint64_t rows[TABLES_MAX]; /* of the tables as served */
+    uint64_t rows[TABLES_MAX]; /* of the tables that are served */
     char names[TABLES_MAX][EB_WORKLOAD_TABLE_NAME_BYTES];
     int64_t indices[INDICES_MAX];
     struct embag_query queries[TABLES_MAX];
@@ -325,7 +326,7 @@ struct sample {
 
 static const int64_t one_bag[] = {0};
 
-/* Numerical Recipes' 64-bit generator; the upper half is what can be used. */
+/* The 64-bit generator of Numerical Recipes. Only its upper half is random enough. */
 static uint64_t next_random(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -365,7 +366,7 @@ static const struct embag_model_version *find_served(const struct embag_model_li
     return NULL;
 }
 
-/* Rows of a table as served; 0 where there are none. */
+/* Returns the rows of a table that is served; 0 if it is not. */
 static uint64_t find_demo_rows(const struct embag_model_version *version, const char *name)
 {
     for (size_t i = 0; version && i < version->table_count; i++) {
@@ -376,7 +377,8 @@ static uint64_t find_demo_rows(const struct embag_model_version *version, const 
     return 0;
 }
 
-/* Asks the server how large the tables are. false: it said why, or lacks one. */
+/* Asks the server how large the tables are. Returns false, with an error on stderr, if that fails
+ * or a table is missing. */
 static bool measure_tables(struct embag_client *client, struct sample *sample)
 {
     struct embag_model_list *list;
@@ -402,7 +404,7 @@ static bool measure_tables(struct embag_client *client, struct sample *sample)
     return complete;
 }
 
-/* Values are multiples of 1/128 and sums of so few are exact, so that equal means equal. */
+/* Compares for equality: values are multiples of 1/128, and sums of so few are exact. */
 static bool table_is_right(
     const struct sample *sample, uint32_t table, const struct embag_answer *answer)
 {
@@ -435,7 +437,7 @@ static bool answer_is_right(const struct sample *sample, const struct embag_answ
     return right;
 }
 
-/* One call for all tables. false: it failed, or a value was wrong. */
+/* Sends one call for all tables. Returns false if it failed or a value was wrong. */
 static bool time_lookup(struct embag_client *client, const struct sample *sample, double *us)
 {
     struct embag_request request = {

@@ -7,19 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests without --requests: so many that their rows do not fit a cache, in bounded memory. */
+/* Number of requests without --requests: enough that their rows do not fit a cache, within a memory
+ * limit. */
 #define COUNT_DEFAULT 4096
 #define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
-#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* of all requests, some 90 MiB */
-/* Of answers that are kept to be compared: computing them while they are awaited would slow the
- * load down. */
+#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* all requests, some 90 MiB */
+/* Budget for expected answers. They are computed beforehand, because computing them while answers
+ * are awaited would slow the load down. */
 #define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)
-/* What one query may ask for, as the kernels count. */
+/* Most indices of one query, as in the kernels. */
 #define INDICES_MAX (UINT64_C(1) << 24)
 
 /* ---- the target ---- */
 
-/* Says what the server lacks. Returns false, for callers to return. */
+/* Prints what the server lacks. Always false. */
 static bool refuse_target(const char *what, const char *name, const char *hint)
 {
     fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
@@ -60,7 +61,7 @@ static const struct embag_model_version *find_version(const struct embag_model *
     return NULL;
 }
 
-/* NULL: the version has none of that name. */
+/* Returns the table of that name; NULL if the version has none. */
 static const struct embag_table *find_target_table(
     const struct embag_model_version *version, const char *name)
 {
@@ -72,7 +73,7 @@ static const struct embag_table *find_target_table(
     return NULL;
 }
 
-/* The table of the feature of that name; NULL: there is none. */
+/* Returns the table of the feature of that name; NULL if there is none. */
 static const struct embag_table *find_features_table(
     const struct embag_model_version *version, const char *name)
 {
@@ -105,8 +106,8 @@ static bool read_any_load_keys(
     return is_good;
 }
 
-/* Reads the keys of TABLE.keys.npy, or of a packed table. Returns false, which is said on stderr,
- * if there are none; *keys is empty then. */
+/* Reads the keys of TABLE.keys.npy or of a packed table. Returns false, with an error on stderr and
+ * *keys empty, if there are none. */
 static bool read_load_keys(struct eb_pack_keys *keys, const char *path)
 {
     struct eb_failure failure = {.text = ""};
@@ -127,7 +128,8 @@ static bool refuse_keyed(const char *table, const char *why)
     return false;
 }
 
-/* Sees to it that the keys of the table, which is keyed, are there. */
+/* Reads the keys of a keyed table, unless they have been read. Returns false after printing an
+ * error to stderr. */
 static bool take_keys(struct eb_load_target *target, const struct eb_load_options *options,
     const struct embag_table *table)
 {
@@ -172,7 +174,8 @@ static bool fill_target_table(struct eb_load_target *target, const struct eb_loa
     return !found->keyed || take_keys(target, options, found);
 }
 
-/* The group that the options name; NULL: there is none, which is said. */
+/* Returns the group that the options name. Returns NULL after printing an error to stderr if there
+ * is none. */
 static const struct embag_feature_list *find_group(
     const struct embag_model_version *version, const struct eb_load_options *options)
 {
@@ -185,7 +188,8 @@ static const struct embag_feature_list *find_group(
     return NULL;
 }
 
-/* The n-th name of what the options name, on the heap; NULL: no memory. */
+/* Returns a copy of the n-th table or feature name that the options or their group give; NULL if
+ * out of memory. */
 static char *copy_name(
     const struct eb_load_options *options, const struct embag_feature_list *group, uint32_t n)
 {
@@ -220,7 +224,8 @@ static uint32_t count_target_tables(
     return count;
 }
 
-/* With --verify: whether what the table answers is published. */
+/* Returns whether --verify can be used: the table's values are published. If not, prints an error
+ * to stderr. */
 static bool check_published(const struct eb_load_table *table)
 {
     const char *why = table->is_feature ? "a feature, not a table"
@@ -308,7 +313,7 @@ static uint64_t find_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* How many requests there may be with --verify; always one. */
+/* Returns how many requests the budget for --verify allows, at least one. */
 static uint64_t find_kept_max(const struct eb_load_pool *pool)
 {
     if (pool->answer_bytes == 0) {
@@ -374,7 +379,8 @@ static bool take_group_memory(struct eb_load_pool *pool)
            refuse_pool("no memory for the requests: give a smaller --requests");
 }
 
-/* The queries of all requests on one table. `skip` indices of each request are other tables'. */
+/* Fills in the queries of all requests on one table. The first `skip` indices of each request are
+ * those of other tables. */
 static void fill_pool_table(struct eb_load_pool *pool, const struct eb_load_options *options,
     uint32_t position, uint64_t skip)
 {
@@ -422,8 +428,8 @@ static void fill_pool(struct eb_load_pool *pool, const struct eb_load_options *o
     }
 }
 
-/* Each request's queries as one group, or as that called `name`: their indices lie behind one
- * another already. */
+/* Turns each request's queries into one group: of all tables' names, or the model's group called
+ * `name`. The indices already lie one after the other. */
 static void group(struct eb_load_pool *pool, const char *name)
 {
     const struct eb_load_target *target = pool->target;

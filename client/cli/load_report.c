@@ -8,7 +8,7 @@
 
 #define LATE_US_MAX 1000
 
-/* Of the chart, in units of its picture. */
+/* Dimensions of the chart, in the units of the picture. */
 #define CHART_WIDTH 840
 #define CHART_HEIGHT 480
 #define CHART_LEFT 84
@@ -24,7 +24,7 @@ static double quantile_us(const struct eb_load_result *result, double quantile)
     return eb_load_stats_quantile_us(&result->stats, quantile);
 }
 
-/* Of what all answers together have. */
+/* Divides a sum over all answers by their number. */
 static double per_answer(const struct eb_load_stats *stats, uint64_t sum)
 {
     return stats->by_status[0] > 0 ? (double)sum / (double)stats->by_status[0] : 0;
@@ -73,7 +73,7 @@ static void print_errors(FILE *out, const struct eb_load_stats *stats)
     }
 }
 
-/* Half of all requests this late are no accident of the scheduler. */
+/* Reports lateness. If half of all requests are this late, the scheduler is not the cause. */
 static void print_lateness(FILE *out, const struct eb_load_result *result)
 {
     double late_us = eb_load_histogram_quantile_us(&result->stats.late, 0.5);
@@ -85,7 +85,7 @@ static void print_lateness(FILE *out, const struct eb_load_result *result)
     }
 }
 
-/* What went wrong, where something did. */
+/* Prints what went wrong, if anything did. */
 static void print_troubles(FILE *out, const struct eb_load_result *result)
 {
     const struct eb_load_stats *stats = &result->stats;
@@ -206,7 +206,7 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
         "compute_us", per_answer(stats, stats->compute_us));
 }
 
-/* null where there is none. */
+/* Returns null if there is no text. */
 static json_t *text_or_null(const char *text)
 {
     return text ? json_string(text) : json_null();
@@ -251,11 +251,11 @@ json_t *eb_load_report_json(
 
 /* ---- the chart ---- */
 
-/* Where values lie on the page. */
+/* Maps values to positions in the picture. */
 struct scale {
     double x_max;
     double x_step;
-    int decade_first; /* powers of ten at the ends of the axis */
+    int decade_first; /* powers of ten at both ends of the axis */
     int decade_last;
 };
 
@@ -270,7 +270,7 @@ static double place_y(const struct scale *scale, double y)
     return CHART_HEIGHT - CHART_BOTTOM - part * (CHART_HEIGHT - CHART_TOP - CHART_BOTTOM);
 }
 
-/* The least of 1, 2 and 5 times a power of ten that makes few enough steps. */
+/* Returns the smallest step, 1, 2 or 5 times a power of ten, that gives few enough ticks. */
 static double find_step(double max)
 {
     double power = pow(10, floor(log10(max / CHART_X_TICKS)));
@@ -316,7 +316,7 @@ static void write_text(FILE *out, const char *text)
     }
 }
 
-/* A text element of a class at a place. */
+/* Writes a text element of a class at a position. */
 static void write_label(FILE *out, const char *class, double x, double y, const char *text)
 {
     fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
@@ -416,7 +416,7 @@ static void write_chart_line(
         }
     }
     snprintf(class, sizeof class, "d%u", line);
-    /* A legend beside the plot, the highest line first. */
+    /* The legend stands beside the plot, the highest line first. */
     double legend_y = CHART_TOP + 16 + 22.0 * (EB_LOAD_CHART_LINES - 1 - line);
     fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.1f\" width=\"14\" height=\"4\"/>\n", class,
         CHART_WIDTH - CHART_RIGHT + 16, legend_y - 6);

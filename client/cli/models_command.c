@@ -162,7 +162,7 @@ static const struct eb_flag list_flags[] = {
 static const struct eb_command list_command = {
     "models", list_usage, list_flags, sizeof list_flags / sizeof list_flags[0]};
 
-/* One table as a line of words, or a version without tables. */
+/* One row of the printed table: a table, or a version without tables. */
 #define COLUMN_COUNT 7
 #define CELL_BYTES EB_OUTPUT_TEXT_BYTES
 
@@ -173,7 +173,7 @@ struct line {
 static const char *const headings[COLUMN_COUNT] = {
     "MODEL", "VERSION", "STATE", "TABLE", "TYPE", "SHAPE", "SIZE"};
 
-/* "serving (canary, stable)", as far as there is room. */
+/* Writes "serving (canary, stable)", cut off if it is too long. */
 static void format_state(const struct embag_model_version *version, char out[CELL_BYTES])
 {
     size_t used = (size_t)snprintf(out, CELL_BYTES, "%s", eb_output_state(version->state));
@@ -186,7 +186,7 @@ static void format_state(const struct embag_model_version *version, char out[CEL
     }
 }
 
-/* [rows, trailing dims...] */
+/* Writes [rows, trailing dims...]. */
 static void format_shape(const struct embag_table *table, char out[CELL_BYTES])
 {
     int used = snprintf(out, CELL_BYTES, "[%" PRIu64, table->rows);
@@ -234,7 +234,7 @@ static void visit_lines(const struct embag_model_list *list,
 
 static void widen_models(const struct line *line, int *widths)
 {
-    /* Where there is no table, its column holds a sentence that nothing needs to line up with. */
+    /* If there is no table, its column holds a sentence, which need not line up with anything. */
     int count = line->cells[4][0] != '\0' ? COLUMN_COUNT : 3;
     for (int i = 0; i < count; i++) {
         int width = (int)strlen(line->cells[i]);
@@ -561,7 +561,7 @@ static const struct eb_command version_commands[] = {
 
 static const char *const version_verbs[] = {"load", "unload", "serve"};
 
-/* Of the version that is being loaded: where that changes, a new one. */
+/* Shows the progress of the version being loaded. If the version changes, begins a new bar. */
 static void on_version_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_progress_bar *bar = context;

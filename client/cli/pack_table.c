@@ -13,13 +13,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Of the source's rows, read at a time: whole blocks of a packed one. */
+/* Bytes of the source's rows that are read at a time. Whole blocks of a packed file. */
 #define CHUNK_BYTES (4 * EB_PACKED_FORMAT_BLOCK_BYTES)
 
-/* Open beside those that are written, more than enough. */
+/* Files open besides those that are written; a generous estimate. */
 #define OTHER_FILES 32
 
-/* So that a table has the same sample every time. */
+/* Constant, so that a table has the same sample every time. */
 #define SAMPLE_SEED UINT64_C(0x243f6a8885a308d3)
 
 /* ---- what is lost ---- */
@@ -81,7 +81,7 @@ static double difference(double exact, double stored)
     return isnan(error) ? INFINITY : error;
 }
 
-/* The errors of `count` numbers, put to those before them. */
+/* Adds the error of one number to those before it. */
 static void add_difference(
     struct eb_pack_deviation *deviation, uint64_t row, double exact, double stored)
 {
@@ -136,17 +136,17 @@ double eb_pack_error_mean(const struct eb_pack_deviation *deviation)
 struct packing {
     const struct eb_pack_plan *plan;
     struct eb_pack_result *result;
-    struct eb_packed_format format; /* of all rows that are packed, in one file */
+    struct eb_packed_format format; /* all rows that are packed, as if in one file */
     struct eb_packed_writer *writers;
     struct eb_progress_bar bar;
     struct eb_pack_error error;
-    uint64_t chunk_rows; /* packed at a time */
-    uint8_t *from;       /* [chunk_rows] of the source, those between them included */
-    uint8_t *to;         /* [chunk_rows] packed */
-    uint8_t *split;      /* one fused row as a table of codes has it */
+    uint64_t chunk_rows; /* rows packed at a time */
+    uint8_t *from;       /* [chunk_rows] rows of the source, with the rows between them */
+    uint8_t *to;         /* [chunk_rows] packed rows */
+    uint8_t *split;      /* one fused row, in the layout of a table of codes */
     float *values;       /* of one row */
-    float *stored;       /* of one row, as it will be read back */
-    struct eb_table_storage_check check; /* of fused rows */
+    float *stored;       /* of one row, as they will be read back */
+    struct eb_table_storage_check check; /* for fused rows */
     struct eb_failure *failure;
 };
 
@@ -160,7 +160,7 @@ char *eb_pack_table_path(const char *path, uint32_t number, uint32_t file_count)
     return printed < 0 ? NULL : out;
 }
 
-/* Which rows of the whole table those of the source are. */
+/* Sets which rows of the whole table are packed. */
 static void set_place(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
@@ -170,7 +170,7 @@ static void set_place(struct packing *packing)
     if (plan->source->is_packed) {
         *format = plan->source->reader.format;
         memset(format->sections, 0, sizeof format->sections);
-        /* A piece stays one of those that it was packed with. */
+        /* A piece keeps the identity that it shares with its other pieces. */
         format->packing = eb_packed_format_is_whole(format) ? 0 : format->packing;
     }
     if (plan->parts > 1) {
@@ -189,7 +189,7 @@ static bool locate_packed_error(const struct packing *packing)
     return eb_failure_locate(packing->failure, packing->plan->source->path);
 }
 
-/* No part and no file without a row, but for a table that has none. */
+/* Refuses parts and files without rows, unless the table has no rows. */
 static bool check_packed_counts(const struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
@@ -206,7 +206,7 @@ static bool check_packed_counts(const struct packing *packing)
                rows_left, plan->file_count);
 }
 
-/* All files are open until the last of them is complete. */
+/* Raises the limit of open files: all files stay open until the last one is complete. */
 static bool allow_files(const struct packing *packing)
 {
     struct rlimit limit;
@@ -246,7 +246,7 @@ static bool take_packed_memory(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
     uint64_t row_bytes = plan->table->row_stride_bytes;
-    uint64_t stride = row_bytes * plan->parts; /* at most that of all rows: check_counts */
+    uint64_t stride = row_bytes * plan->parts; /* parts <= rows: check_packed_counts */
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
     packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
     packing->from = malloc((packing->chunk_rows - 1) * stride + row_bytes);
@@ -273,7 +273,8 @@ static struct eb_row_scale load_packed_scale(enum eb_storage storage, const uint
     return scale;
 }
 
-/* A row that becomes codes must be finite, and its values not too far apart. */
+/* Refuses a row that cannot become codes: a value is not finite, or values are too far apart.
+ * Always false. */
 static bool refuse_packed_row(const struct packing *packing, uint64_t row)
 {
     uint32_t elements = packing->error.elements;
@@ -285,7 +286,7 @@ static bool refuse_packed_row(const struct packing *packing, uint64_t row)
         row, value, (double)packing->values[value]);
 }
 
-/* Always false. */
+/* Refuses a row with a value that the storage cannot hold. Always false. */
 static bool refuse_packed_excess(const struct packing *packing, uint64_t row, uint32_t value)
 {
     return eb_failure_set(packing->failure,
@@ -319,15 +320,15 @@ static bool convert_packed_row(
     return true;
 }
 
-/* Says which row is no fused one. Always false. */
+/* Puts the row's number before an error about fused rows. Always false. */
 static bool locate_packed_row(const struct packing *packing, uint64_t row)
 {
     struct eb_failure why = *packing->failure;
     return eb_failure_set(packing->failure, "row %" PRIu64 " of those packed: %s", row, why.text);
 }
 
-/* A row as its table's storage has it, its scale first; a fused one is taken apart. NULL: *error.
- */
+/* Returns a row in its table's storage, preceded by its scale. A fused row is split. Returns NULL
+ * with *failure set. */
 static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint8_t *from)
 {
     const struct eb_source_table *table = packing->plan->table;
@@ -345,7 +346,7 @@ static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint
     return packing->split;
 }
 
-/* Reads, converts and writes the next rows: `row` counts those that are packed. */
+/* Reads, converts and writes the next rows. `row` counts only rows that are packed. */
 static bool pack_chunk(
     struct packing *packing, struct eb_packed_writer *writer, uint64_t row, uint64_t count)
 {
@@ -394,13 +395,13 @@ static bool append_section(struct packing *packing, struct eb_packed_writer *wri
     return is_good;
 }
 
-/* Bytes that keys, and their index where there is one, take in all files. */
+/* Returns the bytes of keys, and of their index if there is one, in all files. */
 static uint64_t count_packed_key_bytes(const struct eb_pack_keys *keys)
 {
     return keys ? keys->count * sizeof *keys->keys + keys->index_bytes : 0;
 }
 
-/* Fills a file with rows from `first` on, and what goes with them. */
+/* Fills a file with its rows, from `first` on, and their keys and index. */
 static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, uint64_t first)
 {
     const struct eb_pack_keys *keys = packing->plan->keys;
@@ -418,7 +419,7 @@ static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, 
            eb_packed_writer_end(writer, packing->failure);
 }
 
-/* The rows of a file are those from first to end of all that are packed. */
+/* Packs the file of the rows from `first` to `end`, counted among the packed rows. */
 static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, uint64_t end)
 {
     const struct eb_pack_plan *plan = packing->plan;
@@ -457,7 +458,7 @@ static bool pack_files(struct packing *packing)
     return true;
 }
 
-/* Says in all files that they are of one packing. */
+/* Writes into all files that they belong to one packing. */
 static bool mark_files(struct packing *packing)
 {
     uint32_t count = packing->plan->file_count;
@@ -485,7 +486,7 @@ static bool check_error(struct packing *packing)
                result->values.max_row, result->values.max, packing->plan->error_max);
 }
 
-/* Judges fused rows together. */
+/* Makes the checks of fused rows that need all rows. */
 static bool check_packed_fused(const struct packing *packing)
 {
     return eb_table_storage_check_end(

@@ -45,8 +45,8 @@ static bool is_npy_piece(const char *path)
     return name.is_split && (name.kind == EB_FILE_NPY || name.kind == EB_FILE_KEYS);
 }
 
-/* Puts the path of the piece at hand before an error, unless it is the one that was given. Always
- * false. */
+/* Puts the path of the current piece before an error, unless that is the path that the caller gave.
+ * Always false. */
 static bool locate_npy_error(const struct eb_npy_pieces *pieces, struct eb_failure *failure)
 {
     return pieces->at != pieces->given && eb_failure_locate(failure, pieces->path);
@@ -62,7 +62,7 @@ static void close_piece(struct eb_npy_pieces *pieces)
 
 static bool open_piece(struct eb_npy_pieces *pieces, uint32_t number, struct eb_failure *failure)
 {
-    char digits[2 * NUMBER_DIGITS + 1]; /* of any number; those of pieces have five */
+    char digits[2 * NUMBER_DIGITS + 1]; /* room for any number; those of pieces have five digits */
     close_piece(pieces);
     pieces->at = number;
     snprintf(digits, sizeof digits, "%0*" PRIu32, NUMBER_DIGITS, number);
@@ -71,7 +71,7 @@ static bool open_piece(struct eb_npy_pieces *pieces, uint32_t number, struct eb_
     return pieces->is_open || locate_npy_error(pieces, failure);
 }
 
-/* Looks at the next piece and puts its rows behind those before it. */
+/* Reads the header of the next piece and appends its rows to *whole. */
 static bool add_npy_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole, uint32_t number,
     struct eb_failure *failure)
 {
@@ -121,10 +121,10 @@ static void close_npy_pieces(struct eb_npy_pieces *pieces)
     *pieces = (struct eb_npy_pieces){0};
 }
 
-/* Reads the headers of all pieces, of which `path` names any; *whole is the tensor that they are
- * together, with a data_offset of 0. Returns false if one is missing or they do not fit together;
- * nothing is open then. *failure is without that path but with that of another piece that it is
- * about. */
+/* Reads the headers of all pieces; `path` names any of them. *whole becomes their common tensor,
+ * with a data_offset of 0. Returns false if one is missing or they do not fit together; then
+ * nothing is open. *failure does not contain `path`, but the path of another piece if it is about
+ * that one. */
 static bool open_npy_pieces(struct eb_npy_pieces *pieces, const char *path, struct eb_tensor *whole,
     struct eb_failure *failure)
 {
@@ -150,7 +150,7 @@ static bool open_npy_pieces(struct eb_npy_pieces *pieces, const char *path, stru
     return is_good;
 }
 
-/* Makes a piece the one at hand. */
+/* Makes a piece the current one. */
 static bool turn_to(struct eb_npy_pieces *pieces, uint32_t number, struct eb_failure *failure)
 {
     if (pieces->is_open && pieces->at == number) {
@@ -167,7 +167,7 @@ static bool turn_to(struct eb_npy_pieces *pieces, uint32_t number, struct eb_fai
     return true;
 }
 
-/* Reads some bytes of the rows of all pieces, which are there. *failure is as above. */
+/* Reads a valid range of the rows of all pieces. *failure is as for open_npy_pieces. */
 static bool read_npy_pieces(struct eb_npy_pieces *pieces, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure)
 {
@@ -214,7 +214,8 @@ static bool make_tables(struct eb_source_file *source, size_t count, struct eb_f
     return true;
 }
 
-/* The first `bytes` bytes, to be freed. NULL: *error. */
+/* Returns the first `bytes` bytes of the file; the caller frees them. Returns NULL with *failure
+ * set. */
 static uint8_t *read_source_head(
     const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
@@ -239,7 +240,7 @@ static bool open_npy(struct eb_source_file *source, struct eb_failure *failure)
     return is_good;
 }
 
-/* Takes over the names of the entries. */
+/* Makes a table of each entry. Takes the entries' names. */
 static bool take_entries(
     struct eb_source_file *source, struct eb_safetensors *list, struct eb_failure *failure)
 {
@@ -305,7 +306,7 @@ static const struct {
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 
-/* The format's number, FORMAT_COUNT where there is none. */
+/* Returns the index of the file's format; FORMAT_COUNT if it has none. */
 static size_t find_format(const char *path)
 {
     size_t format = 0;
@@ -324,7 +325,7 @@ bool eb_source_file_is_known(const char *path)
     return find_format(path) < FORMAT_COUNT;
 }
 
-/* The only table of a file that has no names is called like the file. */
+/* Names the only table of a file without names after the file. */
 static bool name_table(struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
     if (source->tables[0].name) {
