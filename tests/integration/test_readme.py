@@ -4,15 +4,18 @@ there."""
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import unittest
+
+import numpy as np
 
 import embagd_process
 import guide
 import served
 from embagd_process import Repository, wait_until
 from served import OwnServerTest
-from table_files import write_model
+from table_files import Table, write_model, write_npy, write_safetensors
 from test_versions import VersionsTest, table_of
 
 SECTION = 'A lookup in ten lines'
@@ -99,6 +102,47 @@ class Commands(VersionsTest):
         self.assertEqual(served_then, [8, 8, 7, 8, 8, 8])
         wait_until(lambda: self.states('dlrm-v2') == {8: 'SERVING', 7: 'READY'}, 60,
                    'version 6 to be freed')
+
+
+class OwnTables(unittest.TestCase):
+    """The lines that serve tables of one's own, in a folder of their own."""
+
+    def setUp(self):
+        self.folder = Repository()
+        self.addCleanup(self.folder.remove)
+        os.symlink(served.BUILD, self.folder.join('release'))
+        os.mkdir(self.folder.join('models'))
+        write_npy(self.folder.path, Table.of_values('items', 'f32', np.ones((9, 4))))
+        write_safetensors(self.folder.join('users.safetensors'),
+                          [Table.of_values('users', 'f16', np.ones((5, 2)))])
+
+    def run_line(self, line):
+        """What a command prints."""
+        line = line.replace('build/release/', 'release/').replace(ADDRESS, self.server.address
+                                                                  if self.server else ADDRESS)
+        return subprocess.run(['bash', '-c', line], cwd=self.folder.path, check=True, text=True,
+                              capture_output=True, timeout=60).stdout
+
+    def test_serves_them_and_the_next_version(self):
+        self.server = None
+        lines = re.findall(r'^ {4}(\S.*)$', readme_section('Your own tables'), re.M)
+        for line in lines:
+            if 'embagd ' in line:
+                self.assertRegex(line, r'^build/release/embagd --model-repository models --listen '
+                                       r'0\.0\.0\.0:8600 &$')
+                self.server = embagd_process.Embagd(self.folder.join('models'))
+                self.addCleanup(self.server.stop)
+                self.server.wait_ready()
+            elif '/.2 ' in line:
+                shutil.copytree(self.folder.join('models/shop/1'),
+                                self.folder.join('models/shop/.2'))
+                self.run_line(line)
+            else:
+                told = self.run_line(line)
+        self.assertRegex(told, r'shop +1 +serving +items +f32 +\[9, 4\]')
+        self.assertRegex(told, r'shop +1 +serving +users +f16 +\[5, 2\]')
+        models = next(line for line in lines if 'embag models' in line)
+        wait_until(lambda: re.search('shop +2 +serving', self.run_line(models)), 60, 'version 2')
 
 
 class Readme(OwnServerTest):
