@@ -3,14 +3,14 @@
 #include <assert.h>
 #include <stdint.h>
 
-/* Sizes of whole blocks, their header included: the first holds a request of some forty queries;
- * growth stops where one block more costs little beside filling it. */
+/* Sizes of whole blocks, including their header. The first block holds a request of some forty
+ * queries. Growth stops at a size at which another block costs little compared with filling it. */
 #define FIRST_BLOCK_BYTES ((size_t)32 << 10)
 #define GROWN_BLOCK_BYTES_MAX ((size_t)1 << 20)
 
 struct eb_arena_block {
     _Alignas(EB_ARENA_ALIGNMENT) struct eb_arena_block *next;
-    size_t block_bytes; /* as taken from the lender */
+    size_t block_bytes; /* size taken from the lender */
 };
 
 static_assert(
@@ -50,7 +50,7 @@ void eb_arena_deinit(struct eb_arena *arena)
     *arena = (struct eb_arena){.memory = NULL};
 }
 
-/* Lends out the newest block from its start, as far as the cap goes. */
+/* Offers the newest block from its start, within the cap. */
 static void open_newest(struct eb_arena *arena)
 {
     const struct eb_arena_block *block = arena->blocks;
@@ -72,7 +72,7 @@ void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes)
     open_newest(arena);
 }
 
-/* Puts a block with room for `bytes` in front. */
+/* Puts a block with room for `bytes` in front. Returns false if out of memory. */
 static bool grow_arena(struct eb_arena *arena, size_t bytes)
 {
     size_t block_bytes = FIRST_BLOCK_BYTES;
@@ -96,7 +96,7 @@ static bool grow_arena(struct eb_arena *arena, size_t bytes)
 void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
 {
     size_t left = arena->cap_bytes - arena->used_bytes;
-    /* 0 where it wraps around. */
+    /* 0 if it wraps around. */
     size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
     if (rounded == 0 || rounded > left ||
         (rounded > arena->room_bytes && !grow_arena(arena, rounded))) {

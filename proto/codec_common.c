@@ -29,7 +29,7 @@ void *eb_codec_unpack(
     if (message) {
         return message;
     }
-    /* protobuf-c says no more than that it failed. */
+    /* protobuf-c reports only that it failed. */
     if (arena->is_exhausted) {
         eb_codec_refuse_for_memory(arena, error);
     } else {
@@ -48,7 +48,7 @@ bool eb_codec_copy_any(char *out, struct eb_field_reader name)
     return eb_guard_is_text(name.at, size);
 }
 
-/* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
+/* Returns how many numbers a field of a repeated integer adds: one, or those packed in it. */
 static size_t count_integers(struct eb_field_reader data)
 {
     size_t count = 0;
@@ -58,7 +58,7 @@ static size_t count_integers(struct eb_field_reader data)
     return count;
 }
 
-/* Writes as many to `out`. Returns where they end. */
+/* Writes these numbers to `out`. Returns their end. */
 static int64_t *copy_integers(struct eb_field_reader data, int64_t *out)
 {
     while (data.at < data.end) {
@@ -131,7 +131,7 @@ bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *
         position, "%s = %d is no value of %s", field, (int)number, type->short_name);
 }
 
-/* Of a field that is there, its last occurrence. */
+/* Returns the last occurrence of a field that is present. */
 static struct eb_field_reader find_last(struct eb_field_reader message, uint32_t number)
 {
     struct eb_field_reader last = {.at = NULL};

@@ -6,7 +6,7 @@
 #include "grpc/health/v1/health.fields.h"
 #include "grpc/health/v1/health.pb-c.h"
 
-/* Unknown ones included: the message has one. */
+/* Most fields, including unknown ones. The message has one. */
 #define REQUEST_FIELDS_MAX 64
 
 const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,
@@ -36,7 +36,7 @@ void eb_health_response_encode(enum eb_health_status status, uint8_t *out)
     write_health_response(&writer, status);
 }
 
-/* One entry of the map: the name, and a HealthCheckResponse. */
+/* Writes an entry of the map: the name, and a HealthCheckResponse. */
 static void write_entry(struct eb_field_writer *writer, const struct eb_wire_health *item)
 {
     eb_field_put_text(writer, EB_FIELD_HEALTH_LIST_RESPONSE_STATUSES_ENTRY_KEY, item->name);

@@ -1,4 +1,4 @@
-/* The messages of the Open Inference Protocol but ModelInferRequest. */
+/* The messages of the Open Inference Protocol, except ModelInferRequest. */
 #include "proto/codec_infer.h"
 
 #include "proto/field.h"
@@ -15,10 +15,10 @@
 
 /* ---- ModelInferResponse ---- */
 
-/* "missing" of an output. */
+/* The parameter of an output that counts its missing indices. */
 #define MISSING_PARAMETER "missing"
 
-/* An entry of a map: a key, and a message of one number. */
+/* Writes an entry of a map: a key, and a message with one number. */
 static void write_missing_entry(struct eb_field_writer *writer, uint64_t missing)
 {
     eb_field_put_text(writer, EB_FIELD_INFER_OUTPUT_TENSOR_PARAMETERS_ENTRY_KEY, MISSING_PARAMETER);
@@ -53,7 +53,7 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
     }
 }
 
-/* Counts the output, once. */
+/* Counts the output's bytes, once, and keeps the number in result->head_bytes. */
 static size_t count_output(const struct eb_infer_output *output, struct eb_wire_result *result)
 {
     struct eb_field_writer counter = {.out = NULL};
@@ -63,7 +63,7 @@ static size_t count_output(const struct eb_infer_output *output, struct eb_wire_
     return counter.bytes;
 }
 
-/* values_at: NULL where bytes are counted. */
+/* Writes the response, or counts its bytes if values_at is NULL. */
 static void write_infer_response(struct eb_field_writer *writer,
     const struct eb_infer_request *request, const struct eb_wire_response *response,
     uint8_t **values_at)
@@ -114,7 +114,7 @@ void eb_infer_response_encode(const struct eb_infer_request *request,
 
 #define TYPE_I64 EMBAG__V1__DATA_TYPE__DATA_TYPE_I64
 
-/* Of a dimension that may have any size. */
+/* The size of a dimension that may have any size. */
 #define ANY_SIZE UINT64_MAX
 
 bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error *error)
@@ -150,7 +150,7 @@ struct eb_wire_model_query *eb_infer_model_query_decode(
     return eb_infer_version_read(message->version, &query->version, error) ? query : NULL;
 }
 
-/* All three messages have one field. */
+/* All three messages have one field, with the same number. */
 static_assert(
     (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_SERVER_READY_RESPONSE_READY &&
         (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_MODEL_READY_RESPONSE_READY,
@@ -202,7 +202,7 @@ struct tensor {
     const struct eb_infer_feature *feature;
     const char *suffix;
     int32_t type;
-    bool is_input; /* whose shape is [any]; of an output the trailing dimensions follow */
+    bool is_input; /* shape [any]; an output has the trailing dimensions after that */
 };
 
 static void write_name(struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)
@@ -231,7 +231,7 @@ static void write_shape(
     }
 }
 
-/* TensorMetadata. */
+/* Writes a TensorMetadata. */
 static void write_metadata_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
 {
     write_name(writer, EB_FIELD_TENSOR_METADATA_NAME, tensor);
@@ -239,7 +239,7 @@ static void write_metadata_tensor(struct eb_field_writer *writer, const struct t
     write_shape(writer, EB_FIELD_TENSOR_METADATA_SHAPE, tensor);
 }
 
-/* ModelInput and ModelOutput. */
+/* Writes a ModelInput or ModelOutput. */
 static void write_config_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
 {
     int32_t type = eb_infer_type_number(tensor->type);

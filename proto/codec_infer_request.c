@@ -1,4 +1,4 @@
-/* ModelInferRequest: its parameters, its tensors, and the request itself. */
+/* ModelInferRequest: its parameters, its tensors and the request itself. */
 #include "proto/codec_infer.h"
 
 #include "proto/infer_type.h"
@@ -14,7 +14,7 @@
 
 /* ---- parameters ---- */
 
-/* Parameters of a request, its inputs and its outputs, X(name, NAME). */
+/* Parameters of a request, its inputs and its outputs: X(name, NAME). */
 #define PARAMETER_LIST(X)                                                                          \
     X(reduction, REDUCTION)                                                                        \
     X(missing, MISSING)                                                                            \
@@ -42,7 +42,7 @@ enum parameter {
 /* Room for the names of all parameters, or of all values of one. */
 #define NAMES_BYTES 256
 
-/* Triton's priorities: 1 is the highest, 0 the server's choice. */
+/* Triton's priorities: 1 is the highest; 0 leaves the choice to the server. */
 #define PRIORITY_HIGHEST 1
 #define PRIORITY_LOWEST 2
 
@@ -52,7 +52,7 @@ static const char *const parameter_names[] = {
 #undef X
 };
 
-/* Parameters whose values are those of an enum, without their prefix and in small letters. */
+/* Parameters whose values are those of an enum, without the prefix and in lower case. */
 static const struct {
     const ProtobufCEnumDescriptor *type;
     const char *prefix;
@@ -62,15 +62,15 @@ static const struct {
     [PARAMETER_OUTPUT_TYPE] = {&embag__v1__data_type__descriptor, "DATA_TYPE_"},
 };
 
-/* An entry that is read. */
+/* An entry that is being read. */
 struct entry {
     struct eb_field_reader key;
-    uint32_t form; /* field of InferParameter, the last one of several; 0: none */
+    uint32_t form; /* field of InferParameter, the last one if several; 0: none */
     uint64_t number;
     struct eb_field_reader text;
 };
 
-/* Text that is cut where it is full. */
+/* Text that is cut when it is full. */
 struct list {
     size_t used;
     char text[NAMES_BYTES];
@@ -88,7 +88,8 @@ static void append_parameter(struct list *list, const char *name)
     list->text[list->used] = '\0';
 }
 
-/* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
+/* Sets INVALID_ARGUMENT; the text names the tensor if the parameter belongs to one. Always returns
+ * false. */
 static bool refuse_parameter(const struct eb_codec_position *position, const char *text)
 {
     if (position->list) {
@@ -107,8 +108,8 @@ static bool fail_parameter(const struct eb_codec_position *position)
     return false;
 }
 
-/* Takes a field of InferParameter, of which the last one counts. false: the guard does not let it
- * pass, as it does unknown ones. */
+/* Takes a field of InferParameter. Of several the last one counts. Returns false if the guard
+ * refuses it; unknown fields pass. */
 static bool take_value(
     const struct eb_codec_position *position, const struct eb_field *field, struct entry *out)
 {
@@ -141,7 +142,7 @@ static bool read_parameter_value(
     return eb_codec_count_fields(position->limits, count, position->field_count);
 }
 
-/* Entries of all maps of parameters have the same two fields. */
+/* Reads an entry. The entries of all maps of parameters have the same two fields. */
 static bool read_entry(
     const struct eb_codec_position *position, struct eb_field_reader message, struct entry *out)
 {
@@ -173,8 +174,9 @@ static bool equals_word(struct eb_field_reader text, const char *name)
     return size == strlen(name) && memcmp(text.at, name, size) == 0;
 }
 
-/* Triton keeps these names for what it tells itself; its perf_analyzer sends one with every
- * request, triton_enable_empty_final_response, which says nothing about a call with one answer. */
+/* Returns whether the name is one that Triton reserves for its own messages. Its perf_analyzer
+ * sends one with every request, triton_enable_empty_final_response, which does not concern a call
+ * with one answer. */
 static bool is_tritons_own(struct eb_field_reader name)
 {
     static const char prefix[] = "triton_";
@@ -227,7 +229,7 @@ static bool is_parameter_word(struct eb_field_reader text, const char *name)
     return text.at == text.end && *name == '\0';
 }
 
-/* A value of an enum, but for the unspecified one. */
+/* Takes a value of an enum, except the unspecified one. */
 static bool take_word(const struct eb_codec_position *position, const struct entry *entry,
     enum parameter parameter, int32_t *out)
 {
@@ -318,7 +320,7 @@ static bool take_parameter(const struct eb_codec_position *position, const struc
     case PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(position, entry, options);
     case PARAMETER_BINARY_DATA:
     case PARAMETER_BINARY_DATA_OUTPUT:
-        /* Without effect: over gRPC outputs are always binary. */
+        /* No effect: over gRPC outputs are always binary. */
         return check_flag(position, entry, parameter);
     case PARAMETER_COUNT: break;
     }
@@ -337,9 +339,9 @@ static bool take_entry(const struct eb_codec_position *position, const struct en
     return is_tritons_own(entry->key) || refuse_name(position, entry, allowed);
 }
 
-/* Reads the entries of the map in field `number` of a message whose fields have been read, of which
- * those are allowed whose bits are in `allowed`. The place's list is NULL for the request's own.
- * false: the place's error says what is wrong, as for a query. */
+/* Reads the entries of the map in field `number` of a message whose fields have been read. Allows
+ * only the parameters whose bits are set in `allowed`. position->list is NULL for the request's own
+ * parameters. Returns false with the position's error set, as for a query. */
 static bool read_parameters(const struct eb_codec_position *position,
     struct eb_field_reader message, uint32_t number, unsigned allowed,
     struct eb_infer_options *options)
@@ -369,19 +371,19 @@ static const unsigned input_parameters[] = {
     [EB_INFER_WEIGHTS] = PARAMETER(BINARY_DATA_SIZE),
 };
 
-/* A tensor that is read. */
+/* A tensor that is being read. */
 struct tensor_reading {
     struct eb_codec_position *position;
     struct eb_field_reader name;
     struct eb_field_reader datatype;
     struct eb_field_reader contents;
     uint32_t contents_count;
-    uint32_t forms; /* bit n: field n of the contents holds something */
+    uint32_t forms; /* bit n: field n of the contents is not empty */
     uint32_t rank;
     uint64_t dims[EB_INFER_RANK_MAX]; /* the first ones */
 };
 
-/* Keeps the tensor's name, which becomes the place's. */
+/* Keeps the tensor's name, which becomes position->name. */
 static bool keep_name(struct tensor_reading *reading)
 {
     struct eb_codec_position *position = reading->position;
@@ -390,7 +392,8 @@ static bool keep_name(struct tensor_reading *reading)
     return name;
 }
 
-/* Whether the place's name ends so. Then *size is what its table's name takes of it. */
+/* Returns whether position->name is the suffix, or ends with a dot and the suffix. Then *size is
+ * the length of the table's name before it. */
 static bool has_tensor_suffix(
     const struct eb_codec_position *position, const char *suffix, size_t *size)
 {
@@ -408,7 +411,7 @@ static bool has_tensor_suffix(
     return *size > 0 && position->name[*size] == '.';
 }
 
-/* The name of the tensor's table. NULL: the place's error is set. */
+/* Returns the name of the tensor's table. Returns NULL with the position's error set. */
 static const char *keep_tensor_table(const struct eb_codec_position *position, size_t size)
 {
     if (size > position->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
@@ -436,7 +439,7 @@ static bool take_role(const struct eb_codec_position *position, struct eb_infer_
 
 /* ---- tensors: the fields of an input ---- */
 
-/* Adds dimensions to the shape. false: the guard does not let it pass. */
+/* Adds dimensions to the shape. Returns false if the guard refuses the field. */
 static bool take_dims(struct tensor_reading *reading, struct eb_field_reader data)
 {
     while (data.at < data.end) {
@@ -453,8 +456,8 @@ static bool take_dims(struct tensor_reading *reading, struct eb_field_reader dat
     return true;
 }
 
-/* Takes what a field says; of several of one number the last one counts, but of the shape. false:
- * the guard does not let it pass, as it does unknown ones. */
+/* Takes a field. Of several with one number the last one counts; but all add to the shape. Returns
+ * false if the guard refuses it; unknown fields pass. */
 static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = reading->position->limits;
@@ -474,7 +477,7 @@ static bool take_input_field(struct tensor_reading *reading, const struct eb_fie
     }
 }
 
-/* Notes a field of the contents. false: the guard does not let it pass, as it does unknown ones. */
+/* Notes a field of the contents. Returns false if the guard refuses it; unknown fields pass. */
 static bool take_contents_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     size_t bytes = eb_field_reader_bytes(&field->data);
@@ -503,7 +506,7 @@ static bool take_contents_field(struct tensor_reading *reading, const struct eb_
     }
 }
 
-/* Reads all fields of a message; what the guard does not let pass is the caller's to tell. */
+/* Reads all fields of a message. Returns false if the guard refuses one; the caller reports it. */
 static bool read_tensor_fields(struct tensor_reading *reading, struct eb_field_reader message,
     bool (*take)(struct tensor_reading *, const struct eb_field *))
 {
@@ -555,7 +558,7 @@ static bool take_shape(const struct tensor_reading *reading, struct eb_infer_inp
     return true;
 }
 
-/* Elements that are not raw: as 8 bytes where they are integers, else as they are. */
+/* Takes elements that are not raw: integers as 8 bytes each, others byte for byte. */
 static bool take_tensor_elements(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
     const struct eb_codec_position *position = reading->position;
@@ -621,7 +624,7 @@ static bool take_contents(
     return check_tensor_size(position, out);
 }
 
-/* Checks the parameter that says how many bytes of raw contents the input has. */
+/* Checks the parameter that gives the size of the input's raw contents. */
 static bool check_raw_bytes(const struct eb_codec_position *position,
     const struct eb_field_reader *raw, const struct eb_infer_options *options)
 {
@@ -641,8 +644,8 @@ static bool check_raw_bytes(const struct eb_codec_position *position,
                options->raw_bytes, eb_field_reader_bytes(raw));
 }
 
-/* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents, NULL where the
- * request has none. false: the place's error says what is wrong, as for a query. */
+/* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents; NULL if the request
+ * has none. Returns false with the position's error set, as for a query. */
 static bool read_input(struct eb_codec_position *position, struct eb_field_reader bytes,
     const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
@@ -661,7 +664,7 @@ static bool read_input(struct eb_codec_position *position, struct eb_field_reade
 
 /* ---- tensors: outputs ---- */
 
-/* As take_input_field. */
+/* Does the same as take_input_field. */
 static bool take_output_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     switch (field->tag) {
@@ -672,7 +675,7 @@ static bool take_output_field(struct tensor_reading *reading, const struct eb_fi
     }
 }
 
-/* The same from an InferRequestedOutputTensor's. */
+/* Fills in *out from an InferRequestedOutputTensor's bytes, as read_input does. */
 static bool read_output(
     struct eb_codec_position *position, struct eb_field_reader bytes, struct eb_infer_output *out)
 {
@@ -700,14 +703,14 @@ static bool read_output(
 
 /* ---- the request ---- */
 
-/* As of a LookupRequest. */
+/* The same as for a LookupRequest. */
 #define OTHER_FIELDS_MAX 4096u
 #define QUERY_FIELDS_MAX 64u
 
-/* Inputs of a table. */
+/* Most inputs of a table. */
 #define QUERY_INPUTS_MAX 3u
 
-/* A request that is read. */
+/* A request that is being read. */
 struct reading {
     struct eb_arena *arena;
     struct eb_error *error;
@@ -728,12 +731,12 @@ static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits 
     return (struct eb_guard_limits){
         .fields_max = fields < UINT32_MAX ? (uint32_t)fields : UINT32_MAX,
         .name_bytes_max = limits->name_bytes_max + EB_INFER_SUFFIX_BYTES_MAX,
-        .submessages_max = UINT32_MAX, /* Each is a field too. */
+        .submessages_max = UINT32_MAX, /* each counts as a field */
     };
 }
 
-/* Takes what a field of the request itself says; of several of one number the last one counts.
- * false: the guard does not let it pass, as it does unknown ones. */
+/* Takes a field of the request itself. Of several with one number the last one counts. Returns
+ * false if the guard refuses it; unknown fields pass. */
 static bool take_infer_field(struct reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = &reading->limits;
@@ -770,7 +773,7 @@ static bool read_infer_fields(struct reading *reading)
     return false;
 }
 
-/* What concerns the request as a whole. */
+/* Checks the numbers of inputs, outputs and raw contents. */
 static bool check_infer_counts(const struct reading *reading, const struct eb_codec_limits *limits)
 {
     if (reading->output_count > limits->queries_max ||
@@ -827,7 +830,7 @@ static bool read_outputs(
     return is_good;
 }
 
-/* What of a LookupRequest is said here too. */
+/* Reads the parts that a LookupRequest has too. */
 static bool read_infer_head(struct reading *reading, struct eb_codec_position *position,
     const struct eb_codec_limits *limits, struct eb_infer_request *out)
 {
@@ -884,8 +887,8 @@ static struct eb_infer_request *read_infer_request(
     return is_good ? out : NULL;
 }
 
-/* What has been read to its end has nothing that the guard refuses; where there is an error, the
- * guard, which looks at all bytes, comes first. */
+/* A request that was read to its end holds nothing that the guard refuses. After an error the
+ * guard's answer comes first, because it looks at all bytes. */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

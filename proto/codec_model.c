@@ -237,7 +237,7 @@ static struct eb_wire_feature_list translate_group(const Embag__V1__Group *group
     };
 }
 
-/* Features and groups of a version. */
+/* Translates the features and groups of a version. */
 static bool translate_features(struct eb_arena *arena, const Embag__V1__ModelVersion *version,
     struct eb_wire_version *out, struct eb_error *error)
 {

@@ -30,19 +30,20 @@ static const struct eb_codec_form query_forms[] = {
     (QUERY_FORM(SEGMENT_IDS_I64) | QUERY_FORM(SEGMENT_IDS_I32) | QUERY_FORM(SEGMENT_IDS))
 #define QUERY_LENGTHS (QUERY_FORM(LENGTHS_I64) | QUERY_FORM(LENGTHS_I32))
 
-/* A query that is read. */
+/* A query that is being read. */
 struct query_reading {
     struct eb_codec_position *position;
     struct eb_codec_arrays arrays;
-    struct eb_field_reader rest; /* of the message */
+    struct eb_field_reader rest; /* the rest of the message */
     struct eb_field_reader table;
     struct eb_wire_query *out;
 };
 
-/* These take what follows a field's tag; of several of one number the last one counts. false: the
- * guard does not let it pass. All are inlined, so that what is read can be kept in registers. */
+/* These read the content after a field's tag. Of several fields with one number the last one
+ * counts. They return false if the guard refuses the field. All are inlined, so that what is read
+ * can be kept in registers. */
 
-/* The last name is looked at when it is kept. */
+/* Takes a name and checks the one before it. The last name is checked when it is kept. */
 static inline bool take_name(struct query_reading *reading)
 {
     struct eb_field_reader before = reading->table;
@@ -140,14 +141,14 @@ static inline bool take_floats(struct query_reading *reading, uint32_t tag)
            eb_field_reader_bytes(&field.data) % sizeof(float) == 0;
 }
 
-/* Of a field that is not known. */
+/* Passes over an unknown field. Returns false if the field is known or cannot be read. */
 static inline bool pass_by(struct query_reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
     return field.number > EB_FIELD_BAG_QUERY_MAX && !eb_field_reader_data(&reading->rest, &field);
 }
 
-/* Each form of an array is a case of its own, in which its number is a constant. */
+/* Each form of an array is a case of its own, so its number is a constant there. */
 static inline __attribute__((always_inline)) bool take_query_field(
     struct query_reading *reading, uint32_t tag)
 {
@@ -217,7 +218,7 @@ static inline __attribute__((always_inline)) bool read_query_fields(struct query
            eb_codec_fail(position);
 }
 
-/* Says which of them has no value of its type. Returns false. */
+/* Sets the error for the first enum without a value of its type. Returns false. */
 static __attribute__((noinline, cold)) bool refuse_enums(
     const struct eb_codec_position *position, const struct eb_wire_query *query)
 {
@@ -250,7 +251,7 @@ static bool choose_query_arrays(const struct eb_codec_position *position,
            eb_codec_choose_array(position, arrays, QUERY_SEGMENT_IDS, &out->segment_ids);
 }
 
-/* Takes the layout that a field says; NULL: it is not there. */
+/* Takes the layout that a field implies. `field` is NULL if the field is absent. */
 static inline bool take_layout(const struct eb_codec_position *position, struct eb_wire_query *out,
     const char **said_by, int32_t layout, const char *field)
 {
@@ -265,8 +266,8 @@ static inline bool take_layout(const struct eb_codec_position *position, struct 
     return true;
 }
 
-/* Fills in out->layout from the fields that are there, which must agree with it where it is said.
- */
+/* Fills in out->layout from the fields that are present. They must agree with the layout if that is
+ * given. */
 static bool choose_layout(const struct eb_codec_position *position, struct eb_wire_query *out)
 {
     const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
@@ -288,8 +289,8 @@ static bool choose_layout(const struct eb_codec_position *position, struct eb_wi
     return true;
 }
 
-/* Of a query whose arrays are settled: where nothing can be read as another layout than offsets,
- * that is the one. false: it is something else. */
+/* Settles the layout of a query whose arrays are settled, if its fields allow no layout but
+ * offsets. Returns false if they may mean another. */
 static inline bool take_offsets_alone(const struct query_reading *reading)
 {
     int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
@@ -305,7 +306,7 @@ static inline bool take_offsets_alone(const struct query_reading *reading)
     return true;
 }
 
-/* Weights of their own field are taken already. */
+/* Takes weights_f32. Weights in their own field are taken already. */
 static bool choose_weights(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
@@ -370,7 +371,7 @@ static inline __attribute__((always_inline)) bool read_query_message(
     if (!reading.arrays.is_unsettled && take_offsets_alone(&reading)) {
         return true;
     }
-    /* A copy, so that what was read until here can be kept in registers. */
+    /* A copy, so that `reading` can be kept in registers up to here. */
     struct eb_codec_arrays arrays = {.forms = query_forms,
         .message = bytes,
         .seen = reading.arrays.seen,
@@ -438,22 +439,22 @@ static const struct eb_codec_form group_forms[] = {
 #define GROUP_LENGTHS GROUP_FORM(LENGTHS_I32)
 #define GROUP_OFFSETS (GROUP_FORM(OFFSETS_I64) | GROUP_FORM(OFFSETS_I32))
 
-/* A group that is read. */
+/* A group that is being read. */
 struct group_reading {
     const struct eb_codec_position *position;
     struct eb_codec_arrays arrays;
     struct eb_field_reader name;
     size_t feature_count;
-    size_t features_bytes;                 /* of the features' names */
-    bool has_empty;                        /* one of them is empty */
-    const struct eb_known_features *known; /* all so far are its; NULL: they are not */
-    const uint8_t *run;                    /* where the features' fields begin */
-    const uint8_t *run_end;                /* where they end; NULL: others lie between them */
+    size_t features_bytes;                 /* size of the features' names */
+    bool has_empty;                        /* one of the names is empty */
+    const struct eb_known_features *known; /* list of all features so far; NULL: none */
+    const uint8_t *run;                    /* start of the features' fields */
+    const uint8_t *run_end;                /* their end; NULL: others lie between them */
     struct eb_wire_group *out;
 };
 
-/* What its name is made of is looked at when it is kept. The field is [begin, end). false: the
- * guard does not let it pass. */
+/* Takes a feature's name, whose text is checked when it is kept. The field is [begin, end). Returns
+ * false if the guard refuses it. */
 static inline bool take_feature(struct group_reading *reading, struct eb_field_reader name,
     const uint8_t *begin, const uint8_t *end)
 {
@@ -469,8 +470,8 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
     return eb_codec_is_short(name, reading->position->limits);
 }
 
-/* Takes what a field says; of several of one number the last one counts. false: the guard does not
- * let it pass, as it does unknown ones. */
+/* Takes a field of wire type LENGTH_PREFIXED. Of several with one number the last one counts.
+ * Returns false if the guard refuses it; unknown fields pass. */
 static inline bool take_group_bytes(
     struct group_reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
@@ -500,7 +501,7 @@ static inline bool take_group_bytes(
     }
 }
 
-/* Of any other wire type. */
+/* Takes a field of any other wire type. */
 static inline bool take_number(const struct eb_field *field, struct eb_wire_group *out)
 {
     switch (field->tag) {
@@ -528,7 +529,8 @@ static inline bool take_group_field(
                : take_number(field, reading->out);
 }
 
-/* The longest known list that the message goes on with. NULL: none. */
+/* Returns the longest known list with which the rest of the message begins. Returns NULL if there
+ * is none. */
 static const struct eb_known_features *find_group_known(
     const struct eb_codec_position *position, const struct eb_field_reader *message)
 {
@@ -544,8 +546,8 @@ static const struct eb_known_features *find_group_known(
     return found;
 }
 
-/* Moves past the group's first features where they are a known list's, and then counts their
- * fields. */
+/* If the group's first features are those of a known list, moves past them and counts their fields.
+ * Returns false if they are not. */
 static bool take_known(
     struct group_reading *reading, struct eb_field_reader *message, uint32_t *field_count)
 {

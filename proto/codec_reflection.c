@@ -8,7 +8,8 @@
 
 #include <assert.h>
 
-/* Unknown ones included: the message has seven, and one of two within it. */
+/* Most fields, including unknown ones. The message has six, one of them with two fields of its
+ * own. */
 #define REQUEST_FIELDS_MAX 64
 
 static_assert((int)EB_REFLECTION_FILE == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_BY_FILENAME,
@@ -25,7 +26,7 @@ static_assert((int)EB_REFLECTION_EXTENSION_NUMBERS ==
 static_assert((int)EB_REFLECTION_SERVICES == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_LIST_SERVICES,
     "a question is a field's number");
 
-/* What names the thing that is asked for. */
+/* Returns the name that is asked for. */
 static const char *find_reflection_name(
     const Grpc__Reflection__V1__ServerReflectionRequest *message)
 {
@@ -83,7 +84,7 @@ static void write_services(
     }
 }
 
-/* Fields of the message that answers, whose number is returned. */
+/* Writes the fields of the inner message that answers. Returns its field number. */
 static uint32_t write_content(
     struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
 {

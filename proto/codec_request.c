@@ -11,20 +11,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Fields of a request beside those of its queries: room for those that a client of a later version
- * sends, and for a small array whose elements come one by one. */
+/* Fields of a request besides those of its queries. Leaves room for fields that a client of a later
+ * version sends, and for a small array whose elements come one by one. */
 #define OTHER_FIELDS_MAX 4096u
 #define QUERY_FIELDS_MAX 64u
 
-/* What decoding one query takes from the arena beyond a multiple of its bytes. */
+/* Arena bytes to decode one query, in addition to a multiple of its size. */
 #define QUERY_ARENA_BYTES 2048u
 #define ARENA_PER_BYTE 4u
 #define ARENA_BYTES_MIN ((size_t)64 << 10)
-#define QUERY_BYTES_MIN 2u /* on the wire: tag and length; of a feature's name too */
+#define QUERY_BYTES_MIN 2u /* on the wire: tag and length; also of a feature's name */
 
 #define PRIORITY_MAX 1u
 
-/* A request that is read. */
+/* A request that is being read. */
 struct reading {
     struct eb_arena *arena;
     struct eb_error *error;
@@ -33,20 +33,20 @@ struct reading {
     struct eb_field_reader message;
     struct eb_field_reader model;
     struct eb_field_reader label;
-    size_t query_count; /* there are in the message */
-    size_t group_count; /* likewise */
+    size_t query_count; /* queries in the message */
+    size_t group_count; /* groups in the message */
     size_t group_bytes;
     uint32_t unbuilt;     /* bit n: field n, which is not built, is set */
-    uint32_t field_count; /* of the request and its elements */
-    bool is_bad;          /* something was not read, or the guard has the word */
+    uint32_t field_count; /* fields of the request and its elements */
+    bool is_bad;          /* something was not read, or the guard must explain the failure */
 };
 
-/* Pointers, and names as they are rounded. */
+/* For pointers, and for rounding up names. */
 #define NOTES_BYTES 256u
 static_assert(
     sizeof(struct eb_wire_query) + sizeof(struct eb_error) + NOTES_BYTES <= QUERY_ARENA_BYTES,
     "a query, and the fault that is found in it, must fit");
-/* A group may be there for every feature, and counts for none. */
+/* There may be as many groups as features, and groups have no allowance of their own. */
 static_assert(
     sizeof(struct eb_wire_group) + sizeof(struct eb_error) + 2 * NOTES_BYTES <= QUERY_ARENA_BYTES,
     "so must a group with one feature");
@@ -68,7 +68,7 @@ static struct eb_guard_limits lookup_request_limits(const struct eb_codec_limits
     };
 }
 
-/* Declared, and refused where set until they are built. */
+/* Declared fields that are not built. A request that sets one is refused. */
 static const char *const unbuilt_names[] = {
     [EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED] = "unnormalized",
     [EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE] = "min_sequence",
@@ -87,7 +87,8 @@ static bool check_unbuilt(const struct reading *reading)
     return false;
 }
 
-/* Queries, and features of all groups; or more, where that is no more than `max` either. */
+/* Returns the number of queries and features of all groups. May return more, if that is at most
+ * `max` too. */
 static size_t count_queries(const struct reading *reading, size_t max)
 {
     size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
@@ -105,7 +106,7 @@ static size_t count_queries(const struct reading *reading, size_t max)
     return count;
 }
 
-/* What concerns the request as a whole. */
+/* Checks the request as a whole. */
 static bool check_request(const struct reading *reading, const struct eb_wire_request *request)
 {
     struct eb_error *error = reading->error;
@@ -135,7 +136,8 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
     return true;
 }
 
-/* The error, to be kept as long as the request. NULL: it is no query's, but the whole request's. */
+/* Keeps a query's error as long as the request. Returns NULL with the request's error set if the
+ * error concerns the whole request, or the arena is exhausted. */
 static const struct eb_error *keep_lookup_error(
     struct reading *reading, const struct eb_error *error)
 {
@@ -151,9 +153,8 @@ static const struct eb_error *keep_lookup_error(
     return kept;
 }
 
-/* The place of a list's elements, which report to `error`; what tells them apart is still to be
- * set.
- */
+/* Returns the position for a list's elements, which report to `error`. The index and the name are
+ * still to be set. */
 static struct eb_codec_position position_of_query(
     struct reading *reading, const char *list, struct eb_error *error)
 {
@@ -168,9 +169,9 @@ static struct eb_codec_position position_of_query(
     };
 }
 
-/* Reads queries up to the first faulty one, or all of them with errors_per_query, and keeps their
- * errors: the caller reports the first error of all, and one that only the tables can tell may come
- * before it. false: the error is set. */
+/* Reads queries up to the first with an error, or all of them with errors_per_query. Keeps their
+ * errors: the caller reports the first error of all, and one that only the tables can reveal may
+ * come before them. Returns false with the error set. */
 static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -196,7 +197,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     return true;
 }
 
-/* As read_queries, unless a query has ended the request. */
+/* Does the same for groups, unless a query has ended the request. */
 static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -228,7 +229,7 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
     return true;
 }
 
-/* Notes whether a field that is not built says anything. */
+/* Notes whether a field that is not built is set. Always returns true. */
 static bool take_unbuilt(struct reading *reading, const struct eb_field *field, bool is_set)
 {
     uint32_t bit = UINT32_C(1) << field->number;
@@ -236,8 +237,8 @@ static bool take_unbuilt(struct reading *reading, const struct eb_field *field, 
     return true;
 }
 
-/* Takes what a field of the request itself says; of several of one number the last one counts.
- * false: the guard does not let it pass, as it does unknown ones. */
+/* Takes a field of the request itself. Of several with one number the last one counts. Returns
+ * false if the guard refuses it; unknown fields pass. */
 static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
 {
@@ -283,7 +284,7 @@ static bool take_lookup_field(
     }
 }
 
-/* The fields of the request itself. */
+/* Reads the fields of the request itself. */
 static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *out)
 {
     struct eb_field_reader message = reading->message;
@@ -308,7 +309,7 @@ static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *
     return false;
 }
 
-/* NULL: the error is set, unless the guard knows better. */
+/* Returns NULL with the error set, unless the guard must explain the failure. */
 static struct eb_wire_request *read_lookup_request(struct reading *reading)
 {
     struct eb_wire_request *request =
@@ -329,8 +330,8 @@ static struct eb_wire_request *read_lookup_request(struct reading *reading)
                : NULL;
 }
 
-/* What has been read without error to its end has nothing that the guard refuses; where there is a
- * error, the guard, which looks at all bytes, comes first. */
+/* A request that was read to its end without an error holds nothing that the guard refuses. After
+ * an error the guard's answer comes first, because it looks at all bytes. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

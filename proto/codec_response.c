@@ -8,17 +8,17 @@
 
 #include <assert.h>
 
-/* Where the times of a timed answer lie: two fields at its start, each with a tag of one byte. */
+/* Offsets of the times in a timed answer: two fields at its start, each with a tag of one byte. */
 #define QUEUE_US_AT 1
 #define COMPUTE_US_AT (QUEUE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
-/* Behind them, where it is set, that more is to come. */
+/* Offset of `more`, which follows them if it is set. */
 #define MORE_AT (COMPUTE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
 static_assert(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US < 16, "tags of larger fields take two bytes");
 
-/* Of a result that is plain: type, shape, missing and the values' length, in the longest form of
- * each, and their tags. */
+/* The tail of a plain result has type, shape, missing and the values' length, each with its tag.
+ * They must fit in their longest forms. */
 #define PLAIN_SHAPE_COUNT 2
 static_assert((1 + 10) + (2 + PLAIN_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
                   sizeof((struct eb_wire_result){0}.tail),
@@ -36,9 +36,9 @@ static inline void write_missing_by_query(
     }
 }
 
-/* Fields of a result behind its query, but for the bytes of its values; of one that is plain, those
- * that it may have. Inlined, as are those below, so that a writer is kept in registers and where it
- * only counts nothing else is done. */
+/* Writes or counts the fields of a result after its query, except the bytes of its values. For a
+ * plain result, only the fields that it may have. Inlined, as are the functions below, so that a
+ * writer is kept in registers and nothing else is done when it only counts. */
 static inline __attribute__((always_inline)) void write_tail(
     struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_plain)
 {
@@ -60,14 +60,14 @@ static inline __attribute__((always_inline)) void write_tail(
     }
 }
 
-/* Whether its bytes fit result->tail, whatever its numbers are. */
+/* Returns whether the result's bytes fit result->tail, whatever its numbers are. */
 static bool is_result_plain(const struct eb_wire_result *result)
 {
     return result->shape_count <= PLAIN_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
            result->error_code == 0 && !result->error_message && result->missing_by_query_count == 0;
 }
 
-/* Makes the tail, or counts it where the result is not plain. */
+/* Makes the tail, or counts it if the result is not plain. */
 static void make_tail(struct eb_wire_result *result)
 {
     struct eb_field_writer writer = {.out = NULL};
@@ -81,13 +81,13 @@ static void make_tail(struct eb_wire_result *result)
     result->tail_bytes = writer.bytes;
 }
 
-/* The result that says what this one is like: mostly another. */
+/* Returns the result whose fields this one shares: mostly another, sometimes itself. */
 static const struct eb_wire_result *find_pattern(const struct eb_wire_result *result)
 {
     return result->like ? result->like : result;
 }
 
-/* Makes ready to write a result, which has not been yet. Returns its bytes. */
+/* Prepares a result to be written, once. Returns its size. */
 static size_t prepare_result(struct eb_wire_result *result)
 {
     if (!result->like) {
@@ -100,7 +100,7 @@ static size_t prepare_result(struct eb_wire_result *result)
     return head.bytes + pattern->values_bytes;
 }
 
-/* Copies a tail, of which most have ten bytes or somewhat more. */
+/* Copies a tail. Most have ten bytes or somewhat more. */
 static void copy_tail(uint8_t *out, const uint8_t *tail, size_t bytes)
 {
     if (bytes >= 8 && bytes <= 16) {
@@ -111,12 +111,12 @@ static void copy_tail(uint8_t *out, const uint8_t *tail, size_t bytes)
     }
 }
 
-/* Writes a result at out + bytes. Returns where it ends. */
+/* Writes a result at out + bytes. Returns the offset of its end. */
 static size_t write_result(
     uint8_t *out, size_t bytes, const struct eb_wire_result *result, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
-    assert(out); /* After which a compiler leaves out the counting. */
+    assert(out); /* lets a compiler leave out the counting */
     const struct eb_wire_result *pattern = find_pattern(result);
     eb_field_put_length(
         &writer, EB_FIELD_LOOKUP_RESPONSE_RESULTS, result->head_bytes + pattern->values_bytes);
@@ -200,23 +200,23 @@ void eb_lookup_response_set_last(uint8_t *message)
     message[MORE_AT] = 0;
 }
 
-/* ---- decoding: by hand, for protobuf-c would copy the values ---- */
+/* ---- decoding: by hand, because protobuf-c would copy the values ---- */
 
-/* An answer that is read. */
+/* An answer that is being read. */
 struct reading {
     struct eb_arena *arena;
     struct eb_error *error;
-    uint32_t field_count; /* of the response and its results */
+    uint32_t field_count; /* fields of the response and its results */
 };
 
-/* Says so, unless the guard knows better. Returns false. */
+/* Sets the error, which the guard replaces if it finds one. Always returns false. */
 static bool fail_response(const struct reading *reading)
 {
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be read");
     return false;
 }
 
-/* Takes the numbers of a repeated field. NULL: the arena is exhausted. */
+/* Takes the numbers of a repeated field. Returns NULL if the arena is exhausted. */
 static const uint64_t *read_result_numbers(
     struct reading *reading, struct eb_field_reader message, uint32_t number, size_t *count)
 {
@@ -227,8 +227,8 @@ static const uint64_t *read_result_numbers(
     return (const uint64_t *)numbers;
 }
 
-/* Takes what a field says, but for an error's text, which is left to be kept, and numbers. false:
- * the guard does not let it pass, as it does unknown ones. */
+/* Takes a field. An error's text is left in *text to be kept; repeated numbers are only checked.
+ * Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_result_field(
     const struct eb_field *field, struct eb_wire_result *out, struct eb_field_reader *text)
 {
@@ -315,8 +315,8 @@ struct texts {
     struct eb_field_reader error;
 };
 
-/* Takes what a field says, but for texts, which are left to be kept, and results. false: the guard
- * does not let it pass, as it does unknown ones. */
+/* Takes a field. Texts are left in *texts to be kept; results are only counted. Returns false if
+ * the guard refuses the field; unknown fields pass. */
 static bool take_response_field(
     const struct eb_field *field, struct eb_wire_response *out, struct texts *texts)
 {
@@ -380,8 +380,8 @@ static struct eb_wire_response *read_response(
     return is_whole ? response : NULL;
 }
 
-/* What has been read to its end has nothing that the guard refuses; else the guard, which looks at
- * all bytes, comes first. */
+/* An answer that was read to its end holds nothing that the guard refuses. Otherwise the guard's
+ * error comes first, because it looks at all bytes. */
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {

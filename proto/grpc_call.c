@@ -8,16 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWER_PROGRESS_BYTES 65536 /* that must move within answer_stall_ms_max */
-/* A message that takes longer than so many times message_stall_ms_max has come at this rate. */
+/* Bytes of answers that must leave within answer_stall_ms_max. */
+#define ANSWER_PROGRESS_BYTES 65536
+/* The time that a message may take: this many times message_stall_ms_max, plus the time of its
+ * bytes at this rate. */
 #define MESSAGE_STALLS_MAX 4u
 #define MESSAGE_BYTES_PER_MS_MIN 4u
-/* Of a piece of a backlog, head included; each is twice as large as the one before. */
+/* Size of a backlog's piece, including its head. Each is twice as large as the one before. */
 #define PIECE_BYTES_MIN 4096
 #define PIECE_BYTES_MAX 131072
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-/* A field whose two texts outlive the session. */
+/* A field whose name and value outlive the session. */
 #define FIELD(field_name, field_value)                                                             \
     {                                                                                              \
         .name = (uint8_t *)(field_name), .value = (uint8_t *)(field_value),                        \
@@ -33,7 +35,7 @@ static const nghttp2_nv response_fields[] = {
 
 #define RESPONSE_FIELD_COUNT (sizeof response_fields / sizeof response_fields[0])
 
-/* The fields that end a call, and room for the texts that are not constant. */
+/* The fields that end a call, with room for the texts that vary. */
 struct trailers {
     nghttp2_nv fields[RESPONSE_FIELD_COUNT + 3];
     size_t count;
@@ -41,17 +43,17 @@ struct trailers {
     char pushback[12];
 };
 
-/* A part of the bytes of a backlog. */
+/* A piece of a backlog's bytes. */
 struct eb_grpc_piece {
     struct eb_grpc_piece *next;
     size_t capacity;
-    size_t first; /* of the bytes that are left */
+    size_t first; /* start of the bytes that are left */
     size_t end;
-    uint64_t filled_ms; /* when bytes were added last */
+    uint64_t filled_ms; /* time when bytes were last added */
     uint8_t room[];
 };
 
-/* Adds an empty piece. false: no memory. */
+/* Adds an empty piece. Returns false if out of memory. */
 static bool add_backlog_piece(struct eb_grpc_backlog *backlog, const struct eb_memory *memory)
 {
     size_t bytes = PIECE_BYTES_MIN;
@@ -73,7 +75,8 @@ static bool add_backlog_piece(struct eb_grpc_backlog *backlog, const struct eb_m
     return true;
 }
 
-/* Appends bytes that came at `now_ms`. false: no memory; some may have been appended. */
+/* Appends bytes that came at `now_ms`. Returns false if out of memory; some may have been
+ * appended. */
 static bool append_backlog(struct eb_grpc_backlog *backlog, const struct eb_memory *memory,
     const uint8_t *bytes, size_t count, uint64_t now_ms)
 {
@@ -93,7 +96,7 @@ static bool append_backlog(struct eb_grpc_backlog *backlog, const struct eb_memo
     return true;
 }
 
-/* The first piece, which leaves the backlog; there must be one. */
+/* Takes the first piece out of the backlog, which must not be empty. */
 static struct eb_grpc_piece *pop_backlog(struct eb_grpc_backlog *backlog)
 {
     struct eb_grpc_piece *piece = backlog->head;
@@ -104,7 +107,7 @@ static struct eb_grpc_piece *pop_backlog(struct eb_grpc_backlog *backlog)
     return piece;
 }
 
-/* A popped piece goes back to where it was, or, where nothing of it is left, to the memory. */
+/* Puts a popped piece back in front. If nothing of it is left, gives its memory back. */
 static void restore_backlog(
     struct eb_grpc_backlog *backlog, const struct eb_memory *memory, struct eb_grpc_piece *piece)
 {
@@ -180,7 +183,7 @@ void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max)
     }
 }
 
-/* Opens the peer's windows for bytes that are dealt with. */
+/* Opens the peer's windows for bytes that were dealt with. */
 static void credit(struct eb_grpc_call *call, size_t bytes)
 {
     assert(bytes <= call->held_bytes);
@@ -271,8 +274,8 @@ static nghttp2_nv *add_field(struct trailers *trailers, const char *name, const 
     return field;
 }
 
-/* Adds the call's status. Texts that vary are copied by nghttp2 and stay out of its table, where
- * they would push the constant ones out. */
+/* Adds the call's status. nghttp2 copies texts that vary. They stay out of its table, because they
+ * would push the constant ones out. */
 static void add_status(struct trailers *trailers, const struct eb_grpc_call *call, const char *text)
 {
     uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
@@ -306,7 +309,7 @@ static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
     return connection->handler->on_drop_if_expired(connection->context, call, message);
 }
 
-/* Gives nghttp2 the number of bytes that may leave now; on_send_data moves them. Submits the
+/* Returns the number of bytes that may leave now, for nghttp2; on_send_data moves them. Submits the
  * trailers with the last ones. */
 static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
@@ -332,7 +335,7 @@ static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t
     return (ssize_t)count;
 }
 
-/* Tells nghttp2, where it waits, that on_read has something new to say. */
+/* If nghttp2 waits for on_call_read, tells it that there is something new. */
 static void wake_call(struct eb_grpc_call *call)
 {
     if (call->output.deferred) {
@@ -378,12 +381,12 @@ void eb_grpc_call_finish(
         submit_trailers_only(call, text);
         return;
     }
-    /* Without memory for its text a status goes alone. */
+    /* If there is no memory for its text, the status is sent alone. */
     call->text = text ? strdup(text) : NULL;
     wake_call(call);
 }
 
-/* Ends a call that its handler has not ended, for a reason that on_close is told. */
+/* Ends a call that its handler has not ended. on_close is told the reason. */
 static void give_call_up(struct eb_grpc_call *call, enum eb_status status, const char *text)
 {
     assert(!call->finished);
@@ -425,7 +428,7 @@ void eb_grpc_call_resume(struct eb_grpc_call *call)
     }
 }
 
-/* Hands the call to the handler, or answers what is wrong with its headers. */
+/* Passes the call to the handler, or answers with the error in its headers. */
 static void announce(struct eb_grpc_call *call)
 {
     struct eb_grpc_connection *connection = call->connection;
@@ -471,7 +474,7 @@ static void refuse_call_message(struct eb_grpc_call *call, enum eb_grpc_read why
     give_call_up(call, error.status, error.text);
 }
 
-/* Holds the message of a call that expects one, which it takes. */
+/* Takes the message of a call that expects one, and holds it. */
 static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message *message)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -493,8 +496,8 @@ static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message 
     }
 }
 
-/* Reads these bytes, which came at that time, until one message is delivered or there are no more.
- * Returns how many bytes were used. */
+/* Reads these bytes, which came at `arrived_ms`, until one message is delivered or none are left.
+ * Returns the number of bytes used. */
 static size_t read_one(
     struct eb_grpc_call *call, const uint8_t *bytes, size_t count, uint64_t arrived_ms)
 {
@@ -517,7 +520,7 @@ static size_t read_one(
 }
 
 /* Delivers the messages that these bytes complete, until the call is paused or finished. Returns
- * how many bytes were used. */
+ * the number of bytes used. */
 static size_t parse_data(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     size_t used = 0;
@@ -552,7 +555,7 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
     }
 }
 
-/* Delivers the end once all messages before it are delivered. */
+/* Delivers the end of the request, once all messages before it are delivered. */
 static void deliver_end(struct eb_grpc_call *call)
 {
     if (!call->peer_ended || call->end_delivered || call->finished || call->backlog.head) {
@@ -599,27 +602,28 @@ static bool can_advance(const struct eb_grpc_call *call)
 bool eb_grpc_call_advance(struct eb_grpc_call *call)
 {
     if (can_advance(call)) {
-        /* Taken away for as long as it is read: a handler may finish the call in between. */
+        /* Taken out of the backlog while it is read, because a handler may finish the call
+         * meanwhile. */
         struct eb_grpc_piece *piece = pop_backlog(&call->backlog);
         piece->first +=
             read_one(call, piece->room + piece->first, piece->end - piece->first, piece->filled_ms);
         if (call->finished) {
             piece->first = piece->end;
         }
-        call->begun_ms = call->connection->now_ms; /* It waited, which is not the peer's doing. */
+        call->begun_ms = call->connection->now_ms; /* the wait was not the peer's fault */
         restore_backlog(&call->backlog, call->connection->memory, piece);
     }
     deliver_end(call);
     return can_advance(call);
 }
 
-/* Whether the call holds receive window for a message that is not complete, and only for that. */
+/* Returns whether the call holds receive window for an incomplete message, and only for that. */
 static bool is_partial(const struct eb_grpc_call *call)
 {
     return call->held_bytes > 0 && !call->backlog.head;
 }
 
-/* Whether a message has stood still for too long, or come so slowly that it may as well. */
+/* Returns whether a message has made no progress for too long, or came too slowly. */
 static bool is_message_stalled(const struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -639,8 +643,8 @@ static bool is_end_overdue(const struct eb_grpc_call *call)
            connection->now_ms - call->message_ms >= connection->limits->message_stall_ms_max;
 }
 
-/* Whether answers have waited for the peer's windows for too long. A few bytes now and then are no
- * progress: they would hold the rest for as long as a peer likes. */
+/* Returns whether answers have waited for the peer's windows for too long. A few bytes now and then
+ * are no progress: they would hold the rest for as long as the peer likes. */
 static bool is_answer_stalled(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -676,8 +680,8 @@ static void reset_stalled(struct eb_grpc_call *call)
                               call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
 }
 
-/* A peer that does not end a request which is no gRPC is answered all the same, and one that does
- * not take the answer loses it. */
+/* Answers a peer that does not end a request which is not gRPC. If it does not take the answer,
+ * resets the call. */
 static void tick_refused(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -704,13 +708,13 @@ static void tick_call(struct eb_grpc_call *call, bool is_shut)
         give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED,
             "the request was not ended in time after its message (message_timeout_ms)");
     }
-    /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
+    /* Trailers cannot overtake a message that is half sent, so only a reset ends the call. */
     if (is_answer_stalled(call)) {
         reset_stalled(call);
     }
 }
 
-/* Forgets that so much time has passed in which the peer could not have been heard. */
+/* Makes `unread_ms`, in which the peer could not be heard, not count as a stall. */
 static void postpone_stall(struct eb_grpc_call *call, uint64_t unread_ms)
 {
     uint64_t now_ms = call->connection->now_ms;
@@ -741,7 +745,7 @@ void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 {
     call->trailers_sent = true;
-    /* Before the trailers have left a reset would take them along. */
+    /* Before the trailers have left, a reset would drop them. */
     if (!call->peer_ended) {
         check_call_open(
             call->connection, nghttp2_submit_rst_stream(call->connection->session,
@@ -751,7 +755,7 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
 {
-    /* A call that has a backlog is paused, and opens the window when it goes on. */
+    /* A call with a backlog is paused, and opens the window when it goes on. */
     while (is_window_full(connection) && !has_backlog(connection)) {
         struct eb_grpc_call *youngest = connection->calls;
         while (youngest && !is_partial(youngest)) {

@@ -18,7 +18,7 @@
 #define HEADER_FIELDS_MAX 128u
 /* Beyond this many times those limits the connection ends: the call is not worth the cost. */
 #define HEADERS_FACTOR 4u
-#define HEADER_FIELD_OVERHEAD 32u /* that HTTP/2 adds to the size of each field */
+#define HEADER_FIELD_OVERHEAD 32u /* added by HTTP/2 to the size of each field */
 
 static const char grpc_type[] = "application/grpc";
 
@@ -29,16 +29,16 @@ struct eb_grpc_client_call {
     void *user;
     int32_t stream_id;
     int http_status;
-    int grpc_status; /* STATUS_NONE: not said yet */
+    int grpc_status; /* STATUS_NONE: not received yet */
     uint32_t pushback_ms;
-    size_t header_bytes; /* names and values so far */
+    size_t header_bytes; /* size of names and values so far */
     size_t header_count;
     bool is_grpc;    /* content-type */
-    bool is_decided; /* by us, in error */
+    bool is_decided; /* by us; the outcome is in error */
     bool is_write_ended;
     struct eb_grpc_reader reader;
     struct eb_grpc_output output;
-    struct eb_error error; /* text from grpc-message, or both where decided */
+    struct eb_error error; /* text from grpc-message; status and text if is_decided */
 };
 
 struct eb_grpc_client {
@@ -50,7 +50,7 @@ struct eb_grpc_client {
     struct eb_grpc_client_limits limits;
     struct eb_grpc_client_call *calls;
     struct eb_grpc_client_identity identity;
-    size_t output_bytes; /* messages that wait for the peer's windows, of all calls */
+    size_t output_bytes; /* messages of all calls that wait for the peer's windows */
     bool failed;         /* nghttp2 had no memory for what a call submitted */
     char reason[128];
 };
@@ -75,7 +75,7 @@ static void check_client(struct eb_grpc_client *client, int outcome)
     }
 }
 
-/* Ends the call whatever the server may still say. */
+/* Ends the call, whatever the server may still send. */
 static void decide(struct eb_grpc_client_call *call, enum eb_status status, const char *text)
 {
     if (call->is_decided) {
@@ -87,7 +87,7 @@ static void decide(struct eb_grpc_client_call *call, enum eb_status status, cons
                                    call->stream_id, NGHTTP2_CANCEL));
 }
 
-/* The remaining translations are gRPC's own, for answers that carry no status of gRPC. */
+/* The next two translations are gRPC's own, for answers without a gRPC status. */
 static enum eb_status status_of_http(int http_status)
 {
     switch (http_status) {
@@ -145,7 +145,7 @@ static void give_call(struct eb_grpc_client_call *call)
     memory->give(memory->context, call, sizeof *call);
 }
 
-/* Tells of the call's end and frees it. */
+/* Reports the call's end and frees the call. */
 static void close_call(struct eb_grpc_client_call *call)
 {
     struct eb_grpc_client *client = call->client;
@@ -168,7 +168,7 @@ static struct eb_grpc_client_call *find_client_call(nghttp2_session *session, in
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
 
-/* A decimal number; `otherwise` for anything else. */
+/* Returns a decimal number of at most three digits; `otherwise` for anything else. */
 static int parse_client_number(const uint8_t *text, size_t size, int otherwise)
 {
     int value = 0;
@@ -181,7 +181,7 @@ static int parse_client_number(const uint8_t *text, size_t size, int otherwise)
     return size > 0 ? value : otherwise;
 }
 
-/* Times of up to eleven days, as good as for ever. */
+/* Returns a number of at most nine digits, some eleven days; UINT32_MAX for anything else. */
 static uint32_t parse_pushback(const uint8_t *text, size_t size)
 {
     uint32_t value = 0;
@@ -206,8 +206,8 @@ static bool has_too_many_headers(const struct eb_grpc_client_call *call, size_t 
            call->header_count > factor * HEADER_FIELDS_MAX;
 }
 
-/* Counts a field: a byte on the wire can expand to 4 KB, which takes 2 us. Returns what the
- * callback returns to nghttp2. */
+/* Counts a field. A byte on the wire can expand to 4 KB, which takes 2 us. Returns the callback's
+ * result for nghttp2. */
 static int count_header(struct eb_grpc_client_call *call, size_t bytes)
 {
     call->header_bytes += bytes;
@@ -226,7 +226,8 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     return 0;
 }
 
-/* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
+/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: decoding it cost as
+ * much. */
 static int on_client_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
@@ -285,7 +286,7 @@ static void refuse_client_message(struct eb_grpc_client_call *call, enum eb_grpc
     }
 }
 
-/* Reads up to the end of a message, or of the bytes. Returns how many it has read. */
+/* Reads up to the end of a message or of the bytes. Returns the number of bytes read. */
 static size_t read_message(struct eb_grpc_client *client, struct eb_grpc_client_call *call,
     const uint8_t *bytes, size_t count)
 {
@@ -329,7 +330,7 @@ static int on_client_frame_recv(nghttp2_session *session, const nghttp2_frame *f
     int32_t stream_id = frame->hd.stream_id;
     bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 (frame->hd.flags & NGHTTP2_FLAG_END_STREAM);
-    /* An answer that ends before its request makes the rest of the request useless. */
+    /* If an answer ends before its request, the rest of the request is useless. */
     if (ends && nghttp2_session_get_stream_local_close(session, stream_id) == 0) {
         check_client(context,
             nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_NO_ERROR));
@@ -463,7 +464,8 @@ static nghttp2_nv make_field(const char *name, const char *value)
     };
 }
 
-/* Submits the request's HEADERS. Returns the stream's id, negative without memory or ids. */
+/* Submits the request's HEADERS. Returns the stream's id; negative if out of memory or out of
+ * ids. */
 static int32_t submit_request(
     struct eb_grpc_client_call *call, const char *path, uint64_t timeout_us)
 {
@@ -477,7 +479,7 @@ static int32_t submit_request(
         make_field("te", "trailers"),
         make_field("content-type", grpc_type),
         make_field("user-agent", "embag"),
-        make_field("", ""), /* those that are not always there */
+        make_field("", ""), /* room for the optional ones */
         make_field("", ""),
     };
     size_t count = sizeof fields / sizeof fields[0] - 2;

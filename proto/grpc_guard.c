@@ -9,13 +9,13 @@
 
 /* ---- limits ---- */
 
-#define WINDOW_BYTES_MIN 65535u /* what HTTP/2 begins with */
+#define WINDOW_BYTES_MIN 65535u /* HTTP/2's initial window */
 #define REQUEST_BYTES_LIMIT (512u * 1024 * 1024)
-/* DATA frames are passed on as they arrive, so that large ones cost no memory. */
+/* DATA frames are passed on as they arrive, so large ones cost no memory. */
 #define FRAME_BYTES_MAX (256u * 1024)
-/* HTTP/2 counts so much beside each field's texts. */
+/* HTTP/2 counts this much in addition to each field's texts. */
 #define HEADER_FIELD_OVERHEAD 32u
-/* nghttp2's own limiter of resets is set out of the way of ours. */
+/* So high that nghttp2's own limiter of resets does not act before ours. */
 #define RESETS_UNLIMITED 1000000000u
 #define EXTENSION_TYPE_FIRST 10u
 #define EXTENSION_TYPE_LAST 255u
@@ -34,8 +34,8 @@ nghttp2_option *eb_grpc_settings_option(void)
     return option;
 }
 
-/* Windows hold the largest message twice: nghttp2 tells the peer of credit once half a window has
- * come together, and what is left until then must do for a whole message. */
+/* Windows hold the largest message twice. nghttp2 tells the peer of credit once half a window has
+ * come together, and the rest must suffice for a whole message until then. */
 bool eb_grpc_settings_submit(nghttp2_session *session, const struct eb_grpc_server_limits *limits)
 {
     assert(limits->request_bytes_max <= REQUEST_BYTES_LIMIT);
@@ -91,16 +91,16 @@ const char *eb_grpc_preface_answer(uint8_t first)
 
 /* ---- budget ---- */
 
-/* Honest clients ping about once per call, or every ten seconds. A burst of so many passes, and ten
- * a second for ever. */
+/* Honest clients ping about once per call, or every ten seconds. A burst of this many is allowed,
+ * and ten a second for ever. */
 #define NOISE_MAX 1000u
 #define NOISE_REFILL_MS 100u
-/* As many of a peer's pings may come too soon: clocks and networks are not exact. */
+/* This many of a peer's pings may come too early: clocks and networks are not exact. */
 #define STRIKES_MAX 2u
-/* A client that takes a large answer sends two for each of its frames, and may do so when all of
- * the answer has left and nothing calms any more. */
+/* A client that takes a large answer sends two window updates for each of its frames. It may still
+ * do so when all of the answer has left and nothing forgives noise any more. */
 #define WINDOW_UPDATES_PER_NOISE 16u
-/* A client that hedges cancels one call of each pair that it begins, and never stops. */
+/* A client that hedges cancels one call of each pair that it begins, and never stops doing so. */
 #define RESETS_PER_MS 1u
 /* Blocks may together exceed their limits by this many limits at once. */
 #define EXCESS_LIMITS 3u

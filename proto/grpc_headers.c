@@ -10,7 +10,7 @@ static bool is_header_text(struct eb_grpc_text text, const char *expected)
     return text.size == strlen(expected) && memcmp(text.bytes, expected, text.size) == 0;
 }
 
-/* application/grpc, alone or followed by a format or parameters. */
+/* Returns whether the value is application/grpc, alone or followed by a format or parameters. */
 static bool is_grpc_type(struct eb_grpc_text value)
 {
     static const char type[] = "application/grpc";
@@ -35,7 +35,7 @@ static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text val
 {
     headers->is_timeout_bad = !eb_grpc_timeout_parse(value.bytes, value.size, &headers->timeout_us);
     if (headers->timeout_us == 0) {
-        headers->timeout_us = 1; /* already over, which is not the same as none */
+        headers->timeout_us = 1; /* already over; 0 would mean no timeout */
     }
 }
 
@@ -65,7 +65,7 @@ static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
     return is_header_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
 }
 
-/* Returns up to how many bytes an honest block of `wire_bytes` can expand. */
+/* Returns the number of bytes to which an honest block of `wire_bytes` can expand. */
 static size_t find_honest_bytes(size_t wire_bytes)
 {
     return EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * wire_bytes;

@@ -3,9 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
-/* What a prefix alone makes us take, and the part of the largest message that is if that is less;
- * more once so much has arrived, four times as much each time, so that all copies together are a
- * third of the message. */
+/* Bounds the first buffer, which is taken when only the prefix has come: 1 / FIRST_BYTES_PART of
+ * the largest message, at least FIRST_BYTES_MIN and at most FIRST_BYTES_MAX. Each time the buffer
+ * is full, a buffer GROWTH times as large replaces it. So all copies together are a third of the
+ * message. */
 #define FIRST_BYTES_MAX (256u * 1024)
 #define FIRST_BYTES_PART 64u
 #define FIRST_BYTES_MIN 256u
@@ -19,7 +20,7 @@ void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message
     *message = (struct eb_grpc_message){0};
 }
 
-/* Makes the partial message's buffer `bytes` large. false: no memory. */
+/* Replaces the partial message's buffer by one of `bytes`. Returns false if out of memory. */
 static bool grow_message(struct eb_grpc_reader *reader, size_t bytes)
 {
     const struct eb_memory *memory = reader->memory;
@@ -36,7 +37,7 @@ static bool grow_message(struct eb_grpc_reader *reader, size_t bytes)
     return true;
 }
 
-/* The size that a prefix announces. */
+/* Returns the size that a prefix announces. */
 static uint32_t read_size(const uint8_t *prefix)
 {
     return (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 | (uint32_t)prefix[3] << 8 |
@@ -52,7 +53,7 @@ static size_t find_first_bytes(const struct eb_grpc_reader *reader)
     return part < FIRST_BYTES_MIN ? FIRST_BYTES_MIN : part;
 }
 
-/* Judges a complete prefix and takes the first buffer. EB_GRPC_READ_MORE where all is well. */
+/* Checks a complete prefix and takes the first buffer. Returns EB_GRPC_READ_MORE if all is well. */
 static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
 {
     const uint8_t *prefix = reader->prefix;
@@ -74,8 +75,8 @@ static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
                                                                    : EB_GRPC_READ_NO_MEMORY;
 }
 
-/* Adds at most `count` bytes to the message; returns how many it took, 0 where it is complete or
- * there is no memory. */
+/* Adds at most `count` bytes to the message. Returns the number of bytes added: 0 if the message is
+ * complete or there is no memory. */
 static size_t fill_message(struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)
 {
     struct eb_grpc_message *message = &reader->message;
@@ -92,7 +93,7 @@ static size_t fill_message(struct eb_grpc_reader *reader, const uint8_t *bytes, 
     return step;
 }
 
-/* Puts what the message holds in its place. */
+/* Replaces the message by its decompressed content. */
 static enum eb_grpc_read decompress(struct eb_grpc_reader *reader)
 {
     struct eb_grpc_message *message = &reader->message;
@@ -114,7 +115,7 @@ static enum eb_grpc_read decompress(struct eb_grpc_reader *reader)
     return EB_GRPC_READ_MESSAGE;
 }
 
-/* Hands out the message, all bytes of which are there. */
+/* Passes on the message, whose bytes have all come, decompressed if necessary. */
 static enum eb_grpc_read end_message(struct eb_grpc_reader *reader, struct eb_grpc_message *message)
 {
     enum eb_grpc_read outcome = EB_GRPC_READ_MESSAGE;

@@ -3,13 +3,13 @@
 #include <assert.h>
 #include <nghttp2/nghttp2.h>
 
-/* Output that waits to be written beyond which no more is produced: messages then stay with their
+/* At this many bytes in the write queue, no more frames are produced. Messages then stay with their
  * streams, where frames of different streams still take turns. */
 #define QUEUE_HIGH_BYTES (256u * 1024)
-/* Largest DATA frame of ours; nghttp2 keeps a buffer of this size per connection. */
+/* Largest DATA frame of ours. nghttp2 keeps a buffer of this size per connection. */
 #define DATA_FRAME_BYTES_MAX (256u * 1024)
 #define FRAME_HEAD_BYTES 9
-/* Up to here a copy is cheaper than a buffer more in the gathered write. */
+/* Up to this size a copy is cheaper than one more buffer in the gathered write. */
 #define COPY_BYTES_MAX 1024
 
 void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *message)
@@ -48,7 +48,7 @@ void eb_grpc_output_clear(struct eb_grpc_output *output)
     output->bytes = 0;
 }
 
-/* Puts `by`, which may be NULL, where a message of `bytes` was. */
+/* Puts `by`, which may be NULL, in the place of a message of `bytes`. */
 static void replace(
     struct eb_grpc_output *output, struct eb_outgoing **link, size_t bytes, struct eb_outgoing *by)
 {
@@ -70,7 +70,7 @@ void eb_grpc_output_drop_expired(
         size_t sent_bytes = previous ? 0 : output->head_sent;
         struct eb_outgoing *kept = message;
         if (message->is_timed && sent_bytes == 0) {
-            /* Another one may lie in the memory of the first. */
+            /* The returned message may lie in the memory of the dropped one. */
             kept = drop(output->owner, message);
             replace(output, link, bytes, kept);
         }
@@ -88,7 +88,7 @@ void eb_grpc_output_drop_expired(
     }
 }
 
-/* Moves the next `count` bytes into the queue. false: no memory. */
+/* Moves the next `count` bytes into the queue. Returns false if out of memory. */
 static bool move(struct eb_grpc_output *output, size_t count)
 {
     assert(count <= output->bytes);

@@ -5,40 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of header blocks that are neither shown nor ended by their first frame so many pass at once. */
+/* Most header blocks at once that nghttp2 does not show and that do not end with their first
+ * frame. */
 #define UNSEEN_CONTINUED_MAX 2u
-/* Frames of ours that may wait for a peer that does not read, beyond those of its open calls. */
+/* Most frames of ours that wait for a peer that does not read, in addition to those of its open
+ * calls. */
 #define FRAMES_WAITING_MAX 2000u
 #define FRAMES_PER_CALL 8u
 
 enum drain {
     DRAIN_NONE,
-    DRAIN_WANTED, /* the peer has not said yet that it speaks HTTP/2 */
-    DRAIN_NOTICE, /* the ping that follows the notice is on its way */
+    DRAIN_WANTED, /* the peer has not yet shown that it speaks HTTP/2 */
+    DRAIN_NOTICE, /* the ping after the notice is in transit */
     DRAIN_FINAL
 };
 
 struct eb_grpc_server {
     struct eb_grpc_connection connection;
-    struct eb_grpc_call *header_call; /* whose header block is being read */
+    struct eb_grpc_call *header_call; /* call whose header block is being read */
     struct eb_grpc_block block;       /* the header block that began last */
-    size_t block_bytes_max;           /* its size up to which it has no excess */
-    size_t block_excess;              /* its excess that has been spent */
-    int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
+    size_t block_bytes_max;           /* size up to which it has no excess */
+    size_t block_excess;              /* excess of it that was spent */
+    int32_t header_stream_id; /* stream of an unfinished header block or trailers; 0: none */
     struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
     enum drain drain;
     uint64_t begun_count;
     bool is_open;
-    bool is_block_unseen; /* nghttp2 has not shown whose header block began last, and may never */
+    bool is_block_unseen;    /* nghttp2 has not shown the stream of `block`, and may never */
     bool is_block_continued; /* that block's first frame lacks END_HEADERS */
-    bool peer_left;          /* it has said goodbye in a way that nghttp2 ends the connection for */
+    bool peer_left; /* it sent a GOAWAY without an error, which nghttp2 takes for a violation */
     char reason[128];
 };
 
 static const uint8_t drain_ping[8] = {'d', 'r', 'a', 'i', 'n', 0, 0, 0};
 static const uint8_t alive_ping[8] = {'a', 'l', 'i', 'v', 'e', 0, 0, 0};
-/* What gRPC's clients take for the advice to ping less often. */
+/* gRPC's clients take this as advice to ping less often. */
 static const char too_many_pings[] = "too_many_pings";
 
 static bool is_server_over(const struct eb_grpc_server *server)
@@ -53,7 +55,7 @@ static void set_reason(struct eb_grpc_server *server, const char *reason)
     }
 }
 
-/* Ends the connection without another word. */
+/* Ends the connection without sending anything more. Always returns false. */
 static bool fail_server(struct eb_grpc_server *server, const char *reason)
 {
     set_reason(server, reason);
@@ -131,9 +133,9 @@ static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *h
     server->is_block_continued = !(head->flags & NGHTTP2_FLAG_END_HEADERS);
 }
 
-/* Spends what a header block is worth that nghttp2 only decompressed, since its stream is over or
- * was refused: it shows neither the fields nor any CONTINUATION. Honest peers send some that cross
- * the stream's end on the way, and some of them split every large block. */
+/* Spends the cost of a header block that nghttp2 only decompressed, because its stream is over or
+ * was refused. nghttp2 shows neither its fields nor any CONTINUATION. Honest peers send some blocks
+ * that cross the stream's end in transit, and some of these peers split every large block. */
 static void spend_unseen_block(struct eb_grpc_server *server)
 {
     size_t bytes = server->block.wire_bytes;
@@ -198,8 +200,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* Spends the block's excess that is not spent yet. Returns what the callback returns to nghttp2:
- * to go on, or to skip the rest of the block's fields. */
+/* Spends the block's excess that is not spent yet. Returns the callback's result for nghttp2: to go
+ * on, or to skip the rest of the block's fields. */
 static int spend_block(struct eb_grpc_server *server)
 {
     struct eb_grpc_headers_limits limits = find_header_limits(server);
@@ -211,9 +213,8 @@ static int spend_block(struct eb_grpc_server *server)
     return is_server_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
-/* Counts a field, of whatever block, which costs the connection's budget where it is beyond what
- * its sender pays for. Most blocks have a dozen fields and are far below that: keep that path
- * cheap. */
+/* Counts a field of any block. It costs the connection's budget if it exceeds what its sender pays
+ * for. Most blocks have a dozen fields and are far below that: keep that path cheap. */
 static inline int count_field(struct eb_grpc_server *server, size_t bytes)
 {
     server->block.bytes += bytes;
@@ -242,7 +243,8 @@ static int on_server_header(nghttp2_session *session, const nghttp2_frame *frame
     return count_field(server, name_size + value_size);
 }
 
-/* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
+/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: decoding it cost as
+ * much. */
 static int on_server_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
@@ -302,7 +304,7 @@ static void on_ping_ack(struct eb_grpc_server *server, const uint8_t opaque[8])
                     nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR, NULL, 0));
 }
 
-/* HEADERS or DATA of a call is complete. */
+/* Handles complete HEADERS or DATA of a call. */
 static void on_call_frame(struct eb_grpc_server *server, const nghttp2_frame *frame)
 {
     struct eb_grpc_call *call = find_server_call(server->connection.session, frame->hd.stream_id);
@@ -362,7 +364,7 @@ static int on_invalid_frame(
     if (frame->hd.stream_id == server->header_stream_id) {
         server->header_stream_id = 0;
     }
-    /* Clients written in Go name the largest stream there may be, which is none of the server's. */
+    /* Clients written in Go name the largest possible stream, which is not one of the server's. */
     server->peer_left |=
         frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code == NGHTTP2_NO_ERROR;
     if (server->is_block_unseen && frame->hd.type == NGHTTP2_HEADERS) {
@@ -372,7 +374,7 @@ static int on_invalid_frame(
     return 0;
 }
 
-/* Frames of unknown types are passed over; nghttp2 is asked to show them so that they count. */
+/* Passes over frames of unknown types. nghttp2 is asked to show them so that they count. */
 static int on_extension(
     nghttp2_session *session, void **payload, const nghttp2_frame_hd *head, void *context)
 {
@@ -422,7 +424,7 @@ static int on_server_stream_close(
     if (!call) {
         return 0;
     }
-    /* An error that makes us reset a call costs the peer as little as its own reset. */
+    /* A call that we reset for the peer's error costs the peer as little as one that it resets. */
     if (call->trailers_sent) {
         eb_grpc_budget_earn_reset(&server->budget);
     } else {
@@ -450,7 +452,7 @@ static void install(nghttp2_session_callbacks *callbacks)
     eb_grpc_output_install(callbacks);
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static nghttp2_session *create_server_session(struct eb_grpc_server *server)
 {
     nghttp2_session *session = NULL;
@@ -505,7 +507,8 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server)
     free(server);
 }
 
-/* Looks at the bytes that nghttp2 is about to read for as long as they are the preface. */
+/* Checks the bytes that nghttp2 is about to read, as far as they belong to the preface. Returns
+ * false if they differ from it; the connection is over then. */
 static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
 {
     bool has_begun = server->preface.count > 0;
@@ -519,8 +522,8 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     return fail_server(server, "not HTTP/2");
 }
 
-/* Delivers what was kept back, one message of each call in turn: the first must not take all that
- * the receiver has room for. */
+/* Delivers kept bytes, one message of each call in turn, so that the first call does not take all
+ * the room that the receiver has. */
 static void advance(struct eb_grpc_connection *connection)
 {
     struct eb_grpc_call *last = NULL;
@@ -538,7 +541,7 @@ static void advance(struct eb_grpc_connection *connection)
     }
 }
 
-/* What follows whatever has happened. false: the connection is over. */
+/* Does the work that follows every event. Returns false if the connection is over. */
 static bool settle_calls(struct eb_grpc_server *server)
 {
     struct eb_grpc_connection *connection = &server->connection;
@@ -584,7 +587,7 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
     eb_grpc_call_tick(connection, unread_ms);
-    /* Where this ends the connection, the next send says so. */
+    /* If this ends the connection, the next send returns false. */
     (void)settle_calls(server);
 }
 
@@ -593,7 +596,7 @@ bool eb_grpc_server_send(struct eb_grpc_server *server)
     if (server->connection.is_dead || !eb_grpc_preface_is_whole(&server->preface)) {
         return !is_server_over(server);
     }
-    (void)settle_calls(server); /* A GOAWAY is to go out even where the connection is over. */
+    (void)settle_calls(server); /* A GOAWAY is sent even if the connection is over. */
     if (!server->connection.is_dead &&
         !eb_grpc_output_flush(server->connection.session, server->connection.queue)) {
         return fail_server(server, "out of memory");

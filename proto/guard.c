@@ -12,7 +12,7 @@
 /* A message that has begun and not ended. */
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
-    const ProtobufCFieldDescriptor *field; /* of the parent, that holds it; NULL at the top */
+    const ProtobufCFieldDescriptor *field; /* field of the parent that holds it; NULL at the top */
     const uint8_t *first;
     struct eb_field_reader rest;
     uint64_t seen; /* bit i: singular sub-message descriptor->fields[i] has occurred */
@@ -27,11 +27,12 @@ struct walk {
     struct frame frames[EB_GUARD_DEPTH_MAX];
 };
 
-/* The descriptor of field `number`, or NULL. */
+/* Returns the descriptor of field `number`, or NULL. */
 static const ProtobufCFieldDescriptor *find_guarded_field(
     const ProtobufCMessageDescriptor *descriptor, uint32_t number)
 {
-    /* Descriptors are in order of their distinct numbers, so none lies above index number - 1. */
+    /* Descriptors are sorted by number and the numbers are distinct, so this one's index is at most
+     * number - 1. */
     size_t i = number < descriptor->n_fields ? number : descriptor->n_fields;
     while (i > 0 && descriptor->fields[i - 1].id > number) {
         i--;
@@ -39,7 +40,7 @@ static const ProtobufCFieldDescriptor *find_guarded_field(
     return i > 0 && descriptor->fields[i - 1].id == number ? &descriptor->fields[i - 1] : NULL;
 }
 
-/* Text that is cut where it is full. */
+/* Text that is cut when it is full. */
 struct path {
     size_t used;
     char text[PATH_BYTES];
@@ -57,7 +58,8 @@ __attribute__((format(printf, 2, 3))) static void append_reason(
     path->used += (size_t)length < room ? (size_t)length : room - 1;
 }
 
-/* "LookupRequest.queries[3].table"; the last field is left out where its number is 0. */
+/* Writes a path such as "LookupRequest.queries[3].table". Leaves out the last field if its number
+ * is 0. */
 static void write_path(const struct walk *walk, uint32_t number, struct path *path)
 {
     const struct frame *frame = &walk->frames[0];
@@ -67,7 +69,7 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
         frame = &walk->frames[i];
         append_reason(path, ".%s", frame->field->name);
         if (frame->field->label == PROTOBUF_C_LABEL_REPEATED) {
-            /* The parent has been read up to this frame's end, so the count has it too. */
+            /* The parent has been read up to this frame's end, so the count includes this frame. */
             struct eb_field_reader read = {parent->first, parent->rest.at};
             append_reason(path, "[%zu]", eb_field_reader_count(read, frame->field->id) - 1);
         }
@@ -80,8 +82,8 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
     }
 }
 
-/* Refuses the message: `what` is said of field `number` (0: of the innermost message) and of the
- * byte at `at`. Returns false. */
+/* Refuses the message. `what` describes field `number` (0: the innermost message), and `at` points
+ * to the byte. Always returns false. */
 static bool refuse_guarded(const struct walk *walk, enum eb_status status, uint32_t number,
     const uint8_t *at, const char *what)
 {
@@ -116,7 +118,7 @@ static ProtobufCWireType wire_type_of(ProtobufCType type)
     return PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
 }
 
-/* Moves past one character of UTF-8. false: what is there is none. */
+/* Moves past one character of UTF-8. Returns false if the bytes are not one. */
 static bool read_character(struct eb_field_reader *reader)
 {
     uint8_t lead = *reader->at++;
@@ -127,7 +129,7 @@ static bool read_character(struct eb_field_reader *reader)
         return false;
     }
     size_t more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-    /* The second byte's range rules out overlong forms, surrogates and what is past U+10FFFF. */
+    /* The second byte's range excludes overlong forms, surrogates and values above U+10FFFF. */
     uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     if (eb_field_reader_bytes(reader) < more) {
@@ -179,7 +181,7 @@ static bool check_guarded_packed(
                            "holds a varint that does not end");
 }
 
-/* Begins the sub-message in `bytes`. */
+/* Begins the sub-message in `bytes`. Returns false if it is refused. */
 static bool enter(
     struct walk *walk, const ProtobufCFieldDescriptor *field, const struct eb_field *bytes)
 {

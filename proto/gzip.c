@@ -4,16 +4,16 @@
 #include <string.h>
 #include <zlib.h>
 
-/* zlib's window bits, and what makes it want gzip's head and end around the data. */
+/* zlib's window bits, plus the number that makes it expect gzip's header and trailer. */
 #define WINDOW_BITS (15 + 16)
-/* What inflating takes beside its output: a state of some 7 KiB and a window of 32. */
+/* Memory for inflating besides its output: a state of some 7 KiB and a window of 32 KiB. */
 #define STATE_BYTES (64u * 1024)
 #define STATE_ALIGNMENT 64u
-#define MEMBER_BYTES_MIN 18u /* head, end, and the shortest data between them */
-/* Deflate makes nothing smaller than this part of it: what claims to be is damaged. */
+#define MEMBER_BYTES_MIN 18u /* header, trailer, and the shortest data between them */
+/* Deflate makes nothing smaller than 1 / RATIO_MAX of it. Data that claims to be is damaged. */
 #define RATIO_MAX 1032u
 
-/* The room of one inflation, handed out piece by piece and given back as a whole. */
+/* The memory of one inflation, handed out piece by piece and given back as a whole. */
 struct room {
     uint8_t *bytes;
     size_t used;
@@ -38,7 +38,7 @@ static void give_room(void *opaque, void *piece)
     (void)piece;
 }
 
-/* The size that the member's end claims for what it holds, modulo 2^32. */
+/* Returns the size, modulo 2^32, that the member's trailer claims for its content. */
 static uint32_t read_claim(const uint8_t *bytes, size_t size)
 {
     uint32_t claim;
@@ -46,7 +46,7 @@ static uint32_t read_claim(const uint8_t *bytes, size_t size)
     return claim;
 }
 
-/* Fills `out`, whose size was claimed, from all of the input. */
+/* Fills `out`, which has the claimed size, from all of the input. */
 static enum eb_gzip inflate_all(
     struct room *room, const uint8_t *bytes, size_t size, const struct eb_gzip_bytes *out)
 {
@@ -71,7 +71,7 @@ static enum eb_gzip inflate_all(
     return is_whole ? EB_GZIP_DONE : EB_GZIP_BROKEN;
 }
 
-/* Takes what the output and zlib need. */
+/* Takes the memory for the output and for zlib, and inflates. */
 static enum eb_gzip inflate_into_memory(
     const struct eb_memory *memory, const uint8_t *bytes, size_t size, struct eb_gzip_bytes *out)
 {

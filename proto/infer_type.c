@@ -48,7 +48,7 @@ uint32_t eb_infer_type_bytes(int32_t type)
 
 int32_t eb_infer_type_find(const char *name)
 {
-    /* The last ones are those of most tensors. */
+    /* Most tensors have one of the last types. */
     for (int32_t type = TYPE_COUNT - 1; type > 0; type--) {
         if (strcmp(name, types[type].name) == 0) {
             return type;

@@ -11,7 +11,7 @@ static void *take_from_heap(void *context, size_t bytes)
     if (bytes > SIZE_MAX - ALIGNMENT) {
         return NULL;
     }
-    /* aligned_alloc wants a multiple of the alignment, and may give NULL for no bytes. */
+    /* aligned_alloc requires a multiple of the alignment, and may return NULL for 0 bytes. */
     size_t rounded = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     return aligned_alloc(ALIGNMENT, rounded);
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #define CHUNK_BYTES 16384 /* a full frame of HEADERS, or several hundred small answers */
-#define PIECES_MIN 32     /* a power of two, as every capacity */
+#define PIECES_MIN 32     /* a power of two, as is every capacity */
 
-/* Copied bytes lie in chunks, which are filled and emptied in order. */
+/* Copied bytes are kept in chunks, which are filled and emptied in order. */
 struct chunk {
     struct chunk *next;
     size_t capacity;
@@ -74,7 +74,7 @@ static struct piece *piece_at(const struct eb_send_queue *queue, size_t index)
     return &queue->pieces[(queue->first + index) & (queue->capacity - 1)];
 }
 
-/* Makes sure that one more piece fits. */
+/* Makes room for one more piece. Returns false if out of memory. */
 static bool reserve_send_piece(struct eb_send_queue *queue)
 {
     if (queue->piece_count < queue->capacity) {
@@ -98,7 +98,7 @@ static bool reserve_send_piece(struct eb_send_queue *queue)
     return true;
 }
 
-/* Makes sure that the tail has room for `count` bytes in a row. */
+/* Makes room for `count` contiguous bytes in the tail. Returns false if out of memory. */
 static bool reserve_room(struct eb_send_queue *queue, size_t count)
 {
     if (queue->tail && queue->tail->capacity - queue->tail->filled >= count) {
@@ -176,7 +176,7 @@ size_t eb_send_queue_peek(const struct eb_send_queue *queue, struct iovec *out, 
     return count;
 }
 
-/* The oldest copied bytes are always in the first chunk. */
+/* Drops copied bytes. The oldest are always in the first chunk. */
 static void drop_copied(struct eb_send_queue *queue, size_t count)
 {
     struct chunk *chunk = queue->head;

@@ -14,7 +14,7 @@ const char *eb_status_name(int number)
     return "UNKNOWN";
 }
 
-/* A text goes into a protobuf string, which must stay UTF-8 where it was cut. */
+/* Removes a character that was cut. The text goes into a protobuf string, which must be UTF-8. */
 static void drop_cut_character(char text[EB_ERROR_TEXT_BYTES])
 {
     size_t end = EB_ERROR_TEXT_BYTES - 1;

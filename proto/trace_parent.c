@@ -2,14 +2,15 @@
 
 #include <string.h>
 
-/* Where the parts of VERSION-TRACE-PARENT-FLAGS begin, each behind a dash, and where it ends. */
+/* Offsets of the parts of VERSION-TRACE-PARENT-FLAGS, each of which follows a dash, and the
+ * size. */
 #define VERSION_DIGITS 2
 #define TRACE_OFFSET 3
 #define PARENT_OFFSET 36
 #define FLAGS_OFFSET 53
 #define TEXT_BYTES 55
 
-/* Capital letters are none: the recommendation says so. */
+/* Returns a digit's value; -1 for anything else. The recommendation excludes capital letters. */
 static int read_digit(char digit)
 {
     if (digit >= '0' && digit <= '9') {
@@ -28,7 +29,7 @@ static bool is_hex(const char *text, size_t count)
     return true;
 }
 
-/* Digits that are not all zero, which would stand for none. */
+/* Returns whether the text is digits that are not all zero. All zero means that there is no id. */
 static bool is_id(const char *text, size_t count)
 {
     return is_hex(text, count) && strspn(text, "0") < count;
@@ -39,7 +40,7 @@ static bool is_well_formed(const char *text, size_t size)
     if (size < TEXT_BYTES || !is_hex(text, VERSION_DIGITS) || memcmp(text, "ff", 2) == 0) {
         return false;
     }
-    /* Only later versions may have more to say, behind another dash. */
+    /* Only later versions may have further parts, after another dash. */
     if (size > TEXT_BYTES && (memcmp(text, "00", 2) == 0 || text[TEXT_BYTES] != '-')) {
         return false;
     }

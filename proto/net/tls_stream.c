@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORD_OVERHEAD_BYTES 256 /* at most, of one record */
-#define OUTPUT_BYTES_MIN 4096     /* a handshake's flight, mostly */
-#define PIECES_MAX 64             /* of the queue that are looked at for one record */
+#define RECORD_OVERHEAD_BYTES 256 /* most overhead of one record */
+#define OUTPUT_BYTES_MIN 4096     /* mostly for a handshake's flight */
+#define PIECES_MAX 64             /* most pieces of the queue that are gathered for one record */
 
 struct output {
     uint8_t *bytes; /* NULL: none */
@@ -23,18 +23,18 @@ struct eb_tls_stream {
     BIO_METHOD *method;
     const struct eb_tls_side *side;
     const struct eb_memory *memory;
-    const uint8_t *input; /* what was fed and not taken yet */
+    const uint8_t *input; /* bytes fed and not taken yet */
     size_t input_bytes;
     struct output filling;
     struct output writing;
-    uint64_t period_ms;  /* when the period began in which records are counted */
-    uint64_t data_bytes; /* read, since the last of them earned a record */
-    uint32_t row_count;  /* records since data or the period's begin, data's own included */
-    uint32_t idle_count; /* records that are no data by their type, less those forgiven */
+    uint64_t period_ms;  /* time when the period in which records are counted began */
+    uint64_t data_bytes; /* bytes read since they last earned a record */
+    uint32_t row_count;  /* records since data or the period's start, including data's own */
+    uint32_t idle_count; /* records whose type is not data, less those forgiven */
     bool is_idling;      /* there were too many of either */
     bool has_begun;
-    bool is_ready;   /* the handshake has been done: OpenSSL says so only between messages */
-    bool is_checked; /* and the protocol that it chose is the right one */
+    bool is_ready;   /* the handshake was done; OpenSSL reports that only between messages */
+    bool is_checked; /* and the right protocol was chosen */
     bool is_over;
     char reason[160];
 };
@@ -49,7 +49,7 @@ static void give_output(const struct eb_tls_stream *stream, struct output *outpu
     *output = (struct output){0};
 }
 
-/* Room for `bytes` more. */
+/* Makes room for `bytes` more. Returns false if out of memory or if that is too much output. */
 static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
 {
     struct output *output = &stream->filling;
@@ -76,7 +76,7 @@ static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
     return true;
 }
 
-/* ---- what OpenSSL reads from and writes to ---- */
+/* ---- OpenSSL's source and sink ---- */
 
 static int on_bio_read(BIO *bio, char *out, int out_bytes)
 {
@@ -84,7 +84,7 @@ static int on_bio_read(BIO *bio, char *out, int out_bytes)
     size_t count = (size_t)out_bytes;
     BIO_clear_retry_flags(bio);
     if (stream->is_idling) {
-        return -1; /* or SSL_read would go on with the next record */
+        return -1; /* otherwise SSL_read would go on with the next record */
     }
     if (stream->input_bytes == 0) {
         BIO_set_retry_read(bio);
@@ -119,7 +119,7 @@ static long on_bio_control(BIO *bio, int command, long number, void *pointer)
     return command == BIO_CTRL_FLUSH;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static BIO *create_bio(struct eb_tls_stream *stream)
 {
     stream->method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "eb_tls_stream");
@@ -155,7 +155,7 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
     }
     stream->row_count += is_head;
     stream->idle_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
-    /* The last of the row may be data: its head does not tell. */
+    /* The last of the row may be data: its head does not show that. */
     stream->is_idling = stream->row_count > stream->side->idle_row_max + 1 ||
                         stream->idle_count > stream->side->idle_max;
 }
@@ -183,7 +183,8 @@ static void count_data(struct eb_tls_stream *stream, size_t count)
 
 /* ---- life ---- */
 
-/* The name or address that the server's certificate must have; names are told to the server. */
+/* Sets the name or address that the server's certificate must have. A name is also sent to the
+ * server. */
 static bool expect_name(SSL *ssl, const char *name)
 {
     X509_VERIFY_PARAM *rules = SSL_get0_param(ssl);
@@ -195,7 +196,7 @@ static bool expect_name(SSL *ssl, const char *name)
     return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
-/* Puts the hello out. false: no memory. */
+/* Outputs the hello. Returns false if out of memory. */
 static bool begin_as_client(struct eb_tls_stream *stream, const char *server_name)
 {
     SSL_set_connect_state(stream->ssl);
@@ -256,7 +257,8 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream)
 
 /* ---- reading ---- */
 
-/* Always -1. */
+/* Ends the stream. The reason is `what`, followed by OpenSSL's reason if it has one. Always returns
+ * -1. */
 static int fail_stream(struct eb_tls_stream *stream, const char *what)
 {
     const char *why = ERR_reason_error_string(ERR_peek_error());
@@ -272,7 +274,7 @@ static int fail_stream(struct eb_tls_stream *stream, const char *what)
     return -1;
 }
 
-/* The same, where OpenSSL has nothing to add. Always -1. */
+/* Ends the stream if OpenSSL has nothing to add to the reason. Always returns -1. */
 static int end_stream(struct eb_tls_stream *stream, const char *reason)
 {
     ERR_clear_error();
@@ -296,14 +298,14 @@ void eb_tls_stream_feed(
     }
 }
 
-/* Whether nothing of TLS's own is under way. */
+/* Returns whether no TLS message is under way. */
 static bool can_write(const struct eb_tls_stream *stream)
 {
     return SSL_is_init_finished(stream->ssl);
 }
 
-/* Servers choose the protocol, or refuse; one that picks none would be taken for one of HTTP/1.1.
- */
+/* Returns false if the handshake is done but HTTP/2 was not chosen. Servers choose the protocol or
+ * refuse. One that chooses none would be taken for a server of HTTP/1.1. */
 static bool check_protocol(struct eb_tls_stream *stream)
 {
     const unsigned char *protocol = NULL;
@@ -344,7 +346,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
 
 /* ---- writing ---- */
 
-/* The next bytes for one record, where they lie or together in `record`. */
+/* Returns the next bytes for one record, in place or gathered in `record`. */
 static const uint8_t *gather_records(
     const struct eb_send_queue *queue, uint8_t record[EB_TLS_RECORD_BYTES], size_t *count)
 {
@@ -364,7 +366,7 @@ static const uint8_t *gather_records(
     return record;
 }
 
-/* What the queue's bytes take when they are encrypted, as far as they are written at once. */
+/* Returns the encrypted size of the queue's bytes, as far as they are written at once. */
 static size_t find_sealed_bytes(const struct eb_send_queue *queue)
 {
     size_t bytes = eb_send_queue_bytes(queue);
@@ -400,7 +402,7 @@ void eb_tls_stream_end(struct eb_tls_stream *stream)
 {
     if (!stream->is_over && can_write(stream)) {
         ERR_clear_error();
-        (void)SSL_shutdown(stream->ssl); /* 0: said, and the peer has not yet. */
+        (void)SSL_shutdown(stream->ssl); /* 0: sent, and the peer has not sent its own yet */
         stream->is_over = true;
     }
 }
@@ -419,7 +421,7 @@ void eb_tls_stream_end_write(struct eb_tls_stream *stream)
     give_output(stream, &stream->writing);
 }
 
-/* ---- looking at it ---- */
+/* ---- queries ---- */
 
 bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream)
 {
