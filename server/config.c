@@ -19,11 +19,11 @@
 
 /* Smallest memory of each loop: one whole answer, and enough for one connection to send the largest
  * request. A connection takes more memory only while it holds no more than it leaves free
- * (receive_quota.h), so the memory that it holds counts twice, in addition to what it takes. It
- * holds the most when a message is decompressed: the message as it came, which may be as large as
- * the decompressed one, and zlib's state. 2 * (request + state) + request is less than four times
- * what a request takes from the pool, if that is at least REQUEST_ROOM_MIN. The rest is for data
- * that is being sent. */
+ * (buffer_pool.h), so the memory that it holds counts twice, in addition to what it takes. It holds
+ * the most when a message is decompressed: the message as it came, which may be as large as the
+ * decompressed one, and zlib's state. 2 * (request + state) + request is less than four times what
+ * a request takes from the pool, if that is at least REQUEST_ROOM_MIN. The rest is for data that is
+ * being sent. */
 #define LOOP_REQUESTS 4
 #define LOOP_ANSWERS 1
 #define REQUEST_ROOM_MIN (UINT64_C(256) << 10)

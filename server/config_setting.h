@@ -49,11 +49,10 @@ struct eb_config {
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *admin_listen;          /* unix:PATH, form checked; NULL: none */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
-    enum eb_config_truth
-        admin_on_data_port; /* whether ModelAdmin is answered wherever lookups are */
-    char *tls_cert;         /* file; NULL: TCP carries plain bytes */
-    char *tls_key;          /* file; set if and only if tls_cert is */
-    char *tls_client_ca;    /* file; NULL: clients are not asked for certificates */
+    enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
+    char *tls_cert;                          /* file; NULL: TCP carries plain bytes */
+    char *tls_key;                           /* file; set if and only if tls_cert is */
+    char *tls_client_ca; /* file; NULL: clients are not asked for certificates */
     enum eb_tls_client tls_client_verify;
     enum eb_tls_version tls_min_version;
     char *auth_file;  /* NULL: callers are not authenticated */

@@ -50,9 +50,8 @@ struct eb_process {
     struct eb_web_port *web_port;
     struct eb_process_facts facts; /* the facts that it was told last */
     struct eb_manager *manager;
-    struct eb_publisher_reader
-        *readers;       /* [config->loops + 1] the loops, and the operators' port */
-    size_t model_count; /* number of models when serving began */
+    struct eb_publisher_reader *readers; /* [config->loops + 1] of all loops and the port */
+    size_t model_count;                  /* number of models when serving began */
     const struct eb_bag_ops *ops;
     struct eb_executor *executor;
     struct eb_service service;

@@ -1,6 +1,6 @@
-/* Tells the service manager, if it wants reports, that the process is alive. It is as long as
- * main's loop turns, every other loop reads its mailbox, and the executor's lock can be taken. The
- * service manager kills and restarts a process that does not report for too long.
+/* Tells the service manager, if it wants reports, that the process is alive: main's loop turns,
+ * every other loop reads its mailbox, and the executor's lock can be taken. The service manager
+ * kills and restarts a process that does not report for too long.
  * Thread: main's. Memory: on the heap from start until destroy. */
 #pragma once
 

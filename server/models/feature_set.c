@@ -16,7 +16,7 @@ static struct eb_feature describe_feature_table(const struct eb_named_table *tab
     };
 }
 
-/* The table's defaults, but for what is said of the feature. */
+/* Describes a feature by its settings. The table's defaults apply to the others. */
 static struct eb_feature describe_set_feature(
     const struct eb_named_table *table, const struct eb_model_config_feature *config)
 {
@@ -47,8 +47,8 @@ static size_t hash_name(const char *name)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Where `name` is in the index, or the empty slot where it belongs. A slot holds the feature's
- * number plus one, 0 where it is empty; at least half of them are. */
+/* Returns the slot of `name` in the index, or the empty slot where it belongs. A slot holds the
+ * feature's index plus one, or 0 if it is empty. At least half of the slots are empty. */
 static uint32_t *find_feature_slot(const struct eb_feature_set *set, const char *name)
 {
     size_t mask = set->name_index_size - 1;

@@ -33,7 +33,7 @@ void eb_model_settings_give(struct eb_model_settings *settings)
     }
 }
 
-/* Whether each group can be asked for. */
+/* Returns whether each group is small enough for a request. */
 static bool check_version_groups(
     const struct eb_model_config *config, uint32_t features_max, struct eb_failure *failure)
 {
@@ -49,7 +49,7 @@ static bool check_version_groups(
     return true;
 }
 
-/* Loads the version's tables as its model's description says. */
+/* Loads the version's tables by its model's settings. */
 static bool load_version_tables(struct eb_model_version *version,
     const struct eb_version_source *source, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_failure *failure)

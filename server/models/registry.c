@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Pauses before what was hindered is tried again; up to a quarter more by chance, so that servers
- * that share a disk do not all come back to it at once. */
+/* First and longest pause before a load that failed for a passing reason is tried again. Up to a
+ * quarter is added at random, so that servers that share a disk do not all come back to it at
+ * once. */
 #define PAUSE_FIRST_MS UINT64_C(1000)
 #define PAUSE_MAX_MS UINT64_C(300000)
 
-/* ---- what is there ---- */
+/* ---- entries ---- */
 
 bool eb_registry_is_in_use(const struct eb_registry_version *version)
 {
@@ -184,7 +185,7 @@ void eb_registry_fail(struct eb_registry *registry, const char *name, uint64_t n
     registry->loads.failed++;
     free(version->failure);
     version->failure = strdup(why);
-    /* Where memory is that short, nothing is tried again before the disk is next looked at. */
+    /* If memory is that short, the load is not tried again before the next scan. */
     version->is_on_disk = version->is_on_disk && version->failure;
     if (failure == EB_REGISTRY_BROKEN || failure != version->failure_kind) {
         eb_registry_tell_failed(registry, name, number, why);
@@ -200,7 +201,7 @@ void eb_registry_note_files(
     eb_registry_find_version(eb_registry_find(registry, name), number)->tried_files = files;
 }
 
-/* Of every version, those that lacked memory or those whose pause is over. */
+/* Clears the failures whose pause is over. If `is_memory_back`, also those from lack of memory. */
 static void clear_failures(struct eb_registry *registry, bool is_memory_back, uint64_t now_ms)
 {
     for (size_t i = 0; i < registry->count; i++) {
@@ -276,7 +277,8 @@ static bool is_resident(struct eb_registry_model *model, uint64_t number)
     return version && version->loaded;
 }
 
-/* A label stays where it is until the version that it is to lead to is in memory. */
+/* Moves each label to the version in the settings. A label stays on its version until the new one
+ * is loaded, unless its version is not loaded either. */
 static void move_labels(struct eb_registry *registry, struct eb_registry_model *model)
 {
     const struct eb_model_config *config = &model->settings->config;
@@ -290,7 +292,7 @@ static void move_labels(struct eb_registry *registry, struct eb_registry_model *
     }
 }
 
-/* Notes which versions are wanted, and of the others since when they are not. */
+/* Notes which versions are wanted, and since when the others are not. */
 static void note_wanted(
     const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
 {
@@ -340,15 +342,15 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
     }
 }
 
-/* Versions that are kept and may go before their time: of all models, and of one. */
+/* The kept versions that may be evicted: of all models, and of one model. */
 struct kept {
     uint64_t total_bytes;
-    uint64_t bytes; /* of the model of which these take most, or of the one that is looked at */
+    uint64_t bytes; /* of `model`: the one with the most such bytes, or the one that was searched */
     struct eb_registry_model *model;
-    struct eb_registry_version *oldest; /* of that model; NULL: none may go */
+    struct eb_registry_version *oldest; /* of `model`; NULL: none may be evicted */
 };
 
-/* Finds those of one model. */
+/* Finds the kept versions of one model. */
 static struct kept find_model_kept(
     const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
 {
@@ -383,8 +385,8 @@ static struct kept find_registry_kept(const struct eb_registry *registry, uint64
     return most;
 }
 
-/* Evicts versions while those that may go take too much memory: the oldest of the model of which
- * they take most. */
+/* Evicts kept versions while they take more than kept_bytes_max: each time the oldest of the model
+ * whose kept versions take the most. */
 static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
 {
     if (registry->kept_bytes_max == 0) {
@@ -409,7 +411,8 @@ static uint64_t pause_ms(unsigned passing_count)
     return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
 }
 
-/* Begins the pauses of what may pass, and waits for the end of the first one. */
+/* Begins the pause of each failed version that may load later. Lowers *wake_ms to the end of the
+ * first one. */
 static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint64_t *wake_ms)
 {
     for (size_t i = 0; i < model->count; i++) {
@@ -457,7 +460,8 @@ bool eb_registry_is_settled(
     return eb_version_policy_choose(&seen).load == EB_POLICY_NONE;
 }
 
-/* The spare version that has not been wanted for the longest time. NULL: none. */
+/* Returns the spare version that has been unwanted for the longest time, or NULL if there is
+ * none. */
 static struct eb_registry_version *find_spare(
     struct eb_registry *registry, uint64_t now_ms, struct eb_registry_model **owner)
 {

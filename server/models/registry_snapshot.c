@@ -1,4 +1,4 @@
-/* The snapshots that a registry makes. */
+/* Makes the snapshots of a registry. */
 #include "server/models/registry.h"
 
 #include "server/base/name.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 0: it is of no interest to requests. */
+/* Returns the state that requests see; 0: the version is not visible. */
 static enum eb_version_state find_state(
     const struct eb_registry_model *model, const struct eb_registry_version *version)
 {
@@ -22,7 +22,8 @@ static enum eb_version_state find_state(
     return version->failure ? EB_VERSION_FAILED : 0;
 }
 
-/* Returns an error text with relative paths, as callers may see it. NULL: out of memory. */
+/* Returns a copy of an error text with relative paths, for callers. Returns NULL if out of
+ * memory. */
 static char *copy_failure(const struct eb_registry *registry, const char *failure)
 {
     char *copy = strdup(failure);
@@ -85,7 +86,8 @@ static bool copy_snapshot_model(const struct eb_registry *registry,
            copy_labels(from, to);
 }
 
-/* One of which nothing was tried yet, or whose name no answer can hold, is none to requests. */
+/* Returns whether requests can see the model. They cannot if nothing of it was tried yet, or if its
+ * name cannot stand in an answer. */
 static bool is_snapshot_visible(const struct eb_registry_model *model)
 {
     if (model->failure || model->config_failure) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Replaces a text that is told where it is new. false: out of memory. */
+/* Replaces a text. *is_new: it has changed and must be reported. Returns false if out of memory. */
 static bool set_failure(char **failure, const char *text, bool *is_new)
 {
     *is_new = text && !(*failure && strcmp(*failure, text) == 0);
@@ -20,7 +20,7 @@ static bool set_failure(char **failure, const char *text, bool *is_new)
     return true;
 }
 
-/* The model of that name, a new one where there is none. NULL: out of memory. */
+/* Returns the model of that name. Adds it if there is none. Returns NULL if out of memory. */
 static struct eb_registry_model *add_registry_model(
     struct eb_registry *registry, const struct eb_repository_model *seen)
 {
@@ -48,7 +48,8 @@ static struct eb_registry_model *add_registry_model(
     return &models[place];
 }
 
-/* As they are on disk, with room for as many more. NULL: out of memory. */
+/* Makes the list of versions on disk, with room for room_count more. Returns NULL if out of
+ * memory. */
 static struct eb_registry_version *make_versions(
     const struct eb_repository_model *seen, size_t room_count)
 {
@@ -74,7 +75,8 @@ static struct eb_registry_version *make_versions(
 
 /* ---- versions ---- */
 
-/* Where in the list, highest first, those of the number begin, or would. */
+/* Returns the position of the first entry with the number in the list, highest first, or the
+ * position where it would be. */
 static size_t find_registry_number(
     const struct eb_registry_version *versions, size_t count, uint64_t number)
 {
@@ -91,8 +93,9 @@ static size_t find_registry_number(
     return first;
 }
 
-/* The entry of the same directory in the list, highest first; of the same number where that is in
- * use, since there is one such entry at most. NULL: none. */
+/* Returns the entry of the same directory in the list, highest first. If there is none and `wanted`
+ * is in use, returns an entry of the same number, because at most one entry of a number is in use.
+ * Returns NULL if there is none. */
 static struct eb_registry_version *find_same(
     struct eb_registry_version *versions, size_t count, const struct eb_registry_version *wanted)
 {
@@ -109,7 +112,7 @@ static struct eb_registry_version *find_same(
     return found;
 }
 
-/* Whether the directory is still what could not be loaded. */
+/* Returns whether the directory has not changed since it failed to load. */
 static bool is_as_tried(
     const struct eb_registry_version *fresh, const struct eb_registry_version *old)
 {
@@ -118,8 +121,8 @@ static bool is_as_tried(
            !(is_known && fresh->files != old->tried_files);
 }
 
-/* Moves to the new entry what the old one knows; why it did not load holds until the directory or
- * one of its files changes. */
+/* Moves the state of the old entry to the new one. The reason of a failure is kept until the
+ * directory or one of its files changes. */
 static void carry_over(struct eb_registry_version *to, struct eb_registry_version *from)
 {
     if (eb_registry_is_in_use(from)) {
@@ -142,7 +145,8 @@ static void carry_over(struct eb_registry_version *to, struct eb_registry_versio
     }
 }
 
-/* A second directory of a version in use is at fault alone. */
+/* Clears the failure of each version in use. If another directory has the same number, only that
+ * one keeps its failure. */
 static void excuse_those_in_use(
     const struct eb_registry_model *model, struct eb_registry_version *fresh, size_t count)
 {
@@ -167,7 +171,8 @@ static int compare_registry_versions(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* What cannot be loaded for what it is on disk has failed as if that had been tried. */
+/* Counts and reports versions that cannot be loaded because of their state on disk, as if a load
+ * had failed. */
 static void take_new_failures(struct eb_registry *registry, const struct eb_registry_model *model,
     struct eb_registry_version *fresh, size_t count)
 {
@@ -180,7 +185,7 @@ static void take_new_failures(struct eb_registry *registry, const struct eb_regi
     }
 }
 
-/* A directory that is in the place of the one that was loaded, or is written to. */
+/* Reports that the directory of a loaded version was replaced or written to. */
 static void tell_changed(const struct eb_registry *registry, const struct eb_registry_model *model,
     const struct eb_registry_version *old, const struct eb_registry_version *fresh)
 {
@@ -190,7 +195,7 @@ static void tell_changed(const struct eb_registry *registry, const struct eb_reg
     }
 }
 
-/* Tells lists of versions apart that a snapshot would show in different ways. */
+/* Returns a digest that differs between lists that a snapshot would show in different ways. */
 static uint64_t digest_versions(const struct eb_registry_version *versions, size_t count)
 {
     uint64_t digest = 0;
@@ -201,7 +206,7 @@ static uint64_t digest_versions(const struct eb_registry_version *versions, size
     return digest;
 }
 
-/* false: out of memory, and nothing has changed. */
+/* Updates a model's versions. Returns false with nothing changed if out of memory. */
 static bool update_versions(struct eb_registry *registry, struct eb_registry_model *model,
     const struct eb_repository_model *seen)
 {
@@ -251,7 +256,7 @@ static bool is_any_in_use(const struct eb_registry_model *model)
     return false;
 }
 
-/* The version that answers to a label of the settings in force. 0: none does. */
+/* Returns the version that has a label by the current settings; 0: there is no such label. */
 static uint64_t find_label(const struct eb_registry_model *model, const char *name)
 {
     const struct eb_model_config *config = &model->settings->config;
@@ -263,7 +268,7 @@ static uint64_t find_label(const struct eb_registry_model *model, const char *na
     return 0;
 }
 
-/* What failed may have failed by the settings that were. */
+/* Clears failures, because the former settings may have caused them. */
 static void forgive_all(struct eb_registry_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
@@ -275,7 +280,7 @@ static void forgive_all(struct eb_registry_model *model)
     }
 }
 
-/* That what is in memory stays as it was loaded. */
+/* Reports that a loaded version keeps the settings that it was loaded with. */
 static void tell_described(
     const struct eb_registry *registry, const struct eb_registry_model *model)
 {
@@ -289,7 +294,7 @@ static void tell_described(
     }
 }
 
-/* Puts the settings in force. false: out of memory. */
+/* Makes the settings current. Returns false if out of memory. */
 static bool adopt_model(const struct eb_registry *registry, struct eb_registry_model *model,
     struct eb_model_settings *settings)
 {
@@ -311,8 +316,8 @@ static bool adopt_model(const struct eb_registry *registry, struct eb_registry_m
     return true;
 }
 
-/* Of a model that has nothing in memory yet no version is loaded by settings that a model.yaml was
- * to take the place of. */
+/* Removes a model's versions, so that none is loaded by settings that a broken model.yaml was meant
+ * to replace. No version may be in use. */
 static void hold_back(struct eb_registry_model *model)
 {
     eb_registry_free_versions(model->versions, model->count);
@@ -355,7 +360,7 @@ static void tell_missing_version(const struct eb_registry *registry,
     }
 }
 
-/* Which of the versions that the settings name are not there. */
+/* Reports versions that the settings name but that do not exist. Does so once for the settings. */
 static void tell_missing(const struct eb_registry *registry, struct eb_registry_model *model)
 {
     const struct eb_model_config *config = &model->settings->config;
@@ -399,7 +404,7 @@ static bool update_model(struct eb_registry *registry, const struct eb_repositor
     return true;
 }
 
-/* A model whose directory is gone. */
+/* Marks all versions of a model as gone from the disk, because its directory is gone. */
 static void lose_directory(struct eb_registry_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
@@ -407,7 +412,7 @@ static void lose_directory(struct eb_registry_model *model)
     }
 }
 
-/* Drops models of which nothing is left. */
+/* Drops models that are gone from the disk and have no version in use. */
 static void lose_models(struct eb_registry *registry, const struct eb_repository *seen)
 {
     size_t count = 0;

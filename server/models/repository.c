@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What mkfs leaves in the root of a volume. */
+/* Directory that mkfs creates in the root of a volume. */
 #define FILESYSTEM_DIRECTORY "lost+found"
 
-/* A repository being looked at. */
+/* The state of a scan. */
 struct scan {
     uint32_t name_bytes_max;
     const struct eb_repository *former; /* may be NULL */
@@ -30,7 +30,7 @@ static bool is_version_name(const char *name)
     return name[strspn(name, "0123456789")] == '\0';
 }
 
-/* 0: the digits are no version's number. */
+/* Returns a version's number; 0: the digits are not a valid one. */
 static uint64_t parse_version(const char *digits)
 {
     errno = 0;
@@ -38,7 +38,8 @@ static uint64_t parse_version(const char *digits)
     return errno == 0 ? number : 0;
 }
 
-/* What is gone, or cannot be followed, is zeroed; reading it will tell which. */
+/* Returns the stamp of a path. It is zeroed if the path is missing or cannot be followed; reading
+ * it will show which. */
 static struct eb_file_stamp stamp_path(const char *path)
 {
     struct stat status;
@@ -102,7 +103,7 @@ static int compare_repository_versions(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Whether the files of the version in the directory `name` are to be looked at. */
+/* Returns whether to stamp the files of the version in the directory `name`. */
 static bool is_watched(
     const struct scan *scan, const struct eb_repository_model *model, const char *name)
 {
@@ -116,8 +117,8 @@ static bool is_watched(
     return false;
 }
 
-/* Counts it once its name is there: what is counted is looked at, also where the model is at fault.
- */
+/* Names a version and counts it. It is counted only if it has a name, because counted versions are
+ * read even if the model has a failure. */
 static bool name_version(struct eb_repository_model *model, const char *name, const char *failure)
 {
     struct eb_repository_version *version = &model->versions[model->version_count];
@@ -130,7 +131,7 @@ static bool name_version(struct eb_repository_model *model, const char *name, co
     return !failure || version->failure;
 }
 
-/* Adds the version in the model's directory `name`, where that is one or cannot be told. */
+/* Adds the version in the model's directory `name`, if that is a directory or may be one. */
 static bool add_version(
     const struct scan *scan, struct eb_repository_model *model, const char *name)
 {
@@ -153,7 +154,7 @@ static bool add_version(
     return is_good;
 }
 
-/* Whether the entry's name is that of one version and of no other directory's. */
+/* Returns whether the entry's name is a valid number that no other directory has. */
 static bool check_number(const struct eb_repository_model *model,
     const struct eb_repository_version *version, bool is_shared, struct eb_failure *failure)
 {
@@ -168,7 +169,7 @@ static bool check_number(const struct eb_repository_model *model,
                model->path, version->name, version->number);
 }
 
-/* Says of each version in the sorted list why its name is no good. */
+/* Sets the failure of each version in the sorted list whose name is not valid. */
 static bool check_numbers(const struct scan *scan, struct eb_repository_model *model)
 {
     struct eb_repository_version *versions = model->versions;
@@ -218,8 +219,9 @@ static bool read_repository_versions(const struct scan *scan, struct eb_reposito
 
 /* ---- model.yaml ---- */
 
-/* Takes over what was read of the same file before, or of none; what could not be read may be by
- * now, and a link that leads nowhere is no lack of a file. */
+/* Takes over the former settings if model.yaml is the same file, or is still missing. Returns false
+ * if it must be read: a file that could not be read before may be readable now, and a broken link
+ * is not a missing file. */
 static bool share_config(
     const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
@@ -256,7 +258,7 @@ static bool parse_config(
     return model->config_failure || fail_memory(scan, path);
 }
 
-/* false: out of memory. */
+/* Reads the model's settings. Returns false if out of memory. */
 static bool read_config(const struct scan *scan, struct eb_repository_model *model)
 {
     char *path = eb_directory_join(model->path, EB_REPOSITORY_CONFIG_FILE, scan->failure);
@@ -271,7 +273,8 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
 
 /* ---- models ---- */
 
-/* What is wrong with a model is its own; not is_seen: *scan->error says why it cannot be. */
+/* Reads a model. Its problems go into model->failure. If `is_seen` is false, *scan->failure already
+ * says why its directory cannot be read. Returns false if out of memory. */
 static bool read_model(const struct scan *scan, bool is_seen, struct eb_repository_model *model)
 {
     const char *name_failure = eb_name_error(model->name, scan->name_bytes_max);
@@ -286,7 +289,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
     return model->failure || fail_memory(scan, model->path);
 }
 
-/* Adds the model in directory/name, where that is one or cannot be told. */
+/* Adds the model in directory/name, if that is a directory or may be one. */
 static bool add_repository_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {

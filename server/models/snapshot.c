@@ -47,7 +47,8 @@ static int compare_snapshot_model_name(const void *name, const void *model)
     return strcmp(name, ((const struct eb_snapshot_model *)model)->name);
 }
 
-/* One that has nothing to answer with does not count, unless there is no other. */
+/* Returns the only model that is served or, if none is, the only model. Returns NULL if there are
+ * several. */
 static const struct eb_snapshot_model *find_only(const struct eb_snapshot *snapshot)
 {
     const struct eb_snapshot_model *only = NULL;

@@ -15,7 +15,7 @@ static size_t find_policy_version(const struct eb_policy_model *model, uint64_t 
     return EB_POLICY_NONE;
 }
 
-/* Whether it can be loaded. */
+/* Returns whether the version can be loaded and is not loaded yet. */
 static bool is_loadable(const struct eb_policy_version *version)
 {
     return version->is_on_disk && !version->is_failed && !version->is_resident;
@@ -50,13 +50,14 @@ static size_t find_policy_target(const struct eb_policy_model *model)
     return served;
 }
 
-/* Whether it is better than what is served, though a higher one is on its way. */
+/* Returns whether the version is better than the served one: no version is fixed, and it is on disk
+ * and has a higher number. A still higher one may be loading. */
 static bool is_better(const struct eb_policy_model *model, const struct eb_policy_version *version)
 {
     return find_fixed(model) == 0 && version->is_on_disk && version->number > model->served;
 }
 
-/* The one to serve while the target is not in memory. */
+/* Returns the version to serve while the target is not loaded. */
 static size_t find_substitute(const struct eb_policy_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
@@ -111,7 +112,7 @@ static bool is_policy_wanted(const struct eb_policy_model *model, size_t index)
                                         version->is_labelled || find_policy_target(model) == index);
 }
 
-/* How many resident versions are wanted no longer, but were after the given one. */
+/* Returns how many resident versions are unwanted, but were wanted later than the given one. */
 static size_t count_later(const struct eb_policy_model *model, size_t index)
 {
     size_t count = 0;
@@ -124,7 +125,7 @@ static size_t count_later(const struct eb_policy_model *model, size_t index)
     return count;
 }
 
-/* Whether `keep` allows a version that so many have been wanted after. */
+/* Returns whether `keep` leaves room for a version after which `later` others were wanted. */
 static bool is_room(const struct eb_policy_model *model, size_t later)
 {
     return later + 1 < model->config->keep;

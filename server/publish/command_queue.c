@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer on its way. */
+/* The answer to a command. */
 struct verdict {
     bool is_over;
     enum eb_model_outcome outcome;
@@ -36,7 +36,7 @@ void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_comma
     *link = command;
 }
 
-/* Whether it is about a version that is not in memory. */
+/* Returns whether the command concerns a version that is not in memory. */
 static bool is_about_disk(
     const struct eb_model_command *command, const struct eb_registry_version *version)
 {
@@ -92,7 +92,7 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
     }
 }
 
-/* What was tried in vain is tried again. */
+/* Clears a version's failure, so that it is tried again. */
 static void allow_retry(struct eb_registry_version *version)
 {
     if (version->is_on_disk) {
@@ -101,8 +101,8 @@ static void allow_retry(struct eb_registry_version *version)
     }
 }
 
-/* What a command that fails goes back to: not to what one that it takes the place of, and that is
- * not done, has asked for. */
+/* Returns the version to go back to if the command fails. It is not the version of an unfinished
+ * command that this one replaces, but the one from before that command. */
 static uint64_t find_commanded_before(const struct eb_command_queue *queue,
     const struct eb_model_command *command, const struct eb_registry_model *model)
 {
@@ -116,7 +116,7 @@ static uint64_t find_commanded_before(const struct eb_command_queue *queue,
     return model->commanded;
 }
 
-/* Why there is no version of that number. */
+/* Answers that there is no version of that number, with the reason. */
 static void miss_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, const struct eb_registry_model *model,
     struct verdict *verdict)
@@ -170,7 +170,7 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     }
 }
 
-/* What keeps all versions of the model from being loaded; NULL: nothing. */
+/* Returns the reason why no version of the model can be loaded, or NULL if there is none. */
 static const char *find_command_failure(const struct eb_registry_model *model)
 {
     return model->failure || model->is_described ? model->failure : model->config_failure;
@@ -196,8 +196,8 @@ static void begin_command(
 
 /* ---- ending ---- */
 
-/* Takes the command out of the queue and answers it. The answer does not reveal where the
- * repository is, since anyone who reaches the port may be allowed to give commands. */
+/* Removes the command from the queue and answers it. The answer does not reveal where the
+ * repository is, because everyone who reaches the port may be allowed to send commands. */
 static void answer_command(
     const struct eb_command_queue *queue, struct eb_model_command **link, struct verdict *verdict)
 {
@@ -227,7 +227,7 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
     }
 }
 
-/* The command has come to nothing; `version` may have gone. */
+/* Undoes a command that has failed. `version` may be NULL if it is gone. */
 static void take_command_back(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_registry_version *version)
 {
@@ -241,7 +241,7 @@ static void take_command_back(const struct eb_command_queue *queue,
     queue->registry->is_dirty = true;
 }
 
-/* Nothing is going to load the version any more. */
+/* Answers a command whose version will not be loaded any more. */
 static void check_lost(const struct eb_command_queue *queue, const struct eb_model_command *command,
     struct eb_registry_version *version, struct verdict *verdict)
 {
@@ -255,7 +255,7 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
     take_command_back(queue, command, version);
 }
 
-/* A certain version that is to be in memory, and perhaps to be served. */
+/* Checks a command for a version that must be in memory and, for SERVE, be served. */
 static void check_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_registry_model *model,
     struct verdict *verdict)

@@ -10,7 +10,8 @@
 #include <time.h>
 
 #define NS_PER_S UINT64_C(1000000000)
-/* A server that ends waits so long for a load to notice. */
+/* Longest time until a load notices that it was cancelled. A server that shuts down waits this
+ * long. */
 #define SLEEP_NS_MAX UINT64_C(50000000)
 
 static void give_residents(struct eb_load *load)
@@ -31,7 +32,7 @@ static void free_load(struct eb_load *load)
     free(load);
 }
 
-/* ---- out of memory ---- */
+/* ---- unloading ---- */
 
 static void run_free(struct eb_job *job)
 {
@@ -52,7 +53,7 @@ static void on_unused_mail(struct eb_mail *mail)
     eb_worker_post(load->loader->worker, &load->job);
 }
 
-/* On any thread. */
+/* Runs on any thread. */
 static void on_unused(struct eb_model_version *version)
 {
     struct eb_load *load = version->owner;
@@ -60,9 +61,9 @@ static void on_unused(struct eb_model_version *version)
     eb_mailbox_post(load->loader->mailbox, &load->unused);
 }
 
-/* ---- into memory ---- */
+/* ---- loading ---- */
 
-/* On its way from the thread that loads. */
+/* A progress report on its way from the loading thread. */
 struct progress {
     struct eb_mail mail;
     struct eb_loader *loader;
@@ -79,7 +80,8 @@ static void on_progress_mail(struct eb_mail *mail)
     free(progress);
 }
 
-/* It comes before the load is done, as it takes the same way. Without memory it is not told. */
+/* Sends a progress report. It arrives before the load is done, because both take the same way.
+ * Sends none if out of memory. */
 static void tell_progress(
     struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -109,7 +111,8 @@ static void on_loader_progress(
     }
 }
 
-/* Until what has been read may have been read. false: the load has been cancelled. */
+/* Waits until the bytes that were read are within the pace. Returns false if the load was
+ * cancelled. */
 static bool sleep_until_due(const struct eb_load *load)
 {
     uint64_t due_ns = load->due_ns;
@@ -123,7 +126,7 @@ static bool sleep_until_due(const struct eb_load *load)
     return !is_cancelled;
 }
 
-/* What was not used of the pace is lost: there are no bursts. */
+/* Keeps the load at bytes_per_s. Unused time is lost, so that there are no bursts. */
 static bool keep_pace(void *context, uint64_t bytes)
 {
     struct eb_load *load = context;
@@ -176,7 +179,7 @@ static void on_load_done(struct eb_job *job)
     }
 }
 
-/* NULL: out of memory. */
+/* Returns NULL if out of memory. */
 static struct eb_load *make_load(
     struct eb_loader *loader, const char *model, uint64_t number, const char *path)
 {
@@ -195,7 +198,7 @@ static struct eb_load *make_load(
     return load;
 }
 
-/* false: out of memory, and none is taken. */
+/* Takes references to the resident versions. Returns false with none taken if out of memory. */
 static bool take_residents(struct eb_load *load, const struct eb_version_source *source)
 {
     load->residents = calloc(source->resident_count + 1, sizeof *load->residents);

@@ -1,32 +1,32 @@
-/* The states of a manager and of its load, of which there is one at a time for all models.
+/* The states of a manager and of its load. There is one load at a time for all models.
  *
- * manager   until                    meanwhile
- * --------  -----------------------  -------------------------------------------------------------
- * CREATED   eb_manager_start         eb_manager_load has the initial versions loaded
- * RUNNING   eb_manager_stop          scans, loads, frees and publishes; takes commands
- * STOPPING  nothing is on its way    what has begun ends, readers give back what they were given
- * CLOSED    eb_manager_destroy       handles close
+ *   manager   until                    meanwhile
+ *   --------  -----------------------  -----------------------------------------------------------
+ *   CREATED   eb_manager_start         eb_manager_load loads the initial versions
+ *   RUNNING   eb_manager_stop          scans, loads, frees and publishes; takes commands
+ *   STOPPING  nothing is under way     pending work ends, readers give back what they were given
+ *   CLOSED    eb_manager_destroy       handles close
  *
  * eb_manager_stop leads from CREATED to STOPPING too.
  *
- * load     event                                  then     what is done
- * -------  -------------------------------------  -------  ------------------------------------
- * IDLE     a version is due                       LOADING  the loader begins
- * IDLE     the same, but no memory to begin       IDLE     the registry notes the failure
- * LOADING  it is not due any longer, or stop      LOADING  cancels it; done or failed follows
- * LOADING  done, while RUNNING with a watch       LOADED   asks for a scan
- * LOADING  done, otherwise                        IDLE     takes the version
- * LOADING  failed                                 IDLE     the registry notes the failure
- * LOADING  short of memory while CREATED          IDLE     the registry notes the failure
- * LOADING  short of memory, some will be freed    SHORT    the registry lets it wait
- * LOADING  short of memory, none can be freed     IDLE     the registry notes the failure
- * LOADED   the scan that it asked for is done     IDLE     takes the version, or drops it if it
- *                                                          is not due any longer
- * LOADED   eb_manager_stop                        IDLE     takes the version
- * SHORT    a version is freed, or a scan is done  IDLE     tries again what is due
+ *   load     event                                  then     action
+ *   -------  -------------------------------------  -------  ------------------------------------
+ *   IDLE     a version is due                       LOADING  the loader begins
+ *   IDLE     the same, but no memory to begin       IDLE     the registry notes the failure
+ *   LOADING  it is no longer due, or stop           LOADING  cancels it; done or failed follows
+ *   LOADING  done, while RUNNING with a watch       LOADED   requests a scan
+ *   LOADING  done, otherwise                        IDLE     takes the version
+ *   LOADING  failed                                 IDLE     the registry notes the failure
+ *   LOADING  short of memory while CREATED          IDLE     the registry notes the failure
+ *   LOADING  short of memory, some will be freed    SHORT    the registry lets it wait
+ *   LOADING  short of memory, none can be freed     IDLE     the registry notes the failure
+ *   LOADED   the scan that it requested is done     IDLE     takes the version, or drops it if it
+ *                                                            is no longer due
+ *   LOADED   eb_manager_stop                        IDLE     takes the version
+ *   SHORT    a version is freed, or a scan is done  IDLE     tries again what is due
  *
- * After each event advance_manager has the registry decide, begins the next load, publishes what
- * has changed and answers the commands that are done. */
+ * After each event advance_manager lets the registry decide, begins the next load, publishes the
+ * changes and answers the commands that are done. */
 #include "server/publish/manager.h"
 
 #include "proto/list.h"
@@ -41,9 +41,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Progress is told this often. */
+/* Time between two progress reports. */
 #define PROGRESS_MS 500
-/* After memory ran out. */
+/* Pause before a snapshot is published again after memory ran out. */
 #define RETRY_MS 1000
 
 const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1] = {
@@ -68,12 +68,12 @@ struct eb_manager {
     struct eb_mailbox mailbox;
     struct eb_worker worker;
     struct eb_loader loader;
-    uv_timer_t wake;     /* when a version's time is over */
-    uv_timer_t progress; /* while a load is watched */
+    uv_timer_t wake;     /* runs when a version's time is over */
+    uv_timer_t progress; /* runs while a load is watched */
     enum load_state load_state;
-    struct eb_load *load;   /* LOADING and LOADED; else NULL */
+    struct eb_load *load;   /* set while LOADING or LOADED; else NULL */
     uint64_t load_scan;     /* number of the scan that LOADED waits for */
-    unsigned retired_count; /* versions that are in memory for their last readers */
+    unsigned retired_count; /* versions that stay in memory until their last readers are done */
 };
 
 static uint64_t manager_now_ms(void)
@@ -89,7 +89,7 @@ static void end_load(struct eb_manager *manager, enum load_state state)
     manager->load_state = state;
 }
 
-/* What waited for memory may be tried again. */
+/* Allows a load that waited for memory to be tried again. */
 static void end_wait(struct eb_manager *manager)
 {
     if (manager->load_state == SHORT) {
@@ -97,7 +97,7 @@ static void end_wait(struct eb_manager *manager)
     }
 }
 
-/* ---- what is told ---- */
+/* ---- events of the registry ---- */
 
 static void on_retired(void *context, const char *model, uint64_t version)
 {
@@ -117,7 +117,7 @@ static void on_config_failed(void *context, const char *model, const char *why)
                                             : "mend the file; the model is held back until then"));
 }
 
-/* ---- what is new ---- */
+/* ---- scans ---- */
 
 static void advance_manager(struct eb_manager *manager);
 static void close_if_idle(struct eb_manager *manager);
@@ -150,16 +150,16 @@ static void on_manager_scanned(void *context, bool is_good)
     if (manager->load_state == LOADED && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
-    /* Memory that others had may be free by now; and what needs less, of another model, does not
-     * wait for what is about to be freed. */
+    /* Others may have freed memory by now. And a version of another model that needs less should
+     * not wait for memory that is about to be freed. */
     end_wait(manager);
     eb_registry_forgive(&manager->registry, manager_now_ms());
     advance_manager(manager);
 }
 
-/* ---- into memory, and out of it ---- */
+/* ---- loading and unloading ---- */
 
-/* What has been loaded, and is wanted still, is in memory from now on. */
+/* Takes the loaded version into the registry. Drops it if it is no longer due. */
 static void take_load(struct eb_manager *manager)
 {
     struct eb_registry *registry = &manager->registry;
@@ -173,8 +173,9 @@ static void take_load(struct eb_manager *manager)
     }
 }
 
-/* A version has been loaded, and is taken after another scan: by now model.yaml may serve another
- * one, or another directory may be in its place. Before the start the disk is not followed. */
+/* Waits for another scan before the loaded version is taken. By now model.yaml may serve another
+ * version, or another directory may be in its place. Takes it at once unless the manager is running
+ * and watches the disk. */
 static void await_scan(struct eb_manager *manager)
 {
     if (manager->state != RUNNING || manager->options.watch == EB_MANAGER_WATCH_OFF) {
@@ -186,8 +187,8 @@ static void await_scan(struct eb_manager *manager)
     eb_scanner_scan(&manager->scanner);
 }
 
-/* A version needs more memory than there is: what is about to be freed may be enough, or others go
- * for it. */
+/* Handles a version that needs more memory than there is. It waits if versions are about to be
+ * freed, or if others can be dropped for it. Otherwise it fails. */
 static void make_manager_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_failure failure;
@@ -203,7 +204,8 @@ static void make_manager_room(struct eb_manager *manager, const struct eb_load *
         EB_REGISTRY_SHORT);
 }
 
-/* By other settings than it was loaded by a version may be good. */
+/* Notes that a load has failed. The failure does not count if the load was cancelled, or if the
+ * settings have changed since it began, because the version may load with the new ones. */
 static void note_manager_failure(struct eb_manager *manager, const struct eb_load *load)
 {
     const struct eb_registry_model *model = eb_registry_find(&manager->registry, load->model);
@@ -250,7 +252,7 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
     advance_manager(manager);
 }
 
-/* Gives up a load that has lost its reason. */
+/* Cancels the load if its version is no longer due. */
 static void check_manager_load(struct eb_manager *manager)
 {
     struct eb_load *load = manager->load;
@@ -259,7 +261,8 @@ static void check_manager_load(struct eb_manager *manager)
     }
 }
 
-/* Begins the next load, or lets it fail for want of memory. false: nothing is to be loaded now. */
+/* Begins the next load, or lets it fail for lack of memory. Returns false if there is nothing to
+ * load now. */
 static bool start_manager_load(struct eb_manager *manager)
 {
     struct eb_registry_version *version;
@@ -287,9 +290,9 @@ static bool start_manager_load(struct eb_manager *manager)
     return true;
 }
 
-/* ---- what follows from what has happened ---- */
+/* ---- the next steps after an event ---- */
 
-/* A version's time is over: what there was no memory for may have its place. */
+/* A version's time is over: versions that lacked memory may use its memory, so try them again. */
 static void on_manager_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
@@ -376,7 +379,7 @@ static void advance_manager(struct eb_manager *manager)
     if (manager->registry.is_dirty) {
         publish_snapshot(manager, &wake_ms);
     }
-    /* Who asked hears of it when everyone knows. */
+    /* Answer commands only when all readers have the new state. */
     if (!manager->registry.is_dirty && manager->publisher.delivery_count == 0) {
         eb_command_queue_finish(&manager->commands);
         if (manager->registry.is_dirty) {
@@ -393,7 +396,7 @@ static void on_settled(void *context)
 
 /* ---- the initial versions ---- */
 
-/* Why a model has no version to answer with. */
+/* Sets *failure to the reason why a model has no version to serve. */
 static void find_first_reason(const struct eb_registry_model *model, struct eb_failure *failure)
 {
     const char *why = model->failure ? model->failure : model->config_failure;
@@ -409,7 +412,7 @@ static void find_first_reason(const struct eb_registry_model *model, struct eb_f
     }
 }
 
-/* Whether any model has a version to answer with; says which ones have none. */
+/* Returns whether any model has a version to serve. Logs each model that has none. */
 static bool check_served(const struct eb_registry *registry, struct eb_failure *failure)
 {
     bool is_any_served = false;
@@ -436,7 +439,7 @@ static void on_first_progress(
     tell_loading(EB_CONTAINER_OF(loader, struct eb_manager, loader), path, done_bytes, total_bytes);
 }
 
-/* Loads as fast as can be what the disk has now. What is served is decided when all is loaded. */
+/* Loads the versions on disk as fast as possible. Decides what is served when all are loaded. */
 static void load_first(struct eb_manager *manager)
 {
     uint64_t wake_ms;
@@ -501,8 +504,8 @@ static struct eb_model_version *loaded_at(struct eb_manager *manager, size_t mod
     return manager->registry.models[model].versions[version].loaded;
 }
 
-/* How many retired versions the last snapshot has, which nothing takes the place of any more: they
- * are freed with it. */
+/* Returns how many retired versions the last snapshot holds. No other snapshot will replace it, so
+ * they are freed with it. */
 static unsigned count_withheld(struct eb_manager *manager)
 {
     const struct eb_snapshot *snapshot = manager->publisher.current;

@@ -26,7 +26,7 @@ static void log_tables(const struct eb_model_version *version)
     }
 }
 
-/* How many of the bytes are in pages as large as was asked for. */
+/* Returns how many of the bytes are in pages at least as large as wanted. */
 static uint64_t fitting_bytes(const struct eb_page_count *pages, enum eb_page_size wanted)
 {
     return pages->bytes_1g + (wanted == EB_PAGE_1G ? 0 : pages->bytes_2m);
@@ -80,7 +80,7 @@ static void log_note(const struct eb_model_version *version, const struct eb_loa
     }
 }
 
-/* Logs what in its directory did not become a table, one line for each kind. */
+/* Logs the items of its directory that did not become tables, one line for each kind. */
 static void log_notes(const struct eb_model_version *version)
 {
     const struct eb_load_notes *notes = &version->tables.notes;
@@ -119,7 +119,7 @@ void eb_model_log_unserved(const char *model, const char *why)
             "this one when a version of it loads"));
 }
 
-/* ---- what the registry tells ---- */
+/* ---- events of the registry ---- */
 
 void eb_model_log_failed(void *context, const char *model, uint64_t version, const char *why)
 {

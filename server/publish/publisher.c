@@ -44,7 +44,7 @@ static void on_publisher_back(struct eb_mail *mail)
     }
 }
 
-/* On the reader's thread. */
+/* Runs on the reader's thread. */
 static void on_publisher_delivery(struct eb_mail *mail)
 {
     struct delivery *delivery = EB_CONTAINER_OF(mail, struct delivery, mail);

@@ -15,10 +15,10 @@ struct eb_watch_entry {
     uv_fs_event_t handle;
     struct eb_watch *watch;
     struct eb_watch_entry *next;
-    dev_t device; /* of what is watched, which may no longer be what the path leads to */
+    dev_t device; /* of the watched directory; the path may lead to another one by now */
     ino_t inode;
     bool is_seen;
-    bool is_stale; /* it may have gone, and another one have its number */
+    bool is_stale; /* the directory may be gone, and its inode number used by another one */
     char path[];
 };
 
@@ -38,7 +38,7 @@ static void on_watched_event(uv_fs_event_t *handle, const char *name, int events
     const char *slash = strrchr(entry->path, '/');
     const char *own_name = slash ? slash + 1 : entry->path;
     (void)status;
-    /* What befalls the directory itself comes under its own name. */
+    /* Events of the directory itself come under its own name. */
     entry->is_stale =
         entry->is_stale || ((events & UV_RENAME) && name && strcmp(name, own_name) == 0);
     entry->watch->on_change(entry->watch->context);
@@ -56,7 +56,7 @@ static struct eb_watch_entry *find_watch(
     return NULL;
 }
 
-/* 0 or a negative libuv code. */
+/* Returns 0 or a negative libuv code. */
 static int add_watch(struct eb_watch *watch, const char *path, const struct stat *status)
 {
     struct eb_watch_entry *entry = calloc(1, sizeof *entry + strlen(path) + 1);
@@ -84,13 +84,14 @@ static int add_watch(struct eb_watch *watch, const char *path, const struct stat
     return 0;
 }
 
-/* Whether no other directory can be watched either. */
+/* Returns whether the error means that no further directory can be watched. */
 static bool is_exhausted(int rc)
 {
     return rc == UV_ENOSPC || rc == UV_EMFILE || rc == UV_ENFILE || rc == UV_ENOMEM;
 }
 
-/* Whether it was not watched before. What is gone is of no interest: its parent will tell. */
+/* Watches a directory. Returns whether it was not watched before. Ignores a missing one, because
+ * its parent reports the change. */
 static bool see(struct eb_watch *watch, const char *path, int *error)
 {
     struct stat status;
@@ -145,10 +146,10 @@ void eb_watch_close(struct eb_watch *watch)
 
 /* ---- scanner ---- */
 
-/* Events of one rename or copy come together. */
+/* Time from the first event to the scan, because the events of one rename or copy come together. */
 #define SETTLE_MS 20
 
-/* Says once what keeps the repository from being read. */
+/* Logs once why the repository cannot be read. */
 static void note_scanner_failure(struct eb_scanner *scanner, const char *why)
 {
     if (why && !(scanner->told_failure && strcmp(scanner->told_failure, why) == 0)) {
@@ -207,7 +208,7 @@ static void on_scan_done(struct eb_job *job)
     }
 }
 
-/* `seen` stays as it is meanwhile. */
+/* Scans the repository. `seen` does not change meanwhile. */
 static void run_scan(struct eb_job *job)
 {
     struct eb_scanner *scanner = EB_CONTAINER_OF(job, struct eb_scanner, job);

@@ -29,9 +29,9 @@ static void on_worker_end(struct eb_mail *mail)
     eb_mailbox_close(&worker->jobs);
 }
 
-/* Nearly everything else comes first. SCHED_IDLE would be gentler still, but where all processors
- * are busy for long a thread of that kind does not get on at all, and a new version would never
- * come. */
+/* Gives the thread the lowest priority, so that nearly everything else runs first. SCHED_IDLE would
+ * be gentler still. But if all processors are busy for a long time, a thread of that class does not
+ * run at all, and a new version would never be loaded. */
 static void on_give_way(struct eb_mail *mail)
 {
     (void)mail;
@@ -44,7 +44,7 @@ static void run_worker_thread(void *context)
     uv_run(&worker->uv, UV_RUN_DEFAULT);
 }
 
-/* Takes apart what has no thread. */
+/* Closes the loop of a worker that has no thread. */
 static void close_worker_loop(struct eb_worker *worker)
 {
     uv_run(&worker->uv, UV_RUN_DEFAULT);

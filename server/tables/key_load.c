@@ -7,7 +7,7 @@
 
 #define CHUNK_BYTES (UINT64_C(8) << 20)
 
-/* Where a piece has its keys. */
+/* Returns the range of a piece's keys in its file. */
 static struct eb_packed_section find_keys(const struct eb_piece *piece)
 {
     return piece->is_keys
@@ -55,7 +55,7 @@ static bool read_key_keys(const struct eb_key_load *load, uint8_t *keys, struct 
     return true;
 }
 
-/* How far an index is. */
+/* The state of building an index, for its callback. */
 struct building {
     const struct eb_key_load *load;
     const char *path;
@@ -68,7 +68,7 @@ static bool continue_key_load(void *context, uint64_t bytes)
     return eb_load_meter_add(building->load->meter, building->path, bytes, building->failure);
 }
 
-/* The file with the keys of the rows around `row`. */
+/* Returns the path of the file with the key of `row`. */
 static const char *find_key_path(const struct eb_key_load *load, uint32_t row)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
@@ -123,7 +123,7 @@ bool eb_key_load(
                load->plan->scan.files[piece->file].path, reason);
 }
 
-/* Tells the digest of a piece's keys, `buffer` by `buffer`. */
+/* Adds a piece's keys to the digest, one chunk at a time. */
 static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
     uint8_t *buffer, struct eb_failure *failure)
 {

@@ -8,28 +8,28 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* What all do at the same time, one after the other. */
+/* Phases of a build. All workers finish one before the next begins. */
 enum phase { DIGEST, COUNT, ASSIGN, PLACE, PHASE_COUNT };
 
-/* How much of the work is done when a phase begins. */
+/* Part of the work that is done when a phase begins. */
 static const double begins[PHASE_COUNT + 1] = {0, 0.1, 0.2, 0.5, 1};
 
-/* All who work on one attempt. */
+/* The state that all workers of one build share. */
 struct shift {
     const struct eb_key_workers *workers;
     struct eb_key_build build;
-    uint64_t *digests; /* of slices */
+    uint64_t *digests; /* [plan.slice_count] */
     struct eb_failure *failure;
     enum phase phase;
-    atomic_bool is_over; /* someone has failed */
+    atomic_bool is_over; /* a worker has failed, or the build was given up; all stop */
     bool is_given_up;
     atomic_uint placed_count;
-    uint64_t reported_bytes; /* in this attempt and those before it, by the thread of the call */
+    uint64_t reported_bytes; /* in all attempts so far; written by the calling thread */
 };
 
 struct worker {
     struct shift *shift;
-    uint32_t number; /* that of its share, too; 0 runs on the thread of the call */
+    uint32_t number; /* also the number of its share; 0 runs on the calling thread */
     struct eb_key_range slices;
     struct eb_key_range rows;
     struct eb_key_range partitions;
@@ -40,7 +40,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* Tells how far all are, which is not less than was told before. */
+/* Reports the progress of the build. It never goes back, even if a new attempt begins. */
 static void report_keys(struct shift *shift, uint64_t bytes)
 {
     uint64_t more = bytes > shift->reported_bytes ? bytes - shift->reported_bytes : 0;
@@ -51,7 +51,8 @@ static void report_keys(struct shift *shift, uint64_t bytes)
     }
 }
 
-/* The thread of the call tells how far it is in a phase; the others are about as far. */
+/* Reports progress in a phase if this is the calling thread's worker. The others are about as
+ * far. */
 static void report_range(const struct worker *worker, double part)
 {
     struct shift *shift = worker->shift;
@@ -72,7 +73,7 @@ static void digest_keys(struct worker *worker)
     }
 }
 
-/* Counts or assigns the keys of its rows. */
+/* Counts or assigns the keys of the worker's rows. */
 static void sort(struct worker *worker)
 {
     struct shift *shift = worker->shift;
@@ -118,7 +119,7 @@ static void *work_on_keys(void *argument)
     return NULL;
 }
 
-/* As many as may run at once, each with a partition at least. */
+/* Returns as many workers as may run at once, but each gets at least one partition. */
 static uint32_t count_workers(uint32_t partition_count)
 {
     cpu_set_t set;
@@ -134,7 +135,8 @@ struct team {
     struct worker workers[EB_KEY_WORKERS_THREADS_MAX];
 };
 
-/* Each does its part of a phase; the first on this thread. false: it is over. */
+/* Runs a phase: each worker does its share, the first one on this thread. Returns false if a worker
+ * has failed or the build was given up. */
 static bool run_phase(struct shift *shift, struct team *team, enum phase phase)
 {
     struct worker *workers = team->workers;
@@ -164,14 +166,14 @@ static const struct worker *find_outcome(const struct team *team)
     return worst;
 }
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_memory(struct eb_failure *failure)
 {
     eb_failure_set(failure, "out of memory for the index of its keys");
     return eb_failure_blame(failure, ENOMEM);
 }
 
-/* The part of a worker among `count` of so many. */
+/* Returns the share of worker `number` among `count` workers of `all` items. */
 static struct eb_key_range share_of(uint64_t all, uint32_t number, uint32_t count)
 {
     return (struct eb_key_range){all * number / count, all * (number + 1) / count};
@@ -201,7 +203,7 @@ static bool prepare_team(struct team *team, struct shift *shift)
     return (shift->build.counts && shift->digests) || refuse_memory(shift->failure);
 }
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_pair(const struct eb_key_pair *pair, struct eb_failure *failure)
 {
     return eb_failure_set(failure,
@@ -209,7 +211,7 @@ static bool refuse_pair(const struct eb_key_pair *pair, struct eb_failure *failu
         pair->first_row, pair->second_row, pair->key);
 }
 
-/* Always false. */
+/* Sets *failure. Always returns false. */
 static bool refuse_keys(const struct shift *shift)
 {
     return eb_failure_set(shift->failure,

@@ -25,7 +25,7 @@ int eb_numa_policy_apply(enum eb_numa policy, void *base, uint64_t bytes)
     if (policy == EB_NUMA_OFF || eb_numa_policy_node_count() < 2) {
         return 0;
     }
-    /* The system call itself: libnuma's own functions write to stderr where it is refused. */
+    /* Use the system call itself: libnuma's own functions write to stderr if it is refused. */
     const struct bitmask *nodes = numa_all_nodes_ptr;
     long result = policy == EB_NUMA_LOCAL
                       ? mbind(base, bytes, MPOL_LOCAL, NULL, 0, 0)

@@ -9,19 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES 512 /* a longer one holds a long path, which is of no interest */
+#define LINE_BYTES 512 /* a longer line holds a long path, which is not needed */
 #define EXTENTS_FIRST 16
 
 /* A mapping with huge pages. */
 struct eb_page_extent {
     uint64_t begin;
     uint64_t end;
-    uint64_t page_bytes; /* the kernel's for the whole mapping: small ones where they may be made
-                            to huge ones, which huge_bytes counts */
+    uint64_t page_bytes; /* the kernel's page size of the mapping; small if the kernel may join its
+                            pages into huge ones, which huge_bytes counts */
     uint64_t huge_bytes;
 };
 
-/* The bytes on a line "KEY:    123 kB"; false: it is another line. */
+/* Reads the bytes from a line "KEY:    123 kB". Returns false if it is another line. */
 static bool read_page_field(const char *line, const char *key, uint64_t *bytes)
 {
     size_t length = strlen(key);
@@ -33,7 +33,7 @@ static bool read_page_field(const char *line, const char *key, uint64_t *bytes)
     return true;
 }
 
-/* Takes from a line of a mapping what it says of huge pages. */
+/* Reads the fields about huge pages from a line of a mapping. */
 static void read_page_line(struct eb_page_extent *extent, const char *line)
 {
     uint64_t bytes;
@@ -46,7 +46,8 @@ static void read_page_line(struct eb_page_extent *extent, const char *line)
     }
 }
 
-/* Adds the mapping that has been read to the report, which has room for *room. */
+/* Adds the mapping to the report if it has huge pages. *room: number of extents that the report has
+ * room for. Returns 0 or -ENOMEM. */
 static int keep_extent(
     struct eb_page_report *report, size_t *room, const struct eb_page_extent *extent)
 {
@@ -111,7 +112,7 @@ void eb_page_report_close(struct eb_page_report *report)
     *report = (struct eb_page_report){0};
 }
 
-/* The first extent that ends behind `address`. */
+/* Returns the index of the first extent that ends after `address`. */
 static size_t find_extent(const struct eb_page_report *report, uint64_t address)
 {
     size_t low = 0;
@@ -127,7 +128,7 @@ static size_t find_extent(const struct eb_page_report *report, uint64_t address)
     return low;
 }
 
-/* How many of `bytes` bytes of the extent lie in its huge pages. */
+/* Returns how many of `bytes` bytes of the extent are in its huge pages, in proportion. */
 static uint64_t share_of_huge_pages(const struct eb_page_extent *extent, uint64_t bytes)
 {
     uint64_t extent_bytes = extent->end - extent->begin;

@@ -8,30 +8,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes read at a time, or one row: large enough to cost nothing, small enough to be still in the
- * second cache when they are converted and their digest is made (38 ms for 100 MiB, 44 by 8 MiB),
- * and for a load that is paced to pause every half millisecond rather than to take a processor for
- * several. */
+/* Bytes that are read at a time, but at least one row. Large enough that the overhead does not
+ * matter. Small enough that the rows are still in the second-level cache when they are converted
+ * and added to the digest (38 ms for 100 MiB, 44 ms with 8 MiB). Also, a paced load then pauses
+ * every half millisecond instead of using a processor for several. */
 #define CHUNK_BYTES (UINT64_C(512) << 10)
 
-/* A piece on its way. */
+/* The state of loading or comparing rows, one chunk at a time. */
 struct chunk {
     const struct eb_row_load *load;
     struct eb_piece_reader reader;
-    uint8_t *raw;   /* rows as the file has them; NULL: they are read to their place */
-    float *values;  /* of one row; NULL: they need no conversion, or are split only */
-    uint64_t row;   /* of the whole table: the first of the chunk */
-    uint64_t count; /* of rows in the chunk */
-    /* What rows are compared with, in a chunk of their own; NULL: they are loaded. */
+    uint8_t *raw;   /* rows in the file's form; NULL: they are read straight to their destination */
+    float *values;  /* values of the row that is being converted; NULL: rows are not converted */
+    uint64_t row;   /* row of the whole table with which the chunk begins */
+    uint64_t count; /* number of rows in the chunk */
+    /* Resident rows to compare with; the chunk is then read into `buffer`. NULL: rows are
+     * loaded. */
     const uint8_t *resident;
     uint8_t *buffer;
     bool has_difference;
-    struct eb_table_storage_check check; /* of fused rows */
+    struct eb_table_storage_check check; /* check of fused rows */
     struct eb_failure *failure;
 };
 
-/* Moves `row_count` rows, which end the space that rows with gaps between them will take, to their
- * places. No row is overwritten before it is moved: its place never lies behind it. */
+/* Moves `row_count` rows apart so that there are gaps between them. They lie at the end of the
+ * space that they will fill. No row is overwritten before it is moved: its destination never begins
+ * after its source. */
 static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_planned_table *table)
 {
     uint64_t gap = table->row_stride_bytes - table->file_row_bytes;
@@ -47,7 +49,7 @@ static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_plan
     }
 }
 
-/* Always false. */
+/* Sets *failure: a value of the row cannot be quantised. Always returns false. */
 static bool refuse_loaded_row(const struct chunk *chunk, uint64_t row, const float *values)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -60,7 +62,7 @@ static bool refuse_loaded_row(const struct chunk *chunk, uint64_t row, const flo
         column < elements ? (double)values[column] : 0.0, eb_storage_name(table->storage));
 }
 
-/* Always false. */
+/* Sets *failure: a value of the row is too large for its storage. Always returns false. */
 static bool refuse_row_excess(
     const struct chunk *chunk, uint64_t row, uint32_t column, const float *values)
 {
@@ -72,7 +74,7 @@ static bool refuse_row_excess(
         eb_storage_name(table->storage));
 }
 
-/* The file that has the row. */
+/* Returns the path of the file that contains the row. */
 static const char *find_row_path(const struct chunk *chunk, uint64_t row)
 {
     const struct eb_piece *piece = chunk->load->table->rows.pieces;
@@ -82,7 +84,7 @@ static const char *find_row_path(const struct chunk *chunk, uint64_t row)
     return chunk->load->plan->scan.files[piece->file].path;
 }
 
-/* Says which row is no fused one. Always false. */
+/* Adds the file, row and table of a bad fused row to *failure. Always returns false. */
 static bool locate_loaded_row(const struct chunk *chunk, uint64_t row)
 {
     struct eb_failure why = *chunk->failure;
@@ -90,7 +92,7 @@ static bool locate_loaded_row(const struct chunk *chunk, uint64_t row)
         find_row_path(chunk, row), row, chunk->load->table->name, why.text);
 }
 
-/* `to` is where the row, with its scale, belongs. */
+/* Converts a row. `to` is the destination of the row with its scale. */
 static bool convert_loaded_row(struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -119,7 +121,7 @@ static bool convert_loaded_row(struct chunk *chunk, uint64_t row, const uint8_t 
     return true;
 }
 
-/* Brings the chunk, which is at `offset` of the file, to `to`. */
+/* Reads and converts the chunk at `offset` of the file. Writes its rows to `to`. */
 static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -142,7 +144,7 @@ static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
     return true;
 }
 
-/* Rows of a full chunk. */
+/* Returns the rows of a full chunk. */
 static uint64_t count_at_once(const struct eb_planned_table *table)
 {
     uint64_t row_bytes = table->file_row_bytes > table->row_stride_bytes ? table->file_row_bytes
@@ -150,8 +152,8 @@ static uint64_t count_at_once(const struct eb_planned_table *table)
     return CHUNK_BYTES / row_bytes + (row_bytes > CHUNK_BYTES);
 }
 
-/* Brings the chunk, which is at `offset` of the file, to its place, or compares it with what is
- * there. */
+/* Loads the chunk at `offset` of the file to its destination, or compares it with the resident
+ * rows. */
 static bool move_chunk(struct chunk *chunk, uint64_t offset)
 {
     const struct eb_row_load *load = chunk->load;
@@ -203,7 +205,7 @@ static bool load_pieces(struct chunk *chunk)
     return true;
 }
 
-/* Takes what conversion needs. */
+/* Allocates the buffers of a conversion, if one is needed. */
 static bool prepare_rows(struct chunk *chunk)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -218,7 +220,7 @@ static bool prepare_rows(struct chunk *chunk)
     return (chunk->raw && chunk->values) || eb_failure_set(chunk->failure, "out of memory");
 }
 
-/* Judges fused rows together, if all of them have been read. */
+/* Checks the fused rows as a whole, if all of them have been read. */
 static bool check_row_fused(const struct chunk *chunk)
 {
     return chunk->has_difference ||
@@ -243,7 +245,7 @@ bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure)
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
     struct eb_failure *failure)
 {
-    /* Zeroed, as what lies between rows is. */
+    /* The buffer is zeroed because the gaps between rows are. */
     struct chunk chunk = {
         .load = load,
         .resident = resident,

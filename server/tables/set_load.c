@@ -19,7 +19,8 @@ struct loading {
     struct eb_failure *failure;
 };
 
-/* What a planned table becomes, but for its content. */
+/* Returns a planned table as it will be in the set, without keys, digest and pages. Its rows are at
+ * `rows`. */
 static struct eb_named_table describe_set(
     const struct eb_planned_table *planned, const uint8_t *rows)
 {
@@ -73,7 +74,7 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
            (!index || eb_key_load(&key_load, &table->keys, loading->failure));
 }
 
-/* Loads a table behind those the set has, which takes over the planned name. */
+/* Loads a table and appends it to the set, which takes over the planned name. */
 static bool load_table(struct loading *loading, struct eb_planned_table *planned)
 {
     struct eb_table_digest digest;
@@ -91,7 +92,8 @@ static bool load_table(struct loading *loading, struct eb_planned_table *planned
     return is_good;
 }
 
-/* The same with a table that another set has. */
+/* Appends a table that another set holds. The set shares its memory and takes over the planned
+ * name. */
 static bool share_table(struct loading *loading, struct eb_planned_table *planned)
 {
     const struct eb_named_table *resident = planned->resident;
@@ -111,7 +113,7 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
     return true;
 }
 
-/* Whether all that has been read is still what its headers were read of. */
+/* Returns whether all files are unchanged since their headers were read. */
 static bool check_unchanged(const struct eb_version_scan *scan, struct eb_failure *failure)
 {
     for (size_t i = 0; i < scan->file_count; i++) {
@@ -148,15 +150,16 @@ static bool load_set_tables(struct loading *loading)
     return check_unchanged(&plan->scan, loading->failure);
 }
 
-/* With what building an index takes meanwhile. */
+/* Returns the bytes that tables need, including the temporary memory of building an index. */
 static uint64_t count_needed(const struct eb_table_plan *plan, const struct eb_table_need *need)
 {
     uint64_t bytes = eb_table_memory_need_bytes(need);
     return bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : bytes + plan->key_bytes;
 }
 
-/* Compares what the plan needs, but for tables whose memory is taken, with what is there. Where
- * that is too little, what others give up for it must do even if no table that is open is there. */
+/* Compares the memory that the plan needs with what is available. `is_taken`: that of the tables is
+ * already reserved. If it is too little, reports how much others must free, even if no table that
+ * is still to be compared turns out to be resident. */
 static bool check_set_memory(const struct loading *loading, const char *directory, bool is_taken)
 {
     const struct eb_table_plan *plan = loading->plan;
@@ -173,9 +176,9 @@ static bool check_set_memory(const struct loading *loading, const char *director
         directory, needed, available);
 }
 
-/* Finds out what is to be loaded, and whether there is memory for it: what is too large by what is
- * known without reading is not read. Pages of a pool are not known to be there before they are
- * reserved, which is done once. */
+/* Finds out which tables to load, and whether there is memory for them. If they are too large by
+ * what is known without reading, nothing is read. The pool is known to have enough pages of 1 GiB
+ * only when they are reserved, which is done once. */
 static bool prepare_set(
     struct loading *loading, const char *directory, const struct eb_table_options *options)
 {
@@ -201,7 +204,7 @@ static void add_pages(struct eb_page_count *sum, struct eb_page_count more)
     sum->bytes_1g += more.bytes_1g;
 }
 
-/* Counts the pages that the tables have come to lie in. */
+/* Counts the pages in which the tables lie. */
 static void count_pages(struct eb_table_set *set)
 {
     struct eb_page_report report;
@@ -219,7 +222,7 @@ static void count_pages(struct eb_table_set *set)
     eb_page_report_close(&report);
 }
 
-/* Whether keys that stand for empty bags are keys of their tables. */
+/* Returns whether the default keys of empty bags are keys of their tables. */
 static bool check_default_keys(const struct eb_table_set *set, const struct eb_model_config *config,
     struct eb_failure *failure)
 {
@@ -245,7 +248,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
     return true;
 }
 
-/* What is done once all tables are there. */
+/* Completes the set when all tables are loaded. */
 static bool finish_set(
     struct eb_table_set *set, const struct eb_model_config *config, struct eb_failure *failure)
 {

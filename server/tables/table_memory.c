@@ -14,9 +14,9 @@
 
 struct eb_table_mapping {
     atomic_uint holders;
-    bool is_pooled; /* pages of 1 GiB */
+    bool is_pooled; /* in pages of 1 GiB */
     bool is_sealed;
-    uint8_t *reserved; /* what is unmapped in the end */
+    uint8_t *reserved; /* range to unmap in the end */
     uint64_t reserved_bytes;
     uint8_t *base;  /* aligned to a page */
     uint64_t bytes; /* whole pages */
@@ -35,7 +35,7 @@ uint64_t eb_table_memory_footprint(uint64_t bytes)
         return UINT64_MAX;
     }
     uint64_t unit = bytes >= PAGE_BYTES ? PAGE_BYTES : EB_TABLE_MEMORY_ALIGNMENT;
-    /* A table of no rows has a place too. */
+    /* A table without rows has an address too. */
     return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
 }
 
@@ -69,11 +69,12 @@ uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need)
     return add_saturated(need->whole_bytes, whole_pages(need->common_bytes));
 }
 
-/* Maps mapping->bytes bytes (whole pages) at a page's start; false with errno. */
+/* Maps mapping->bytes bytes, a multiple of 2 MiB, aligned to 2 MiB. Returns false with errno set if
+ * that fails. */
 static bool map_pages(struct eb_table_mapping *mapping, enum eb_page_size pages)
 {
-    /* What is reserved beyond stays out of bounds: neighbours that the kernel joined to one
-     * mapping could no longer be told apart when their pages are counted. */
+    /* The surplus of the reservation stays inaccessible. Otherwise the kernel could join neighbours
+     * into one mapping, and their pages could not be counted separately. */
     mapping->reserved_bytes = mapping->bytes + PAGE_BYTES;
     mapping->reserved =
         mmap(NULL, mapping->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -87,13 +88,13 @@ static bool map_pages(struct eb_table_mapping *mapping, enum eb_page_size pages)
         errno = error;
         return false;
     }
-    /* Where the system has no huge pages to give, small ones serve as well. */
+    /* If the system has no huge pages left, small ones work too. */
     (void)madvise(
         mapping->base, mapping->bytes, pages == EB_PAGE_SMALL ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     return true;
 }
 
-/* Maps mapping->bytes bytes (whole pages of 1 GiB) from the system's pool. */
+/* Maps mapping->bytes bytes, a multiple of 1 GiB, from the system's pool. */
 static bool map_giant_pages(struct eb_table_mapping *mapping)
 {
     mapping->reserved_bytes = mapping->bytes;
@@ -103,11 +104,11 @@ static bool map_giant_pages(struct eb_table_mapping *mapping)
     return mapping->reserved != MAP_FAILED;
 }
 
-/* Makes the pool's pages present now, while there is a choice: a limit on them that the mapping
- * did not meet would be met by a signal later. */
+/* Makes the pool's pages present now, while pages of 2 MiB are still an alternative. If a limit on
+ * the pool's pages is exceeded later, a signal kills the process. */
 static bool populate(const struct eb_table_mapping *mapping)
 {
-    /* EINVAL: the kernel is older than the advice. */
+    /* EINVAL: the kernel is too old for MADV_POPULATE_WRITE. */
     return madvise(mapping->base, mapping->bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
@@ -119,8 +120,8 @@ static void place_on_nodes(struct eb_table_memory *memory, const struct eb_table
     }
 }
 
-/* A mapping of so many bytes, nothing of it mapped yet, and its place in a memory's list. NULL: no
- * memory. */
+/* Makes a mapping of `bytes` bytes, not mapped yet, and the hold that puts it in a memory's list.
+ * Returns NULL if out of memory. */
 static struct eb_table_hold *make_hold(uint64_t bytes)
 {
     struct eb_table_hold *hold = malloc(sizeof *hold);
@@ -164,7 +165,8 @@ static struct eb_table_mapping *add_mapping(struct eb_table_memory *memory, uint
     return hold->mapping;
 }
 
-/* One of whole pages of 1 GiB with room for `bytes` bytes. NULL: from now on those are small. */
+/* Adds a mapping in whole pages of 1 GiB with room for `bytes` bytes. Returns NULL if that fails;
+ * later mappings are then made of smaller pages. */
 static struct eb_table_mapping *add_giant_mapping(struct eb_table_memory *memory, uint64_t bytes)
 {
     struct eb_table_hold *hold =
@@ -216,7 +218,7 @@ bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_tab
     return false;
 }
 
-/* The next mapping that small tables are cut from. */
+/* Adds the next mapping for small tables. */
 static struct eb_table_mapping *add_common(struct eb_table_memory *memory)
 {
     uint64_t bytes = memory->common_bytes > 0 ? memory->common_bytes : PAGE_BYTES;
@@ -228,7 +230,8 @@ static struct eb_table_mapping *add_common(struct eb_table_memory *memory)
     return common;
 }
 
-/* The mapping that the next `bytes` bytes are cut from. */
+/* Returns the mapping from which the next `bytes` bytes are taken, or NULL if there is no
+ * memory. */
 static struct eb_table_mapping *find_mapping(struct eb_table_memory *memory, uint64_t bytes)
 {
     struct eb_table_mapping *common = memory->common;
@@ -262,7 +265,7 @@ void *eb_table_memory_take(
     return taken;
 }
 
-/* Of the slice of the mapping that begins at `done`; the last one is shorter. */
+/* Returns the bytes of the slice at `done` of the mapping. The last one may be shorter. */
 static uint64_t slice_bytes(const struct eb_table_mapping *mapping, uint64_t done)
 {
     uint64_t most = mapping->is_pooled ? EB_PAGE_1G_BYTES : EB_TABLE_MEMORY_SLICE_BYTES;
@@ -287,7 +290,7 @@ bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *fai
     for (struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
         struct eb_table_mapping *mapping = hold->mapping;
         if (mapping->is_sealed) {
-            continue; /* It is another's too, who reads the flag. */
+            continue; /* Another memory holds it too and reads the flag. */
         }
         if (!seal_mapping(mapping)) {
             return eb_failure_set(failure, "tables cannot be made read-only: %s", strerror(errno));
@@ -344,7 +347,7 @@ static void give_pages(const struct eb_table_mapping *mapping)
     uint64_t bytes;
     for (uint64_t done = 0; done < mapping->bytes; done += bytes) {
         bytes = slice_bytes(mapping, done);
-        /* What it does not give back goes with the mapping. */
+        /* If this fails, munmap gives the pages back. */
         (void)madvise(mapping->base + done, bytes, MADV_DONTNEED);
     }
 }
@@ -353,7 +356,7 @@ static void give_mapping(struct eb_table_mapping *mapping)
 {
     if (atomic_fetch_sub_explicit(&mapping->holders, 1, memory_order_acq_rel) == 1) {
         give_pages(mapping);
-        /* Fails only where the system cannot split a mapping any more: then it stays. */
+        /* Fails only if the system cannot split a mapping any more. Then it stays mapped. */
         (void)munmap(mapping->reserved, mapping->reserved_bytes);
         free(mapping);
     }

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OTHERS_BYTES 96 /* a text with a number */
+#define OTHERS_BYTES 96 /* room for a text with a number */
 
-/* What planning works on. */
+/* The state of planning. */
 struct planning {
     const struct eb_table_options *options;
     struct eb_table_plan *plan;
@@ -25,7 +25,7 @@ static const char *path_of(const struct eb_table_plan *plan, const struct eb_pie
     return plan->scan.files[piece->file].path;
 }
 
-/* ---- what the description calls which table ---- */
+/* ---- descriptions by source ---- */
 
 static int compare_sources(const void *left, const void *right)
 {
@@ -64,7 +64,7 @@ static bool sort_sources(struct planning *planning)
     return true;
 }
 
-/* NULL: nothing is said of what the files call so. */
+/* Returns the description of a table by its name in the files. Returns NULL if there is none. */
 static const struct eb_model_config_table *find_layout_source(
     const struct planning *planning, const char *name)
 {
@@ -77,7 +77,7 @@ static const struct eb_model_config_table *find_layout_source(
 
 /* ---- from pieces to a table ---- */
 
-/* Whether the pieces are all that there should be, each once. */
+/* Returns whether all pieces are there, each once. */
 static bool check_parts(const struct planning *planning, const struct eb_piece_range *range)
 {
     const struct eb_table_plan *plan = planning->plan;
@@ -103,8 +103,8 @@ static bool check_parts(const struct planning *planning, const struct eb_piece_r
                path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
 }
 
-/* The piece that says whether its table is keyed: the first that has rows, since a piece of none
- * has no keys either. */
+/* Returns the piece that tells whether its table is keyed: the first one with rows, because a piece
+ * without rows has no keys either. */
 static const struct eb_piece *find_telling(const struct eb_piece_range *range)
 {
     size_t at = 0;
@@ -114,7 +114,7 @@ static const struct eb_piece *find_telling(const struct eb_piece_range *range)
     return &range->pieces[at < range->count ? at : 0];
 }
 
-/* Whether a piece has keys as the telling one has. */
+/* Returns whether a piece has keys if, and only if, the telling one has. */
 static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
 {
     return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||
@@ -135,7 +135,7 @@ static bool is_layout_alike(const struct eb_piece *a, const struct eb_piece *b)
            memcmp(left->dims + 1, right->dims + 1, (left->rank - 1) * sizeof left->dims[0]) == 0;
 }
 
-/* Makes *whole the tensor that the pieces are together, rows behind rows. */
+/* Sets *whole to the tensor of all pieces together, with their rows one after the other. */
 static bool join_pieces(
     const struct planning *planning, const struct eb_piece_range *range, struct eb_tensor *whole)
 {
@@ -164,7 +164,7 @@ static bool join_pieces(
     return true;
 }
 
-/* Packed files know which rows of which table they hold. */
+/* Checks the rows that packed files say they hold. */
 static bool check_layout_packed(
     const struct planning *planning, const struct eb_planned_table *table)
 {
@@ -198,7 +198,7 @@ static bool check_layout_packed(
     return true;
 }
 
-/* What files of keys must be: int64 or uint64, one for each row. */
+/* Checks the files of keys: int64 or uint64, one key for each row. */
 static bool check_layout_keys(const struct planning *planning, const struct eb_planned_table *table)
 {
     const struct eb_piece *piece = table->keys.pieces;
@@ -223,7 +223,8 @@ static bool check_layout_keys(const struct planning *planning, const struct eb_p
                path, keys.dims[0], table->tensor.dims[0], table->name);
 }
 
-/* Sets how a table is keyed, if it is. */
+/* Finds out whether a table is keyed. If it is, checks its keys and sets the size of their
+ * index. */
 static bool plan_keys(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_piece *piece = find_telling(&table->rows);
@@ -257,8 +258,8 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     return true;
 }
 
-/* Takes unknown_row and default_index from what is said, and looks whether the table has them; the
- * default of a keyed table is a key, which only its index knows. */
+/* Sets unknown_row, and checks that the table has it and the row of default_index. The default of a
+ * keyed table is a key, which can be checked only with its index. */
 static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_model_config_table *config = table->config;
@@ -298,7 +299,7 @@ static bool check_width(const struct planning *planning, const struct eb_planned
                planning->options->row_bytes_max);
 }
 
-/* Keys that the table's index is built of. */
+/* Returns the bytes of the keys from which the table's index is built. */
 static uint64_t count_layout_key_bytes(const struct eb_planned_table *table)
 {
     return table->is_keyed && !table->has_index ? table->tensor.dims[0] * sizeof(int64_t) : 0;
@@ -334,7 +335,7 @@ static bool check_name(const struct planning *planning, const struct eb_piece *p
                path_of(planning->plan, piece), piece->name, why);
 }
 
-/* Fills in a table whose pieces are known. */
+/* Fills in a table whose pieces are set. */
 static bool describe_layout_table(struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_table_plan *plan = planning->plan;
@@ -370,7 +371,7 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
     return true;
 }
 
-/* The pieces from `first` on that have its name and are keys or not, as it is. */
+/* Returns the pieces from `first` on that have the same name and the same is_keys. */
 static struct eb_piece_range find_layout_range(const struct eb_version_scan *scan, size_t first)
 {
     const struct eb_piece *pieces = scan->pieces;
@@ -411,7 +412,7 @@ static bool plan_tables(struct planning *planning)
     return true;
 }
 
-/* ---- whether model.yaml fits the tables ---- */
+/* ---- whether model.yaml matches the tables ---- */
 
 static int compare_fit_name(const void *name, const void *table)
 {
@@ -424,7 +425,8 @@ static const struct eb_planned_table *find_fit_table(
     return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_fit_name);
 }
 
-/* Sets *failure to why a tensor that model.yaml names cannot be a table. Always returns false. */
+/* Sets *failure to the reason why a tensor that model.yaml names cannot be a table. Always returns
+ * false. */
 static bool refuse_fit_unfit(
     const struct eb_table_plan *plan, const struct eb_piece *unfit, struct eb_failure *failure)
 {
@@ -458,7 +460,7 @@ static bool check_fit_default(const struct eb_model_config_feature *feature,
                feature->name, feature->default_index, rows, table->name);
 }
 
-/* What a feature says of the table, which it has. */
+/* Checks that a feature's settings are possible for its table. */
 static bool check_use(const struct eb_model_config_feature *feature,
     const struct eb_planned_table *table, struct eb_failure *failure)
 {
@@ -505,7 +507,8 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     return check_use(feature, table, failure);
 }
 
-/* What lies side by side is of one floating-point type, and pooled. */
+/* Checks that a group's features are pooled and have one floating-point type, because their values
+ * lie side by side. */
 static bool check_fit_group(const struct eb_model_config *config,
     const struct eb_model_config_group *group, const struct eb_table_plan *plan,
     struct eb_failure *failure)
@@ -531,9 +534,10 @@ static bool check_fit_group(const struct eb_model_config *config,
     return true;
 }
 
-/* Checks what of model.yaml cannot be told from the file alone. The plan's tables are sorted by
- * name, each a different one. Keys that stand for empty bags are looked up once tables are loaded
- * (set_load.c). false: *failure names the table, the feature or the group, and what is wrong. */
+/* Checks the parts of model.yaml that need the tables. The plan's tables must be sorted by name,
+ * and no two may have the same. Default keys of empty bags are checked after loading (set_load.c).
+ * Returns false if something is wrong: *failure says what, and names the table, feature or
+ * group. */
 static bool check_fit(const struct eb_model_config *config, const struct eb_table_plan *plan,
     struct eb_failure *failure)
 {
@@ -582,7 +586,8 @@ static int compare_locations(const void *left, const void *right)
     return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
 }
 
-/* Says why there is no table though there is a tensor that is not left out. Always false. */
+/* Sets *failure to the reason why there is no table although there is a tensor that is not left
+ * out. Always returns false. */
 static bool refuse_layout_unfit(const struct planning *planning)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;
@@ -596,7 +601,7 @@ static bool refuse_layout_unfit(const struct planning *planning)
         path_of(planning->plan, unfit), unfit->name, unfit->unfit, others);
 }
 
-/* Says why there is no table at all. Always false. */
+/* Sets *failure to the reason why there is no table at all. Always returns false. */
 static bool refuse_none(const struct planning *planning, const char *directory)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A search in progress. */
+/* The state of a search. */
 struct search {
     const struct eb_table_plan *plan;
     const struct eb_table_options *options;
@@ -14,7 +14,8 @@ struct search {
     struct eb_failure *failure;
 };
 
-/* Whether both have rows and keys that could be the same, lying in the same way. */
+/* Returns whether both have the same type, storage, shape and layout, so that they could be
+ * equal. */
 static bool is_shared_alike(
     const struct eb_planned_table *planned, const struct eb_named_table *resident)
 {
@@ -30,7 +31,7 @@ static bool can_share(const struct eb_table_set *set, const struct eb_named_tabl
     return eb_table_memory_find(&set->memory, resident->base);
 }
 
-/* Whether both are known to be the same by what is at hand. */
+/* Returns whether both are known to be equal without reading files. */
 static bool is_known(const struct eb_planned_table *planned, const struct eb_named_table *resident)
 {
     return planned->origin == resident->origin ||
@@ -50,7 +51,7 @@ static void find_shared_known(const struct eb_table_set *set, struct eb_planned_
     }
 }
 
-/* Reads the planned table's files, as long as they hold what the resident one does. */
+/* Compares the planned table with the resident one. Reads its files up to the first difference. */
 static bool compare(const struct search *search, const struct eb_planned_table *planned,
     const struct eb_named_table *resident, bool *is_same)
 {
@@ -71,7 +72,8 @@ static bool compare(const struct search *search, const struct eb_planned_table *
     return is_good;
 }
 
-/* The one of its name in the set that it could be the same as; NULL: none. */
+/* Returns the set's table of the same name if the planned table could be equal and could share it.
+ * Returns NULL if there is none. */
 static const struct eb_named_table *find_alike(
     const struct eb_table_set *set, const struct eb_planned_table *planned)
 {
@@ -113,7 +115,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
             find_shared_known(options->residents[k], planned);
         }
-        /* A packed file that was the same would be known. */
+        /* For a packed file, equality is already known. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
         for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
             planned->is_open = find_alike(options->residents[k], planned);

@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define OTHERS_BYTES 64 /* text with the names of all formats of one storage except one */
+#define OTHERS_BYTES 64 /* room for the names of all formats of one storage except one */
 
-/* A row with scale and bias in front may end with padding, which is shorter than this: FBGEMM
- * aligns rows to at most 128 bytes. */
+/* Bound on the padding of a row with scale and bias in front. FBGEMM aligns rows to at most 128
+ * bytes, so the padding is shorter than that. */
 #define PADDING_BYTES_MAX 128
 
 /* Indexed by enum eb_model_format. */
@@ -24,7 +24,7 @@ static const struct {
 #undef X
 };
 
-/* The storage that is wanted; UNSPECIFIED: the file's. */
+/* Returns the storage that model.yaml asks for; UNSPECIFIED: the file's. */
 static enum eb_storage find_wanted(const struct eb_planned_table *table)
 {
     return table->config ? table->config->storage : EB_STORAGE_UNSPECIFIED;
@@ -37,7 +37,7 @@ static bool refuse_storage(
         eb_storage_name(find_wanted(table)), why);
 }
 
-/* Sets the sizes of a table whose storage and shape are there. */
+/* Sets the row sizes of a table whose storage and shape are set. */
 static void lay_out_storage(struct eb_planned_table *table)
 {
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
@@ -70,7 +70,7 @@ static bool choose_packed(struct eb_planned_table *table, const struct eb_packed
     return true;
 }
 
-/* Elements of a fused row of so many bytes; 0: it holds none. */
+/* Returns the elements of a fused row of row_bytes bytes; 0: there is no room for one. */
 static uint64_t count_elements(const struct eb_fused_format *format, uint64_t row_bytes)
 {
     struct eb_fused_format one = *format;
@@ -80,7 +80,7 @@ static uint64_t count_elements(const struct eb_fused_format *format, uint64_t ro
     return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
 }
 
-/* Whether rows of F32_LAST have so many bytes if their codes are filled up for GPUs. */
+/* Returns whether rows of F32_LAST have row_bytes bytes if their codes are padded for GPUs. */
 static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
 {
     struct eb_fused_format aligned = *format;
@@ -88,8 +88,8 @@ static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
     return format->layout == EB_FUSED_F32_LAST && eb_fused_row_bytes(&aligned) == row_bytes;
 }
 
-/* Sets the elements of a row of so many bytes to `dim`, if it is of a format that has room for
- * them and not for many more. */
+/* Sets the elements of a row of row_bytes bytes to `dim`. Returns false if the format has no room
+ * for them, or if rows are longer than padding explains. */
 static bool set_dim(
     struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_failure *failure)
 {
