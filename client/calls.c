@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number is its record's index below its generation. */
+/* The low bits of a call's number are the index of its record, the high bits are its generation. */
 #define INDEX_BITS 16
 #define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
-/* What a thread counts for in `inside`, and the bit that says that its end is awaited. */
+/* The amount that a thread adds to `inside`, and the bit that says that closing waits. */
 #define INSIDE_ONE 2U
 #define INSIDE_AWAITED 1U
 
@@ -76,7 +76,7 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
         explain_call(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
-        /* The error's text is large, and its status says that there is none. */
+        /* Leaves the error's text, which is large: the status says that it is not set. */
         memset(call, 0, offsetof(struct eb_call, error));
         call->error.status = EB_STATUS_OK;
         call->error.text[0] = '\0';
@@ -161,7 +161,8 @@ void eb_calls_enter(struct eb_calls *calls)
 
 void eb_calls_leave(struct eb_calls *calls)
 {
-    /* Where nobody waits, the table may be gone as soon as this thread is not counted. */
+    /* Unless closing waits for this thread, the table may be gone as soon as the thread is not
+     * counted. */
     if (atomic_fetch_sub(&calls->inside, INSIDE_ONE) == (INSIDE_ONE | INSIDE_AWAITED)) {
         uv_sem_post(&calls->left);
     }

@@ -26,7 +26,7 @@ void eb_completion_queue_deinit(struct eb_completion_queue *queue)
     uv_mutex_destroy(&queue->lock);
 }
 
-/* Makes the descriptor readable, or not. */
+/* Makes the descriptor readable or unreadable. */
 static void show(const struct eb_completion_queue *queue, bool readable)
 {
     if (queue->fd < 0) {
@@ -37,7 +37,7 @@ static void show(const struct eb_completion_queue *queue, bool readable)
     do {
         rc = readable ? eventfd_write(queue->fd, value) : eventfd_read(queue->fd, &value);
     } while (rc != 0 && errno == EINTR);
-    /* A program that reads from it although it may not has made it unreadable already. */
+    /* EAGAIN: the program has read from the descriptor, which it must not do. */
     assert(rc == 0 || errno == EAGAIN);
 }
 
@@ -58,7 +58,7 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
     uv_mutex_unlock(&queue->lock);
 }
 
-/* The lock is held. */
+/* Takes the oldest call. The lock is held. */
 static struct eb_call *take_completion_first(struct eb_completion_queue *queue)
 {
     struct eb_call *call = queue->first;
@@ -71,7 +71,7 @@ static struct eb_call *take_completion_first(struct eb_completion_queue *queue)
     return call;
 }
 
-/* The lock is held. */
+/* Waits for a call. The lock is held. */
 static void await_call(struct eb_completion_queue *queue, uint64_t timeout_us)
 {
     uint64_t now_ns = uv_hrtime();

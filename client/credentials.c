@@ -12,7 +12,7 @@
 
 static const char scheme[] = EB_GRPC_BEARER;
 
-/* Always false. */
+/* Sets *error from a file, what is wrong with it, and OpenSSL's reason. Always false. */
 static bool refuse_credential(struct eb_error *error, const char *file, const char *what)
 {
     unsigned long code = ERR_peek_error();
@@ -26,7 +26,7 @@ static bool refuse_credential(struct eb_error *error, const char *file, const ch
 
 /* ---- the token ---- */
 
-/* The file's first line behind the scheme. */
+/* Reads the file's only line and writes the scheme and the line to `header`. */
 static bool read_credential_line(FILE *file, const char *path, char *header, struct eb_error *error)
 {
     size_t scheme_bytes = sizeof scheme - 1;
@@ -59,7 +59,7 @@ static bool read_credential_token(const char *path, char *header, struct eb_erro
     if (!file) {
         return refuse_credential(error, path, strerror(errno));
     }
-    setbuf(file, NULL); /* No copy of the secret is to stay behind. */
+    setbuf(file, NULL); /* Leaves no copy of the secret in a buffer. */
     bool is_good = read_credential_line(file, path, header, error);
     (void)fclose(file);
     return is_good;
@@ -73,7 +73,7 @@ static bool wants_tls(const struct embag_access *access)
            access->tls_server_name;
 }
 
-/* A password could only be asked for. */
+/* Gives no password: keys with a password are not supported. */
 static int on_credential_password(char *out, int out_bytes, int is_writing, void *context)
 {
     (void)out;
@@ -165,7 +165,7 @@ struct eb_tls_stream *eb_credentials_start_tls(const struct eb_credentials *cred
 
 /* ---- both ---- */
 
-/* Everybody on the way could read it, and use it. */
+/* Refuses to send a token in clear to another machine: anybody on the way could read and use it. */
 static bool check_way(
     const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
 {
@@ -183,7 +183,8 @@ bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_
     const struct eb_endpoint *endpoint, struct eb_error *error)
 {
     *credentials = (struct eb_credentials){.tls = NULL};
-    ERR_clear_error(); /* What the caller left of its own is no reason of ours. */
+    ERR_clear_error(); /* Drops errors that the caller has left, so that they are not reported as
+                          ours. */
     if (check_way(access, endpoint, error) &&
         open_credential_tls(credentials, access, endpoint, error) &&
         read_credential_token(access->token_file, credentials->authorization, error)) {

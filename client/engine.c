@@ -6,12 +6,12 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#define READ_BYTES ((size_t)256 << 10) /* taken from a socket at once */
-/* Requests that are under way, and those that were given up and still wait to leave. */
+#define READ_BYTES ((size_t)256 << 10) /* most bytes of one read from a socket */
+/* Limit for requests under way, and for those that were given up but still wait to be written. */
 #define REQUEST_BYTES_MAX ((size_t)1 << 30)
-#define KEPT_BYTES_MAX ((size_t)64 << 20) /* of free blocks, of either pool */
+#define KEPT_BYTES_MAX ((size_t)64 << 20) /* kept free blocks of each pool */
 #define NS_PER_MS 1000000
-#define TURNS_MAX 8 /* in a row, before the loop has its say */
+#define TURNS_MAX 8 /* most rounds in a row before the loop handles I/O */
 
 /* ---- rounds ---- */
 
@@ -35,7 +35,7 @@ static void set_timer(struct eb_engine *engine)
     assert(rc == 0);
 }
 
-/* All that has happened since the last sleep is answered here. */
+/* Handles everything that has happened since the last sleep. */
 static void on_engine_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_engine *engine = prepare->data;
@@ -116,7 +116,8 @@ static void close_engine_loop(struct eb_engine *engine)
     assert(rc == 0);
 }
 
-/* A negative libuv code: nothing of the loop is left. */
+/* Opens the loop and its handles. Returns 0, or a negative libuv code with nothing left of the
+ * loop. */
 static int open_loop(struct eb_engine *engine)
 {
     int rc = uv_loop_init(&engine->loop);
@@ -138,8 +139,9 @@ static int open_loop(struct eb_engine *engine)
     return 0;
 }
 
-/* The thread blocks all signals but those that a fault in it raises, so that a program's handlers
- * run on its own threads and a write to a lost connection raises nothing. */
+/* Starts the thread with all signals blocked, except those that a fault in the thread raises and
+ * SIGPROF. So a program's handlers run on its own threads, and a write to a lost connection raises
+ * nothing. */
 static int start_thread(struct eb_engine *engine)
 {
     static const int raised_signals[] = {
@@ -158,7 +160,7 @@ static int start_thread(struct eb_engine *engine)
     return started;
 }
 
-/* false: *error is set, and nothing runs. */
+/* Opens the loop and starts the thread. Returns false with *error set; then nothing runs. */
 static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error)
 {
     int rc = open_loop(engine);
@@ -177,7 +179,8 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
     return rc == 0;
 }
 
-/* false: no memory; eb_engine_deinit frees what there is of it. */
+/* Allocates the engine's memory. Returns false if out of memory; eb_engine_deinit frees what there
+ * is. */
 static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 {
     struct eb_dispatcher *dispatcher = &engine->dispatcher;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What decoding may take beside four times the message: many small results cost more than their
- * bytes. */
+/* Memory that decoding may take in addition to four times the message: many small results take more
+ * memory than bytes of the message. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
-#define VALUES_ALIGNMENT 16 /* as embag.h says, and as an arena gives */
+#define VALUES_ALIGNMENT 16 /* as embag.h promises, and as an arena aligns */
 
 static bool fill_array(const struct embag_integers *in, struct eb_wire_array *out)
 {
@@ -27,14 +27,14 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
 
 static const char array_error[] = "an array's width is neither 4 nor 8, or its data is NULL";
 
-/* A type says so too where there is something to weigh: no weights are the server's to refuse then.
- */
+/* Returns whether weights are given. A type alone counts too if there are indices: then the server
+ * refuses the missing weights. */
 static bool says_weights(size_t count, enum embag_type type, const struct embag_integers *weighed)
 {
     return count > 0 || (type != EMBAG_TYPE_UNSPECIFIED && weighed->count > 0);
 }
 
-/* Of weights that are said. NULL: all is well; else what is not. */
+/* Checks weights that are given. Returns NULL if they are valid, otherwise what is wrong. */
 static const char *check_lookup_weights(const void *weights, size_t count, enum embag_type type)
 {
     if ((!weights && count > 0) || embag_type_bytes(type) == 0) {
@@ -43,7 +43,7 @@ static const char *check_lookup_weights(const void *weights, size_t count, enum 
     return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
 }
 
-/* As check_lookup_weights. What the server can judge is left to the server. */
+/* Fills in *out. Returns NULL or what is wrong. The server's own checks are left to the server. */
 static const char *fill_lookup_query(const struct embag_query *in, struct eb_wire_query *out)
 {
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||
@@ -106,7 +106,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     return check_lookup_weights(in->weights, in->weights_count, in->weights_type);
 }
 
-/* A request, where it came from, and what is kept to check its answer. */
+/* A request, the memory it came from, and the facts that its answer is checked against. */
 struct request_block {
     struct eb_outgoing outgoing;
     const struct eb_memory *memory;
@@ -170,7 +170,7 @@ static struct eb_outgoing *encode_lookup(
     return &block->outgoing;
 }
 
-/* false: *error says which query or group is none. */
+/* Fills in queries and groups. Returns false with *error set, naming the invalid query or group. */
 static bool fill_arrays(
     const struct embag_request *request, struct eb_wire_request *wire, struct eb_error *error)
 {
@@ -193,8 +193,8 @@ static bool fill_arrays(
     return true;
 }
 
-/* Bytes of the structs in which the codec takes queries and groups. false: there are none so many.
- */
+/* Sets *bytes to the size of the codec's structs for queries and groups. Returns false if that
+ * overflows. */
 static bool measure_arrays(const struct embag_request *request, size_t *bytes)
 {
     size_t query_bytes = 0;
@@ -290,7 +290,7 @@ static size_t round_up(size_t bytes)
     return (bytes + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
 }
 
-/* What of the response still lies in the message that it came in. */
+/* Returns the bytes of the response that still lie in its message. */
 static size_t count_borrowed(const struct eb_wire_response *response)
 {
     size_t bytes = 0;
@@ -301,7 +301,7 @@ static size_t count_borrowed(const struct eb_wire_response *response)
     return bytes;
 }
 
-/* Copies a field to *room and moves that behind it. NULL: there is no field. */
+/* Copies a field to *room and moves *room behind it. Returns NULL if there is no field. */
 static const void *copy_borrowed(const uint8_t *bytes, size_t size, uint8_t **room)
 {
     uint8_t *copy = *room;
@@ -336,7 +336,7 @@ static void copy_result(const struct eb_wire_result *in, struct embag_result *ou
     out->values = in->values_bytes > 0 ? copy_borrowed(in->values, in->values_bytes, room) : *room;
 }
 
-/* Texts and numbers are in the answer's arena already. */
+/* Makes the public structs. Texts and numbers are in the answer's arena already. */
 static bool copy_response(struct eb_lookup_answer *answer, const struct eb_wire_response *response)
 {
     struct embag_result *results =

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "results[N]: shape [N, N] ": numbers of 20 digits, ", " between them. */
+/* Room for "results[N]: shape [N, N] ": numbers of 20 digits, with ", " between them. */
 #define SUBJECT_TEXT_BYTES (40 + EMBAG_RANK_MAX * 22)
 
 /* ---- facts about a request ---- */
@@ -53,7 +53,7 @@ static const char *name_type(enum embag_type type)
 /* One result, the request that it must fit, and the error that says why it does not. */
 struct checked {
     const struct eb_lookup_expected *expected;
-    const struct eb_wire_result *result; /* NULL for the answer as a whole */
+    const struct eb_wire_result *result; /* NULL: the answer as a whole */
     size_t position;
     struct eb_error *error;
 };
@@ -222,7 +222,7 @@ static uint64_t count_input_indices(const struct checked *checked)
     return count;
 }
 
-/* Checks how many counts of missing indices the result has, if the request says it. */
+/* Checks the number of counts of missing indices, if the request determines it. */
 static bool check_missing_counts(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-/* BagLayout's numbers. */
+/* The numbers of BagLayout. */
 enum {
     LAYOUT_UNSPECIFIED = 0,
     LAYOUT_OFFSETS = 1,
@@ -27,8 +27,8 @@ int32_t eb_lookup_layout_find(const struct embag_query *query)
     return query->indices_per_bag != 0 ? LAYOUT_PACKED : LAYOUT_UNSPECIFIED;
 }
 
-/* Counts the bags of offsets or lengths. Without any, num_bags says how many empty bags there are.
- */
+/* Returns the number of bags of offsets or lengths. If the array is empty, num_bags is the number
+ * of empty bags. */
 static uint64_t count_listed_bags(
     const struct eb_wire_query *query, const struct eb_wire_array *array)
 {

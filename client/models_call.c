@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one progress message: what it is decoded into, and its text, which answers bound. */
+/* Memory for decoding one progress message, with its text, which eb_codec_answer_limits bounds. */
 #define PROGRESS_ARENA_BYTES ((size_t)128 << 10)
-/* What decoding may take beside eight times the message: a described table costs more memory than
- * bytes. */
+/* Memory that decoding may take in addition to eight times the message: a described table takes
+ * more memory than bytes of the message. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
 
 /* ---- requests ---- */
@@ -33,7 +33,7 @@ struct eb_outgoing *eb_models_call_encode(
 
 /* ---- lists ---- */
 
-/* Whether the shapes of a version's tables fit embag_table. */
+/* Returns whether the shapes of a version's tables fit embag_table. If not, *error is set. */
 static bool check_shapes(const struct eb_wire_version *version, struct eb_error *error)
 {
     for (size_t i = 0; i < version->table_count; i++) {
@@ -95,7 +95,7 @@ static struct embag_feature copy_feature(const struct eb_wire_feature *in)
     };
 }
 
-/* Features and groups. */
+/* Copies features and groups. */
 static bool copy_features(
     struct eb_arena *arena, const struct eb_wire_version *in, struct embag_model_version *out)
 {
@@ -187,7 +187,7 @@ static bool copy_list(struct eb_models_list *list, const struct eb_wire_model_li
     return true;
 }
 
-/* What is decoded may point into the message, so the list keeps a copy of it. */
+/* Decodes a list. It may point into the message, so it keeps a copy of the message. */
 static bool fill_list(
     struct eb_models_list *list, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
@@ -235,7 +235,7 @@ void eb_models_call_free(struct eb_models_list *list)
 
 /* ---- progress ---- */
 
-/* false: *error is set. */
+/* Decodes a progress message into *progress. Returns false with *error set. */
 static bool read_progress(struct eb_arena *arena, const uint8_t *bytes, size_t size,
     struct eb_models_progress *progress, struct eb_error *error)
 {

@@ -36,7 +36,8 @@ static void shrink(struct eb_window *window)
     window->steps = window->steps > least ? window->steps - EB_WINDOW_LATE_STEPS : EB_WINDOW_STEPS;
 }
 
-/* Only where half of it is used: else nothing is known of a larger one. */
+/* Opens the window by one step, but only if half of it is used: otherwise nothing is known about a
+ * larger one. */
 static void grow_window(struct eb_window *window)
 {
     bool is_used = window->sent_count >= window->steps / EB_WINDOW_STEPS / 2;

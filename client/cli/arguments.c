@@ -8,20 +8,20 @@
 #include <string.h>
 #include <strings.h>
 
-/* Short flags to getopt_long, so that it says nothing of them itself. */
+/* Digits are short flags for getopt_long, so that it prints no message of its own for them. */
 #define DIGITS "0123456789"
 static_assert(EB_FLAGS_MAX < '0', "no flag is taken for a digit");
 
-/* Whose messages are printed: embag's, or of the program whose arguments were read last. */
+/* The program that messages name: embag, or the one whose arguments were read last. */
 static const char *program = "embag";
 
-/* Whether the command is a program of its own, such as embag-load. */
+/* Returns whether the command is a separate program, such as embag-load. */
 static bool is_program(const struct eb_command *command)
 {
     return strncmp(command->name, "embag-", 6) == 0;
 }
 
-/* The beginning of a message: "embag: lookup: ", or "embag-load: ". */
+/* Prints the beginning of a message: "embag: lookup: ", or "embag-load: ". */
 static void say_whose(const struct eb_command *command)
 {
     fprintf(stderr, "%s: ", program);
@@ -30,7 +30,7 @@ static void say_whose(const struct eb_command *command)
     }
 }
 
-/* A value that is not what its flag takes. Returns false, for callers to return. */
+/* Prints that a value is not valid for its flag. Always false. */
 static bool refuse_argument(const char *flag, const char *text, const char *why)
 {
     fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);
@@ -54,7 +54,7 @@ static bool read_argument_number(const struct eb_flag *flag, const char *text, u
     return true;
 }
 
-/* One element of a list, at *text, of a type; moves *text behind it. */
+/* Reads one element of a list, of a type, at *text, and moves *text behind it. */
 static bool read_argument_value(const char **text, enum embag_type type, void *out)
 {
     char *end = NULL;
@@ -68,7 +68,7 @@ static bool read_argument_value(const char **text, enum embag_type type, void *o
         uint64_t u64;
     } value = {.u64 = 0};
     if (*start == ' ' || *start == '\0') {
-        return false; /* What strtod would skip or take for zero. */
+        return false; /* strtod would skip the space, or read zero. */
     }
     errno = 0;
     switch (type) {
@@ -178,7 +178,7 @@ static bool read_argument_flag(const struct eb_flag *flag, const char *text, voi
     return false;
 }
 
-/* Reads a flag's first value and refuses a second one. A switch may be there twice. */
+/* Reads a flag's first value and refuses a second one. A switch may be given twice. */
 static bool read_flag_once(const struct eb_flag *flag, const char *text, bool *given, void *options)
 {
     if (*given && flag->kind != EB_FLAG_SWITCH) {
@@ -193,14 +193,15 @@ static bool is_positional(const struct eb_flag *flag)
     return flag->kind == EB_FLAG_POSITIONAL || flag->kind == EB_FLAG_REST;
 }
 
-/* The command's flags as getopt_long takes them, --help last. A flag's position is its value. */
+/* Lists the command's flags in the form that getopt_long takes, --help last. The value of a flag is
+ * its index. */
 static void list_options(const struct eb_command *command, struct option *out)
 {
     assert(command->flag_count <= EB_FLAGS_MAX);
     for (size_t i = 0; i < command->flag_count; i++) {
         const struct eb_flag *flag = &command->flags[i];
         bool takes_value = flag->kind != EB_FLAG_SWITCH;
-        /* Nobody can type the empty name that stands for positional arguments. */
+        /* Positional arguments have an empty name, which cannot be typed. */
         out[i] = (struct option){.name = is_positional(flag) ? "" : flag->name,
             .has_arg = takes_value ? required_argument : no_argument,
             .val = (int)i};
@@ -210,7 +211,7 @@ static void list_options(const struct eb_command *command, struct option *out)
     out[command->flag_count + 1] = (struct option){0};
 }
 
-/* The next argument, or all that are left. */
+/* Takes the next argument, or all that are left. */
 static bool take_positional(
     const struct eb_flag *flag, int argument_count, char **arguments, void *options)
 {
@@ -223,7 +224,7 @@ static bool take_positional(
     return true;
 }
 
-/* The arguments that are no flags, as many as the command takes. */
+/* Reads the positional arguments of the command. Refuses missing and excess ones. */
 static bool read_positionals(
     const struct eb_command *command, int argument_count, char **arguments, void *options)
 {
@@ -246,11 +247,11 @@ static bool read_positionals(
     return true;
 }
 
-/* An argument like -1, which getopt_long takes for short flags. */
+/* Refuses an argument like -1, which getopt_long reads as short flags. */
 static void refuse_negative(
     const struct eb_command *command, int argument_count, char **arguments, int digit)
 {
-    /* While more of it follows, it is still the next one. */
+    /* While more of the argument follows, optind still points to it. */
     bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
                    arguments[optind][1] == (char)digit;
     say_whose(command);
@@ -265,7 +266,7 @@ enum eb_arguments_outcome eb_arguments_read(
     bool given[EB_FLAGS_MAX] = {false};
     list_options(command, known);
     program = is_program(command) ? command->name : "embag";
-    optind = 0; /* Starts anew, whatever was read before. */
+    optind = 0; /* Makes getopt_long start again, whatever was read before. */
     for (int flag; (flag = getopt_long(argument_count, arguments, DIGITS, known, NULL)) != -1;) {
         if (flag == '?') {
             return EB_ARGUMENTS_WRONG;

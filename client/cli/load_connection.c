@@ -13,10 +13,11 @@
 #define NS_PER_US 1000
 /* The client counts a lookup until its callback has returned, which may submit the next. */
 #define IN_FLIGHT_SPARE 16
-/* Lanes begin at different requests of the pool. */
+/* Connections begin at different requests of the pool. */
 #define POSITION_STRIDE 997
 
-/* This connection's part of what `count` connections share; the first ones take the rest. */
+/* Returns this connection's share of what `count` connections share. The first ones take the
+ * remainder. */
 static unsigned share_of_connection(uint64_t total, unsigned index, unsigned count)
 {
     return (unsigned)(total / count + (index < total % count));
@@ -151,7 +152,7 @@ static void give_slot(struct eb_load_connection *connection, struct eb_load_slot
     pthread_cond_signal(&connection->freed);
 }
 
-/* Counts how the slot's request ended. Returns whether the slot was kept, for the next request. */
+/* Counts the outcome of the slot's request. Returns whether the slot is kept for the next one. */
 static bool end_request(
     struct eb_load_slot *slot, const struct eb_load_outcome *outcome, bool may_keep)
 {
@@ -188,19 +189,19 @@ static void submit_lookup(struct eb_load_slot *slot, uint64_t due_ns)
     struct embag_error error;
     slot->due_ns = due_ns;
     slot->sent_ns = eb_load_clock_read_ns();
-    /* The timeout counts from when it was due, like the latency. */
+    /* The timeout counts from when the request was due, as the latency does. */
     uint64_t late_us = (slot->sent_ns - due_ns) / NS_PER_US;
     request.timeout_us = late_us < request.timeout_us ? request.timeout_us - late_us : 1;
     struct eb_load_outcome refused = {
         .due_ns = due_ns, .done_ns = slot->sent_ns, .error = &error, .is_unsent = true};
-    /* Once this has succeeded, the slot may be another request's already. */
+    /* Once this has succeeded, the slot may already belong to another request. */
     if (embag_submit(connection->client, &request, &call, NULL, &error) != EMBAG_OK) {
         (void)end_request(slot, &refused, false);
     }
 }
 
-/* A failed request's slot waits for the next tick of the run, so that a server that fails at once
- * is not asked without a pause. */
+/* Counts an outcome and, in a closed load, sends the next request. The slot of a failed request
+ * waits for the run's next tick, so that a server that fails at once gets a pause. */
 static void on_lookup_done(const struct embag_completion *completion)
 {
     struct eb_load_slot *slot = completion->context;
@@ -242,7 +243,7 @@ void eb_load_connection_skip(struct eb_load_connection *connection, uint64_t due
     pthread_mutex_unlock(&connection->lock);
 }
 
-/* Waits for the next slot that becomes free. false: none did. The lock is held. */
+/* Waits for the next slot that becomes free. Returns false if none did. The lock is held. */
 static bool wait_freed(struct eb_load_connection *connection, uint64_t until_ns)
 {
     struct timespec until = {

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All that a run needs, made before it. */
+/* Everything that a run needs, made before it. */
 struct session {
     struct eb_load_options *options;
-    unsigned connection_count; /* that are open */
+    unsigned connection_count; /* connections that are open */
     struct eb_load_connection *connections;
     struct eb_load_target target;
     struct eb_load_pool pool;
@@ -33,7 +33,7 @@ static bool open_connections(struct session *session)
     return session->connection_count == count;
 }
 
-/* Asks the server for its tables. false: said on stderr. */
+/* Asks the server for its tables. Returns false after printing an error to stderr. */
 static bool find_load_target(struct session *session)
 {
     struct embag_model_list *list;
@@ -48,7 +48,7 @@ static bool find_load_target(struct session *session)
     return is_found;
 }
 
-/* A report must not say "stream" of what were unary calls. */
+/* Finds out whether the server has streams, so that no report says "stream" for unary calls. */
 static void check_mode(struct session *session)
 {
     bool has_streams = true;
@@ -61,7 +61,7 @@ static void check_mode(struct session *session)
     }
 }
 
-/* The reference takes its time: seconds, for millions of rows. */
+/* Computes the expected answers. The reference takes seconds for millions of rows. */
 static bool compute_answers(struct session *session)
 {
     fprintf(stderr, "computing what %llu answers should be\n",
@@ -85,7 +85,7 @@ static bool prepare_load(struct session *session)
     return true;
 }
 
-/* What is under way ends first: it reads all the rest. */
+/* Closes the connections first: requests in flight read everything else. */
 static void release_load(struct session *session)
 {
     for (unsigned i = 0; i < session->connection_count; i++) {
@@ -168,7 +168,7 @@ static int dispatch_load(int argument_count, char **arguments)
         puts("embag-load " EMBAG_VERSION);
         return 0;
     }
-    /* getopt_long begins its messages with what stands here: else all of a path. */
+    /* getopt_long begins its messages with this; otherwise it would be a whole path. */
     arguments[0] = name;
     return read_load_command(argument_count, arguments);
 }
@@ -180,7 +180,7 @@ int main(int argument_count, char **arguments)
         return 1;
     }
     int status = dispatch_load(argument_count, arguments);
-    /* A report that did not arrive is a failure, whatever was measured. */
+    /* A report that cannot be written is a failure, whatever was measured. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag-load: standard output");
         return status != 0 ? status : 1;

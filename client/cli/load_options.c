@@ -16,7 +16,7 @@
 #define TIMEOUT_US_DEFAULT 1000000
 #define POOL_MAX 1000000
 #define IN_FLIGHT_DEFAULT 32
-/* Of an open load: what is due beyond that waits, and its latency counts on. */
+/* Limit for an open load. Requests that are due beyond it wait; their latency includes the wait. */
 #define OPEN_IN_FLIGHT_DEFAULT 8192
 #define SVG_DEFAULT "embag-load.svg"
 
@@ -92,7 +92,7 @@ static const char *const output_types[] = {"", "f32", "f16", "bf16", NULL};
 static const enum embag_type output_type_numbers[] = {
     EMBAG_TYPE_UNSPECIFIED, EMBAG_F32, EMBAG_F16, EMBAG_BF16};
 
-/* What the command line says, before it is checked as a whole. */
+/* The command line as given, before it is checked as a whole. */
 struct given {
     const char *server, *model, *workload, *tables, *group, *distribution, *keys_file;
     const char *rate, *sweep, *svg, *duration, *warmup;
@@ -150,7 +150,7 @@ static bool refuse_option(const char *flag, const char *text, const char *why)
     return false;
 }
 
-/* A decimal number at *text; moves *text behind it. NAN: there is none. */
+/* Reads a decimal number at *text and moves *text behind it. Returns NAN if there is none. */
 static double read_decimal(const char **text)
 {
     char *end = NULL;
@@ -165,7 +165,7 @@ static double read_decimal(const char **text)
     return value;
 }
 
-/* Whether a rate can be had: as a NaN cannot. */
+/* Returns whether a rate is valid. A NaN is not. */
 static bool is_rate(double rate)
 {
     return rate > 0 && rate <= RATE_MAX;
@@ -215,7 +215,7 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
     return out->from < out->to || refuse_option("sweep", text, "FROM must be below TO");
 }
 
-/* How requests in flight are shared by connections, and these by threads. */
+/* Reads how connections share the requests in flight, and threads the connections. */
 static bool read_sharing(const struct given *given, struct eb_load_options *out)
 {
     unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
@@ -233,7 +233,8 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
            refuse_option("threads", NULL, "each needs a connection: give more --connections");
 }
 
-/* What the name says is what is written. Devices, and pipes of a shell's >(...), have no suffix. */
+/* Checks that the file's suffix says what is written. Devices, and pipes of a shell's >(...), have
+ * no suffix. */
 static bool check_svg(const char *name)
 {
     size_t length = strlen(name);
@@ -282,7 +283,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
     return true;
 }
 
-/* What is asked of tables by name, and of a group. */
+/* Reads the options of tables given by name and of groups. */
 static bool read_bags(const struct given *given, struct eb_load_options *out)
 {
     if (given->samples != 0) {

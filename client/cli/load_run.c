@@ -14,9 +14,10 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_US 1000
-/* How often the run looks at signals, progress and, if closed, failed requests' slots. */
+/* Interval at which the run checks for signals, prints progress and, in a closed load, reuses the
+ * slots of failed requests. */
 #define TICK_NS (10 * UINT64_C(1000000))
-/* What answers may take beyond their timeout before they are given up. */
+/* Extra time for answers beyond their timeout, before they are given up. */
 #define DRAIN_SPARE_NS NS_PER_S
 #define INTERRUPTED_DRAIN_NS NS_PER_S
 #define TIMER_SLACK_NS 1000
@@ -33,7 +34,8 @@ static void on_interrupt_signal(int number)
 
 void eb_load_interrupt_init(void)
 {
-    /* Without SA_RESTART, so that sleeps end; once, so that the next signal does what it does. */
+    /* Without SA_RESTART, so that sleeps end. With SA_RESETHAND, so that the next signal has its
+     * default effect. */
     struct sigaction action = {.sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
     interrupt_has_come = 0;
     int rc = sigaction(SIGINT, &action, NULL);
@@ -49,19 +51,19 @@ bool eb_load_interrupt_has_come(void)
 
 /* ---- progress, on stderr ---- */
 
-/* One line that is written over on a terminal, else a line each. */
+/* Progress lines: one that is overwritten on a terminal, else one below the other. */
 struct progress {
     struct eb_load_connection *connections; /* [connection_count] */
     unsigned connection_count;
     struct eb_load_window window;
-    uint64_t next_ns;      /* when to tell again */
-    uint64_t last_ns;      /* when it was told last, */
-    uint64_t last_answers; /* and how many answers there were */
+    uint64_t next_ns;      /* time of the next line */
+    uint64_t last_ns;      /* time of the last line */
+    uint64_t last_answers; /* number of answers at the last line */
     bool is_terminal;
     bool is_line_open;
 };
 
-/* Begins now. */
+/* Begins at the current time. */
 static void init_progress(struct progress *progress, struct eb_load_connection *connections,
     unsigned connection_count, const struct eb_load_window *window)
 {
@@ -76,7 +78,7 @@ static void init_progress(struct progress *progress, struct eb_load_connection *
     };
 }
 
-/* Before the window there are no figures to tell. */
+/* Prints the warm-up line. There are no figures before the window. */
 static void show_warmup(const struct progress *progress, uint64_t now_ns, unsigned busy)
 {
     fprintf(stderr, "warm-up, %.1f s left: %u in flight%s",
@@ -159,7 +161,7 @@ static unsigned count_connections(const struct course *course)
     return course->run->options->thread_count;
 }
 
-/* A look around. Returns whether the run goes on. */
+/* Handles signals and progress. Returns whether the run goes on. */
 static bool tick_run(struct course *course, uint64_t now_ns)
 {
     if (eb_load_interrupt_has_come() && !course->was_interrupted) {
@@ -174,7 +176,7 @@ static bool tick_run(struct course *course, uint64_t now_ns)
     return now_ns < course->window.end_ns;
 }
 
-/* Sends on the next connection that has room. false: none has. */
+/* Sends a request on the next connection that has room. Returns false if none has. */
 static bool send_next(struct course *course, uint64_t due_ns)
 {
     for (unsigned i = 0; i < count_connections(course); i++) {
@@ -187,7 +189,8 @@ static bool send_next(struct course *course, uint64_t due_ns)
     return false;
 }
 
-/* Starts at most as many as there are slots; those that fail at once wait for the next tick. */
+/* Sends at most one request per slot. Those of requests that fail at once wait for the next tick.
+ */
 static void fill_connection(struct eb_load_connection *connection)
 {
     unsigned sent_count = 0;
@@ -197,8 +200,8 @@ static void fill_connection(struct eb_load_connection *connection)
     }
 }
 
-/* Every answer is followed by the next request on the client's own thread; what is sent here are
- * the first ones, and those after a failure. */
+/* Runs a closed load. The client's thread sends the next request after every answer; this thread
+ * sends only the first requests, and those after a failure. */
 static void run_closed(struct course *course)
 {
     uint64_t now_ns = eb_load_clock_read_ns();
@@ -211,14 +214,14 @@ static void run_closed(struct course *course)
     }
 }
 
-/* Nobody would wait any longer for what was due so long ago. */
+/* Returns whether the timeout of a request has passed: nobody would still wait for it. */
 static bool has_expired(const struct course *course, uint64_t due_ns, uint64_t now_ns)
 {
     return now_ns > due_ns + course->run->options->timeout_us * NS_PER_US;
 }
 
-/* Sleeps until the request is due, then waits until there is room for it. false: the run is over.
- */
+/* Sleeps until the request is due, then waits until there is room for it. Returns false if the run
+ * is over. */
 static bool send_when_due(struct course *course, uint64_t due_ns)
 {
     for (;;) {
@@ -241,8 +244,8 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
     }
 }
 
-/* What was due before the end, though the run has come too late to it, is sent where there is room;
- * else it counts as never sent. */
+/* Handles a request that was due before the end but could not be handled in time. Sends it if there
+ * is room and its timeout has not passed; otherwise counts it as never sent. */
 static void send_rest(struct course *course, uint64_t due_ns)
 {
     if (has_expired(course, due_ns, eb_load_clock_read_ns()) || !send_next(course, due_ns)) {

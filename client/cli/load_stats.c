@@ -7,7 +7,8 @@
 
 /* ---- histograms ---- */
 
-/* Below two powers a bucket is one nanosecond wide, then its width doubles with each power. */
+/* Returns the width of a time's bucket as a power of two. A bucket is one nanosecond wide below
+ * 2 * PER_POWER; from there its width doubles with each power. */
 static unsigned find_shift(uint64_t ns)
 {
     unsigned top = 63 - (unsigned)__builtin_clzll(ns | 1);
@@ -21,7 +22,7 @@ static uint64_t find_histogram_bucket(uint64_t ns)
     return bucket < EB_LOAD_HISTOGRAM_BUCKETS ? bucket : EB_LOAD_HISTOGRAM_BUCKETS - 1;
 }
 
-/* The largest time that the bucket counts. */
+/* Returns the largest time that the bucket counts. */
 static double find_last_ns(uint64_t bucket)
 {
     uint64_t shift = bucket < 2 * PER_POWER ? 0 : bucket / PER_POWER - 1;
@@ -92,7 +93,8 @@ static bool is_stats_good(
     return outcome->done_ns - outcome->due_ns <= window->deadline_ns && !outcome->is_wrong;
 }
 
-/* It counts with how long it was waited for, and no less than the timeout and the deadline. */
+/* Counts a request without an answer: with the time that was waited for it, but at least the
+ * timeout and the deadline. */
 static void add_unanswered(
     struct eb_load_stats *stats, const struct eb_load_window *window, uint64_t waited_ns)
 {

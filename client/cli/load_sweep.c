@@ -14,11 +14,11 @@ static const double quantiles[EB_LOAD_CHART_LINES] = {0.5, 0.99, 0.999};
 
 struct sweep {
     const struct eb_load_subject *subject;
-    struct eb_load_result result; /* of the step under way */
-    unsigned step_count;          /* that were run */
+    struct eb_load_result result; /* of the current step */
+    unsigned step_count;          /* steps that were run */
     double rates[EB_LOAD_STEPS_MAX];
     double latencies_us[EB_LOAD_CHART_LINES][EB_LOAD_STEPS_MAX];
-    double kept_rate; /* the highest that the server kept up with; 0: none */
+    double kept_rate; /* highest rate that the server kept up with; 0: none */
     double best_per_s;
     bool is_saturated;
     bool was_interrupted;
@@ -26,7 +26,7 @@ struct sweep {
     uint64_t wrong_count;
     struct embag_error first_error; /* status EMBAG_OK: none */
     json_t *steps;
-    FILE *svg; /* where the curve is drawn at the end */
+    FILE *svg; /* file for the curve, which is drawn at the end */
     bool is_drawn;
 };
 
@@ -36,7 +36,7 @@ bool eb_load_sweep_is_saturated(const struct eb_load_result *result)
     double due = (double)eb_load_stats_requests(stats);
     double answered = (double)stats->window_answers;
     answered = answered < (double)stats->by_status[0] ? answered : (double)stats->by_status[0];
-    /* What is on its way when the window ends does not count against the server. */
+    /* Requests on their way when the window ends do not count against the server. */
     double on_its_way =
         eb_load_histogram_mean_us(&stats->latency) / 1e6 * due / fmax(result->seconds, 1e-9);
     return due > 0 && answered + fmin(on_its_way, due * KEEPING_UP / 10) < due * KEEPING_UP;
@@ -93,8 +93,8 @@ static void say_unwritable(const struct sweep *sweep)
         sweep->subject->options->svg, strerror(errno));
 }
 
-/* Before the first step: who cannot have the curve learns it before, not after hours of steps.
- * false: said on stderr. */
+/* Opens the file for the curve before the first step, so that an error shows before hours of steps,
+ * not after. Returns false after printing an error to stderr. */
 static bool open_svg(struct sweep *sweep)
 {
     sweep->svg = fopen(sweep->subject->options->svg, "w");
@@ -104,7 +104,7 @@ static bool open_svg(struct sweep *sweep)
     return sweep->svg;
 }
 
-/* What cannot be written is said on stderr. */
+/* Draws the curve. Prints an error to stderr if it cannot be written. */
 static void draw_sweep(struct sweep *sweep)
 {
     const struct eb_load_options *options = sweep->subject->options;
@@ -159,7 +159,7 @@ static void print_end(const struct sweep *sweep)
     }
 }
 
-/* Settings, then what was found. */
+/* Prints the settings, then the results. */
 static void print_sweep_json(struct sweep *sweep)
 {
     json_t *object = eb_load_report_json(sweep->subject, &sweep->result);

@@ -23,7 +23,7 @@ static uint32_t count_results(const struct eb_load_pool *pool)
     return pool->groups ? 1 : pool->target->table_count;
 }
 
-/* Of one bag of a result: a group's has all tables' rows side by side. */
+/* Returns the bytes of one bag of a result. In a group, a bag has all tables' rows side by side. */
 static uint64_t result_row_bytes(const struct eb_load_pool *pool, uint32_t result)
 {
     if (!pool->groups) {
@@ -36,7 +36,8 @@ static uint64_t result_row_bytes(const struct eb_load_pool *pool, uint32_t resul
     return bytes;
 }
 
-/* One query to be computed: its rows side by side in a table of their own, in its order. */
+/* The computation of one query. Its rows are copied into a table of their own, in the query's
+ * order. */
 struct gathering {
     const struct embag_query *query;
     const struct eb_load_pool *pool;
@@ -46,7 +47,7 @@ struct gathering {
     int64_t *positions;
     void *scratch;
     uint8_t *out;
-    uint64_t out_stride_bytes; /* from one bag's to the next one's */
+    uint64_t out_stride_bytes; /* from one bag to the next */
 };
 
 static void gather_rows(struct gathering *gathering)
@@ -96,7 +97,7 @@ struct destination {
     uint64_t stride_bytes;
 };
 
-/* What the query's answer should be. false: no memory. */
+/* Computes the expected answer to a query. Returns false if out of memory. */
 static bool compute_query(const struct eb_load_pool *pool, const struct embag_query *query,
     uint64_t version, const struct destination *destination)
 {
@@ -148,7 +149,7 @@ static bool compute_answer(
     return true;
 }
 
-/* Of the version so many behind the first that is kept. */
+/* Returns the expected answer in the version `ahead` versions after the first kept one. */
 static uint8_t *find_verified_kept(
     const struct eb_load_verify *verify, uint64_t ahead, uint64_t position)
 {
@@ -199,7 +200,7 @@ void eb_load_verify_deinit(struct eb_load_verify *verify)
     *verify = (struct eb_load_verify){0};
 }
 
-/* Values and their shape: [bags, columns]. */
+/* Compares the values and their shape, [bags, columns]. */
 static bool equals_expected(
     const struct eb_load_verify *verify, const struct embag_answer *answer, const uint8_t *expected)
 {
@@ -220,7 +221,8 @@ static bool equals_expected(
     return true;
 }
 
-/* What a version other than the first should answer. NULL: no memory to compute it. */
+/* Returns the expected answer in a version that is not kept. Returns NULL if there is no memory to
+ * compute it. */
 static const uint8_t *find_verified_later(
     struct eb_load_verify *verify, uint64_t position, uint64_t version)
 {

@@ -123,7 +123,8 @@ static const struct embag_model *find_lookup_model(
     return NULL;
 }
 
-/* Whether it is the version that the request names, or the one served where it names none. */
+/* Returns whether the request would be answered by this version: the one that it names, or the
+ * served one if it names none. */
 static bool is_asked(const struct embag_model *model, const struct embag_model_version *version,
     const struct options *options)
 {
@@ -139,7 +140,7 @@ static bool is_asked(const struct embag_model *model, const struct embag_model_v
     return false;
 }
 
-/* The type of the table asked for; unspecified where the server does not name it. */
+/* Returns the type of the table that is looked up; unspecified if the server does not list it. */
 static enum embag_type find_type(const struct embag_model_list *list, const struct options *options)
 {
     const struct embag_model *model = find_lookup_model(list, options->model);
@@ -155,7 +156,7 @@ static enum embag_type find_type(const struct embag_model_list *list, const stru
     return EMBAG_TYPE_UNSPECIFIED;
 }
 
-/* What --weights are sent as. */
+/* Chooses the type as which --weights are sent. */
 static enum embag_status choose_weights_type(struct embag_client *client,
     const struct options *options, enum embag_type *type, struct embag_error *error)
 {
@@ -170,7 +171,7 @@ static enum embag_status choose_weights_type(struct embag_client *client,
     }
     *type = find_type(list, options);
     if (*type == EMBAG_TYPE_UNSPECIFIED || *type == EMBAG_F16 || *type == EMBAG_BF16) {
-        *type = EMBAG_F32; /* Where there is no such table, the lookup will say so. */
+        *type = EMBAG_F32; /* If there is no such table, the lookup reports that. */
     }
     embag_model_list_free(list);
     return EMBAG_OK;
@@ -220,7 +221,7 @@ static void print_lookup_json(const struct embag_answer *answer, double latency_
     printf("], \"latency_us\": %.1f}\n", latency_us);
 }
 
-/* Makes the call and prints its answer. Returns the exit status. */
+/* Sends the lookup and prints its answer. Returns the exit status. */
 static int look_up(
     struct embag_client *client, const struct options *options, const struct embag_query *query)
 {
@@ -248,7 +249,7 @@ static int look_up(
     return 0;
 }
 
-/* The query without its weights, which may need the server to be understood. */
+/* Returns the query without weights: to read those, their type may be needed from the server. */
 static struct embag_query make_query(const struct options *options)
 {
     return (struct embag_query){

@@ -61,7 +61,7 @@ int main(int argument_count, char **arguments)
         return 1;
     }
     int status = dispatch_command(argument_count, arguments);
-    /* Output that did not arrive is a failure, whatever the command thought of it. */
+    /* Output that cannot be written is a failure, whatever the command returned. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag: standard output");
         return status != 0 ? status : 1;

@@ -19,7 +19,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define CHUNK_BYTES (256 * 1024) /* generated, then written while it is still in the cache */
+#define CHUNK_BYTES (256 * 1024) /* small enough to be written while it is in the cache */
 #define BYTES_PER_MIB (1024 * 1024)
 #define US_PER_S 1e6
 #define SCALE_MAX UINT64_C(1000000000)
@@ -62,24 +62,25 @@ static const struct eb_command command = {
 
 /* ---- a version directory that is being written ---- */
 
-/* Its tables go into a directory whose name begins with a dot, which servers ignore. The directory
- * is renamed into place when it is complete. */
+/* Writes a version. Its tables go into a directory whose name begins with a dot, which servers
+ * ignore. The directory is renamed to its final name when it is complete. */
 struct version_writer {
     char final_path[VERSION_PATH_BYTES]; /* DIR/MODEL/VERSION */
     char path[VERSION_PATH_BYTES];       /* DIR/MODEL/.VERSION.XXXXXX */
     bool opened;
-    int file; /* of the table being written; -1: none */
+    int file; /* the table being written; -1: none */
 };
 
-/* What is to be written, so that lack of space shows before the first byte. */
+/* The version to write. Its size is known beforehand, so that a lack of space shows before the
+ * first byte is written. */
 struct version_plan {
-    const char *directory; /* made where it is not there */
+    const char *directory; /* created if it does not exist */
     const char *model;
     uint64_t version;
     uint64_t bytes;
 };
 
-/* Says what failed, by errno. Returns false, for callers to return. */
+/* Prints what failed, with the reason from errno. Always false. */
 static bool refuse_writer(const char *what, const char *path)
 {
     fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));
@@ -123,7 +124,7 @@ static bool check_space(const char *path, uint64_t bytes)
     return true;
 }
 
-/* Sets both paths of the writer. Room for a file's name is left behind them. */
+/* Sets both paths of the writer. Leaves room for a file's name after them. */
 static bool set_paths(struct version_writer *writer, const struct version_plan *plan)
 {
     int length = snprintf(writer->final_path, sizeof writer->final_path, "%s/%s/%" PRIu64,
@@ -137,8 +138,8 @@ static bool set_paths(struct version_writer *writer, const struct version_plan *
     return true;
 }
 
-/* Makes the directories. Returns false, which is said on stderr, if the version is there already,
- * the file system has too little space, or a directory cannot be made. */
+/* Creates the directories. Returns false, after printing an error to stderr, if the version exists,
+ * the file system has too little space, or a directory cannot be created. */
 static bool open_version(struct version_writer *writer, const struct version_plan *plan)
 {
     memset(writer, 0, sizeof *writer);
@@ -162,11 +163,11 @@ static bool open_version(struct version_writer *writer, const struct version_pla
         return refuse_writer("make the directory", writer->path);
     }
     writer->opened = true;
-    /* mkdtemp lets nobody else in, but the server may be somebody else. */
+    /* mkdtemp gives access to this user only, but the server may run as another. */
     return chmod(writer->path, 0755) == 0 || refuse_writer("open to others", writer->path);
 }
 
-/* Removes the directory and its files. What cannot be removed stays, ignored by servers. */
+/* Removes the directory and its files. Ignores failures: servers ignore what is left. */
 static void remove_all(const char *path)
 {
     DIR *directory = opendir(path);
@@ -182,7 +183,7 @@ static void remove_all(const char *path)
     (void)rmdir(path);
 }
 
-/* Removes what has not been finished. Accepts a writer that did not open. */
+/* Removes an unfinished version. Accepts a writer that did not open. */
 static void close_version(struct version_writer *writer)
 {
     if (writer->file >= 0) {
@@ -211,9 +212,9 @@ static bool append_to_version(struct version_writer *writer, const void *bytes, 
     return true;
 }
 
-/* Begins TABLE.npy, after the table before it has ended: storage, rank and dims of the tensor are
- * its header. Then its data are appended, in any portions. Returns false, which is said on stderr,
- * if it cannot be written, and so do the functions below. */
+/* Begins TABLE.npy; the previous table must have ended. Storage, rank and dims of the tensor make
+ * its header. Its data are appended afterwards, in any portions. This function and those below
+ * return false, after printing an error to stderr, if they cannot write. */
 static bool begin_version_table(
     struct version_writer *writer, const char *table, struct eb_tensor *tensor)
 {
@@ -237,8 +238,9 @@ static bool end_version_table(struct version_writer *writer)
     return rc == 0 || refuse_writer("write to", writer->path);
 }
 
-/* NFS and others cannot rename without replacing. A rename there replaces no more than an empty
- * directory that has come into being since the look for one. */
+/* Renames a directory, but never replaces a version. NFS and others cannot rename without
+ * replacing; there a rename can at most replace an empty directory that was created after the
+ * check. */
 static bool rename_directory(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
@@ -254,7 +256,7 @@ static bool rename_directory(const char *from, const char *to)
     return rename(from, to) == 0;
 }
 
-/* Puts the version into place. */
+/* Renames the complete version to its final name. */
 static bool finish_version(struct version_writer *writer)
 {
     assert(writer->opened && writer->file < 0);
@@ -271,7 +273,7 @@ struct workload_plan {
     const struct eb_workload *workload;
     uint64_t scale;
     uint64_t version;
-    float *chunk; /* CHUNK_BYTES */
+    float *chunk; /* room for CHUNK_BYTES */
     struct eb_progress_bar progress;
 };
 
@@ -327,7 +329,7 @@ static bool write_example(struct version_writer *writer, void *context)
            append_to_version(writer, values, sizeof values) && end_version_table(writer);
 }
 
-/* Opens the version, lets `write` fill it, and puts it into place. Returns the exit status. */
+/* Opens the version, calls `write` to fill it, and finishes it. Returns the exit status. */
 static int write_made_version(const struct version_plan *plan,
     bool (*write)(struct version_writer *writer, void *context), void *context)
 {

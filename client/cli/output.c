@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBER_BYTES 32 /* "-1.7976931348623157e+308" and its end */
-/* Powers of ten of numbers that are written without one. */
+#define NUMBER_BYTES 32 /* "-1.7976931348623157e+308" and the NUL */
+/* Powers of ten of the numbers that are written without an exponent. */
 #define EXPONENT_MIN (-4)
 #define EXPONENT_MAX 15
 
@@ -25,8 +25,8 @@ const char *eb_output_type(enum embag_type type)
     return (size_t)type < count ? eb_output_types[type] : eb_output_types[0];
 }
 
-/* The value of an f16 is that of an f32 after its exponent has been moved; scaling does that for
- * subnormals too. */
+/* Widens an f16 to f32. Its bits are moved to their place in an f32, and scaling corrects the
+ * exponent; this works for subnormals too. */
 static float widen_f16(uint16_t bits)
 {
     uint32_t shifted = (uint32_t)(bits & 0x7fff) << 13;
@@ -66,7 +66,7 @@ static void format_finite(double value, bool is_f64, char out[NUMBER_BYTES])
     }
 }
 
-/* What JSON has no number for. */
+/* Returns the JSON string for a value that JSON has no number for. */
 static const char *name_special(double value)
 {
     if (isnan(value)) {
@@ -106,7 +106,7 @@ static void print_float(FILE *out, enum embag_type type, const uint8_t *bytes, b
     }
 }
 
-/* Widens an integer of 1 to 8 bytes; the sign is the top bit of its type. */
+/* Widens an integer of 1 to 8 bytes. The top bit of its type is the sign. */
 static int64_t widen_signed(const uint8_t *bytes, size_t count)
 {
     uint64_t value = 0;
@@ -164,8 +164,8 @@ void eb_output_json_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* Bytes of the control character at `text`, 0 where there is none: one byte of ASCII, or U+0080 to
- * U+009F. */
+/* Returns the bytes of the control character at `text`: one byte of ASCII, or U+0080 to U+009F.
+ * Returns 0 if there is none. */
 static size_t measure_control(const char *text)
 {
     unsigned char first = (unsigned char)text[0];

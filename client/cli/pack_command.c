@@ -102,7 +102,7 @@ static bool read_error_max(struct options *options)
     return is_good;
 }
 
-/* What flags say together. false: said on stderr. */
+/* Checks that the flags fit together. Returns false after printing an error to stderr. */
 static bool check_options(struct options *options)
 {
     size_t length = strlen(options->output);
@@ -130,7 +130,8 @@ static bool check_options(struct options *options)
     return !wrong && read_error_max(options);
 }
 
-/* The table called `name`, or the only one where it is NULL. NULL: *error. */
+/* Returns the table called `name`, or the only one if `name` is NULL. Returns NULL with *failure
+ * set. */
 static struct eb_source_table *find_pack_table(
     const struct eb_source_file *source, const char *name, struct eb_failure *failure)
 {
@@ -158,7 +159,8 @@ static struct eb_source_table *find_pack_table(
     return NULL;
 }
 
-/* Where --format says that its rows are fused. false: *error, they are not. */
+/* Interprets the rows as fused if --format says so. Returns false with *failure set if they cannot
+ * be. */
 static bool fuse_table(const struct options *options, const struct eb_source_file *source,
     struct eb_source_table *table, struct eb_failure *failure)
 {
@@ -171,7 +173,7 @@ static bool fuse_table(const struct options *options, const struct eb_source_fil
                : eb_source_table_fuse(table, format, (uint32_t)options->dim, failure);
 }
 
-/* What the options and the source say about storage, rows and keys. */
+/* Fills in *plan from the options and the source, except keys. Returns false with *failure set. */
 static bool plan_table(const struct options *options, struct eb_source_file *source,
     struct eb_pack_plan *plan, struct eb_failure *failure)
 {
@@ -209,8 +211,8 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
     return true;
 }
 
-/* Reads the keys that were given, or those of a packed source, of which no two may be the same.
- * false: *error, with the path. */
+/* Reads the keys that were given, or those of a packed source, and checks that no key occurs twice.
+ * Returns false with *failure set, including the path. */
 static bool read_pack_keys(const struct options *options, struct eb_pack_plan *plan,
     struct eb_pack_keys *keys, struct eb_failure *failure)
 {
@@ -229,7 +231,7 @@ static bool read_pack_keys(const struct options *options, struct eb_pack_plan *p
         return eb_failure_locate(failure, options->keys ? options->keys : source->path);
     }
     plan->keys = keys;
-    /* A piece of a table has no use for an index: it is made of the keys of all pieces. */
+    /* A piece of a table gets no index: the table's index is built from the keys of all pieces. */
     if (plan->file_count > 1 ||
         (source->is_packed && !eb_packed_format_is_whole(&source->reader.format))) {
         eb_pack_keys_drop_index(keys);
@@ -258,7 +260,8 @@ static void report_pack(const struct eb_pack_plan *plan, const struct eb_pack_re
         eb_pack_error_mean(&result->bags));
 }
 
-/* false: *error, with the path of the file that it is about. */
+/* Packs the table. Returns false with *failure set, including the path of the file that it is
+ * about. */
 static bool pack(
     const struct options *options, struct eb_source_file *source, struct eb_failure *failure)
 {

@@ -40,7 +40,7 @@ static bool read_packed_key_source(
            eb_source_file_read(source, table, all, keys->keys, failure);
 }
 
-/* Closes the source. */
+/* Reads the keys of an open source and closes it. */
 static bool read_open(
     struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_failure *failure)
 {

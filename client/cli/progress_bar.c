@@ -8,7 +8,7 @@
 
 #define WIDTH 40
 #define BYTES_PER_MIB (1024 * 1024)
-/* Where it is no terminal, lines are for what takes its time. */
+/* Without a terminal, lines are printed only for long tasks. */
 #define PERCENT_PER_LINE 10
 #define LINES_FROM_BYTES (UINT64_C(256) << 20)
 

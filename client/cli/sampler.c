@@ -12,8 +12,8 @@
 #define BATCH_SAMPLES 65536
 #define NS_PER_S 1e9
 
-/* Shares of accesses whose row is used (0,1] (1,2] (2,4] ... (16384,32768] >32768 times per batch.
- */
+/* Shares of the accesses to rows that are used (0,1] (1,2] (2,4] ... (16384,32768] >32768 times per
+ * batch. */
 static const double shares[EB_SAMPLER_BIN_COUNT] = {.069, .044, .068, .101, .121, .104, .073, .058,
     .052, .050, .049, .048, .048, .043, .031, .023, .019};
 
@@ -45,7 +45,7 @@ uint64_t eb_sampler_bits(struct eb_sampler *sampler)
     return eb_splitmix64_next(&sampler->state);
 }
 
-/* In [0, 1). */
+/* Draws a number in [0, 1). */
 static double draw_fraction(struct eb_sampler *sampler)
 {
     return (double)(eb_sampler_bits(sampler) >> 11) * 0x1p-53;
@@ -57,7 +57,7 @@ static uint64_t draw_below(struct eb_sampler *sampler, uint64_t end)
     return drawn < end ? drawn : end - 1;
 }
 
-/* The integral of x^-a from 1. */
+/* Returns the integral of x^-a from 1 to x. */
 static double integrate(double a, double x)
 {
     double power = 1 - a;
@@ -70,15 +70,16 @@ static double invert(double a, double integral)
     return fabs(power) < 1e-9 ? exp(integral) : exp(log1p(power * integral) / power);
 }
 
-/* Rank k takes the piece of the integral that ends at k + 1/2 and is k^-a long, the rest of the
- * piece up to there is refused. As the curve is convex, the piece lies within (k - 1/2, k + 1/2);
- * only the first rank's is cut to its length by where the integral begins. */
+/* Prepares the rejection sampling. Rank k accepts a piece of the integral that ends at k + 1/2 and
+ * is k^-a long; the rest of the integral over (k - 1/2, k + 1/2) is rejected. The curve is convex,
+ * so the piece lies within that interval. Only the first rank's interval is cut to its piece: the
+ * integral begins there. */
 static void init_zipf(struct eb_sampler *sampler, double a)
 {
     sampler->exponent = a;
     sampler->integral_first = integrate(a, 1.5) - 1;
     sampler->integral_last = integrate(a, (double)sampler->row_count + 0.5);
-    /* What is this close below its rank is accepted in any case. */
+    /* A draw this close below its rank is accepted without a test. */
     sampler->shortcut = 2 - invert(a, integrate(a, 2.5) - pow(2, -a));
 }
 
@@ -98,7 +99,8 @@ static uint64_t draw_zipf(struct eb_sampler *sampler)
     }
 }
 
-/* Of a bin but the first, which has all rows that are left: as many as are used that often. */
+/* Returns the rows of a bin: as many as are used that often. Not for the first bin, which has all
+ * rows that are left. */
 static double count_bin_rows(unsigned bin, double accesses)
 {
     double uses = 0.75 * (double)(UINT64_C(1) << bin);
@@ -106,7 +108,8 @@ static double count_bin_rows(unsigned bin, double accesses)
     return rows < 1 ? 1 : rows;
 }
 
-/* Hot bins first. In a small table all bins have proportionally fewer rows. */
+/* Divides the rows into bins, hot bins first. In a small table all bins have proportionally fewer
+ * rows. */
 static void init_meta2021(struct eb_sampler *sampler, uint32_t indices_per_bag)
 {
     double accesses = (double)BATCH_SAMPLES * indices_per_bag;
@@ -123,7 +126,7 @@ static void init_meta2021(struct eb_sampler *sampler, uint32_t indices_per_bag)
         rows = rows > 0 ? rows : 1;
         sampler->bin_first[bin] = first;
         sampler->bin_rows[bin] = rows < rows_left ? rows : rows_left;
-        /* In a table of a few rows the last ones are shared. */
+        /* In a table of few rows, bins share the last rows. */
         first += first + sampler->bin_rows[bin] < sampler->row_count ? sampler->bin_rows[bin] : 0;
     }
     sampler->bin_first[0] = first;
@@ -167,8 +170,8 @@ void eb_sampler_init(struct eb_sampler *sampler, const struct eb_sampler_distrib
 
 uint64_t eb_sampler_scatter(const struct eb_sampler *sampler, uint64_t rank)
 {
-    /* Each step is a bijection of numbers of so many bits; what falls outside the table goes
-     * round again. */
+    /* Each step is a bijection of the numbers from 0 to mask. A result outside the table goes
+     * through the steps again. */
     uint64_t x = rank;
     assert(rank < sampler->row_count);
     do {
@@ -201,7 +204,7 @@ void eb_load_arrival_init(struct eb_load_arrival *arrival, double rate, uint64_t
 
 uint64_t eb_load_arrival_next_ns(struct eb_load_arrival *arrival)
 {
-    /* In (0, 1], whose logarithm is finite. */
+    /* In (0, 1], so that the logarithm is finite. */
     double fraction = (double)((eb_sampler_bits(&arrival->random) >> 11) + 1) * 0x1p-53;
     arrival->due_ns += -log(fraction) / arrival->rate * NS_PER_S;
     return (uint64_t)arrival->due_ns;
