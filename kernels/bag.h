@@ -1,10 +1,10 @@
-/* The operation: bags of row numbers (or keys, for a keyed table) in, pooled rows out (OpenVINO's
- * EmbeddingBagOffsets-15, EmbeddingBagPacked-15 and EmbeddingSegmentsSum-3, PyTorch's
- * EmbeddingBag).
+/* The operation: it takes bags of row numbers (or of keys, for a keyed table) and pools the rows of
+ * each bag. It covers OpenVINO's EmbeddingBagOffsets-15, EmbeddingBagPacked-15 and
+ * EmbeddingSegmentsSum-3, and PyTorch's EmbeddingBag.
  *
- * A lookup goes through three steps. `eb_bag_measure` looks at sizes only and says how large
- * result and scratch will be; `eb_bag_check` reads every bound and index once and brings all
- * layouts to one internal form; `eb_bag_pool` (bag_ops.h) computes, and cannot fail.
+ * A lookup takes three steps. `eb_bag_measure` looks at sizes only and finds how large result and
+ * scratch will be. `eb_bag_check` reads the bounds and indices and brings all layouts to one
+ * internal form. `eb_bag_pool` (bag_stream.h) computes, and cannot fail.
  *
  * In pseudocode, for each bag and each element of a row, with rows i of the bag in index order, x
  * the row's element and w its weight:
@@ -19,23 +19,24 @@
  *   empty bag       the default row's x, or +0
  *   EB_ROW_ZERO     x = +0, and acc = acc + x even if weighted; counts in n and the sums of w
  *
- * Of rows of codes q with scale s and bias b, whose value is x = fma(s, q, b), SUM keeps the bias
- * apart, one sum for the whole bag:
+ * For rows of codes q with scale s and bias b, a value is x = fma(s, q, b), and SUM adds up the
+ * biases separately, in one sum B for the whole bag:
  *
  *   SUM             acc = B = -0.0;  each row: acc = fma(s, q, acc), B = B + b,
  *                   weighted acc = fma(w * s, q, acc), B = fma(w, b, B);  the sum is acc + B
  *   EB_ROW_ZERO     acc = acc + 0, B = B + 0
  *
- * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16, fp8 and codes, f64 for f64, each
- * operation rounded once, to nearest, ties to even; subnormals are kept. One more rounding stores
- * the output type. Computed NaNs become the canonical one; unweighted NONE and default rows that
- * are put out as they are stored are copies. Integers wrap modulo 2^bits of T; their MEAN divides
- * the exact sum (64 bits: the wrapped one) and truncates. The bits of a result depend on nothing
- * else: not on the instruction set, the threads, the layout or the cut into tiles.
+ * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16, fp8 and codes, and f64 for f64.
+ * Each operation is rounded once, to nearest, ties to even; subnormals are kept. Storing the output
+ * type rounds once more. Computed NaNs become the canonical one. Rows of an unweighted NONE, and
+ * default rows, are copies if the table is stored as the output type. Integers wrap modulo 2^bits
+ * of T. Their MEAN divides the exact sum (64 bits: the wrapped one) and truncates. The bits of a
+ * result depend on nothing else: not on the instruction set, the threads, the layout or the cut
+ * into tiles.
  *
- * Thread: all functions are pure; a job is immutable once checked, so any number of threads may
- * pool disjoint ranges of its bags. Memory: nothing is allocated; scratch, result and the arrays
- * of the query are the caller's and must outlive the job. */
+ * Thread: all functions are pure. A checked job is immutable, so any number of threads may pool
+ * disjoint ranges of its bags. Memory: nothing is allocated. Scratch, result and the query's arrays
+ * are the caller's and must outlive the job. */
 #pragma once
 
 #include "kernels/id_map.h"
@@ -85,31 +86,32 @@ const char *eb_reduction_name(enum eb_reduction reduction);
 /* The functions of one instruction set (bag_ops.h). */
 struct eb_bag_ops;
 
-/* An array of little-endian integers as it came off the wire: any alignment. */
+/* An array of little-endian integers as it came off the wire, at any alignment. */
 struct eb_int_array {
-    const void *data; /* may be NULL where bytes is 0 */
+    const void *data; /* may be NULL if bytes is 0 */
     uint64_t bytes;
-    uint32_t width; /* 4 (int32) or 8 (int64); where bytes is 0 it may be 0 */
+    uint32_t width; /* 4 (int32) or 8 (int64); may be 0 if bytes is 0 */
 };
 
-/* What the table, reduction, missing and output_type of a query decide, whatever its arrays are. */
+/* The properties of a query that depend only on its table, reduction, missing and output_type. */
 struct eb_bag_kind {
     uint64_t result_row_bytes;
-    /* What reading a row of the table touches: its bytes, and its scale's. */
+    /* Bytes that reading a row of the table touches: the row's and its scale's. */
     uint64_t gather_row_bytes;
     enum eb_type output_type; /* never unspecified */
 };
 
-/* What a caller says. Enums must be valid and specified, but for `layout` (unspecified: no layout
- * was given) and `output_type` (unspecified: T); everything else may be anything a peer sends. */
+/* A query as its caller gives it. Enums must be valid and specified, except `layout` (unspecified:
+ * no layout was given) and `output_type` (unspecified: T). Everything else may be anything that a
+ * peer sends. */
 struct eb_bag_query {
     const struct eb_table *table;
-    /* By eb_bag_kind_find of a query of the same table, reduction, missing and output_type; NULL:
-     * to be found by eb_bag_measure. */
+    /* The kind that eb_bag_kind_find found for a query with the same table, reduction, missing and
+     * output_type. NULL: eb_bag_measure finds it. */
     const struct eb_bag_kind *kind;
     const struct eb_id_map *id_map; /* borrowed; NULL: none, as always for a keyed table */
-    uint64_t max_ids;               /* indices of one bag; 0: as many as there are. Not with NONE */
-    int64_t default_index;          /* a row number or a key, which no id map changes */
+    uint64_t max_ids;               /* most indices of one bag; 0: no limit. Not with NONE */
+    int64_t default_index;          /* a row number or a key; no id map changes it */
     enum eb_reduction reduction;
     enum eb_missing missing;
     enum eb_type output_type;
@@ -117,81 +119,84 @@ struct eb_bag_query {
     struct eb_int_array indices; /* [num_indices] or [bags * indices_per_bag] */
     struct eb_int_array bounds;  /* offsets, lengths or segment ids, as layout says */
     uint64_t num_segments;       /* SEGMENTS */
-    uint64_t num_bags;           /* 0: not said; else must agree, or says what the rest cannot */
-    uint64_t indices_per_bag;    /* PACKED */
-    const void *weights;         /* [num_indices] of weights_type, any alignment; NULL: none */
+    uint64_t num_bags; /* 0: not given; counts the bags if the layout does not, else must agree */
+    uint64_t indices_per_bag; /* PACKED */
+    const void *weights;      /* [num_indices] of weights_type, any alignment; NULL: none */
     uint64_t weights_bytes;
-    enum eb_type weights_type; /* T, or F32 where T is a floating-point type */
+    enum eb_type weights_type; /* T, or F32 if T is a floating-point type */
     bool include_last_offset;  /* bounds has one entry more than there are bags */
     bool has_default;          /* default_index is given */
 };
 
-/* Sizes of a query's result and of what computing it needs; no product of them overflows. */
+/* The sizes of a query's result and of the memory that computing it needs. No product of them
+ * overflows. */
 struct eb_bag_extent {
     uint64_t index_count;
     uint64_t result_rows; /* bags; NONE: index_count */
     uint64_t result_row_bytes;
     enum eb_type output_type;
-    uint64_t gather_row_bytes; /* as of its kind */
-    /* For eb_bag_check, a multiple of 64: 8 per index, 4 more with weights (8 for f64 and
-     * integers), 4 per bag; row numbers, then weights, then bag starts. */
+    uint64_t gather_row_bytes; /* that of its kind */
+    /* Size of the scratch for eb_bag_check, a multiple of 64: 8 bytes per index, 4 more with
+     * weights (8 for f64 and integers), 4 per bag. Row numbers come first, then weights, then bag
+     * starts. */
     uint64_t scratch_bytes;
     uint64_t weights_offset; /* in the scratch; 0: no weights */
     uint64_t starts_offset;
 };
 
-/* What kind of error an error is. */
+/* The class of an error. */
 enum eb_bag_error_class {
-    EB_BAG_ERROR_MALFORMED,    /* sizes or a combination that make no sense */
+    EB_BAG_ERROR_MALFORMED,    /* sizes, or a combination of fields, that make no sense */
     EB_BAG_ERROR_OUT_OF_RANGE, /* an index, segment id or default index that names nothing */
-    EB_BAG_ERROR_TOO_LARGE     /* past EB_BAG_INDICES_MAX or EB_BAG_BAGS_MAX */
+    EB_BAG_ERROR_TOO_LARGE     /* more than EB_BAG_INDICES_MAX or EB_BAG_BAGS_MAX */
 };
 
 #define EB_BAG_ERROR_TEXT_BYTES 256
 
-/* The first thing wrong with a query: class and text such as
- * "offsets[17] = 41 is less than offsets[16] = 52". */
+/* The first error in a query: its class, and a text such as "offsets[17] = 41 is less than
+ * offsets[16] = 52". */
 struct eb_bag_error {
     enum eb_bag_error_class class;
     char text[EB_BAG_ERROR_TEXT_BYTES];
 };
 
-/* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills the
- * rest, but for `out` and `out_stride_bytes`, which the caller sets before pooling. Everything else
- * is read-only. */
+/* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills in
+ * the rest, except `out` and `out_stride_bytes`: the caller sets them before pooling. Everything
+ * else is read-only. */
 struct eb_bag_job {
-    void *scratch; /* the extent's scratch_bytes, aligned to 64; may be NULL where that is 0 */
+    void *scratch; /* [scratch_bytes of the extent], aligned to 64; may be NULL if that is 0 */
     const struct eb_table *table;
-    const int64_t *rows;    /* [row list] row number, or EB_ROW_ZERO; bags one after the other */
-    const void *weights;    /* beside rows, aligned, in the accumulator's type; NULL: none */
+    const int64_t *rows;    /* [row list] row numbers or EB_ROW_ZERO, bag after bag */
+    const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL: none */
     const uint32_t *starts; /* [bag_count + 1] into rows; NULL for NONE: bag b is rows[b] alone */
-    uint32_t bag_count;     /* rows of the result */
+    uint32_t bag_count;     /* count of rows in the result */
     enum eb_reduction reduction;
     enum eb_type output_type;
-    int64_t default_row;    /* fills empty bags; -1: zeros */
-    uint64_t missing_count; /* checked indices that name no row */
+    int64_t default_row;    /* row for empty bags; -1: zeros */
+    uint64_t missing_count; /* count of checked indices that name no row */
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
     uint64_t out_stride_bytes;
 };
 
-/* In eb_bag_job.rows: an exact +0 row in place of a missing one. */
+/* A row number in eb_bag_job.rows: a row of exact +0 in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
 
-/* false: no query of this kind is sound; *error is set and nothing else. */
+/* Finds the kind of a query. Returns false if no query of this kind is sound; then *error is set
+ * and nothing else. */
 bool eb_bag_kind_find(
     const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_error *error);
 
 /* Checks sizes and combinations only, in constant time. With NONE the layout's fields and num_bags
- * are not looked at. false: *error is set and nothing else. */
+ * are ignored. Returns false with *error set and nothing else. */
 bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_error *error);
 
-/* Checks the layout values, then default_index, then the indices, and fills *job, whose scratch
- * belongs to it afterwards. Reads every bound and every index inside a bag, or every index if the
- * array of offsets is empty; reads indices twice if some are missing or if segment ids are not
- * sorted. `extent` is what eb_bag_measure gave for the same query. Returns false with the query's
- * first error in *error; *job is then unchanged except for the contents of its scratch. The outcome
- * does not depend on the ops. */
+/* Checks the layout's values, then default_index, then the indices, and fills in *job, which owns
+ * its scratch afterwards. Reads every bound and every index inside a bag, or every index if the
+ * array of offsets is empty. Reads indices twice if some are missing or if segment ids are not
+ * sorted. `extent` must be what eb_bag_measure returned for the same query. Returns false with the
+ * query's first error in *error; *job is then unchanged except for the contents of its scratch. The
+ * outcome does not depend on the ops. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error);

@@ -1,4 +1,4 @@
-/* Columns of a range of bags, by functions of which each is for one storage, one fold and one
+/* Pools columns of a range of bags. Each function is compiled for one storage, one fold and one
  * number of vectors.
  * Thread: pure. Memory: none. */
 #pragma once
@@ -6,31 +6,32 @@
 #include "kernels/bag_copy.h"
 #include "kernels/bag_sums.h"
 
-/* Bags of fewer rows are not compared with the one before: to pool them costs about as much. */
+/* Bags of fewer rows are not compared with the bag before: pooling them costs about as much. */
 #define COPY_ROWS_MIN 4
 
 struct pass;
 
-/* Pools the first columns of a pass: as many vectors as the function is for. */
+/* Pools the first columns of a pass, as many vectors as the function is compiled for. */
 typedef void (*pool_columns_fn)(const struct pass *pass);
 
-/* By number of vectors; entry 0 takes what is less than one. NULL: smaller ones serve. */
+/* Functions by number of vectors. Entry 0 is for less than one vector. NULL: a smaller one is
+ * used. */
 typedef const pool_columns_fn pool_functions[BLOCK_VECTORS + 1];
 
-/* Columns of a range of bags. */
+/* A range of bags, and columns of them. */
 struct pass {
     const struct eb_bag_job *job;
-    uint32_t part_first; /* the part's first bag: none before it has been pooled here */
+    uint32_t part_first; /* the range's first bag: no bag before it has been pooled here */
     uint32_t bag_first;
     uint32_t bag_end;
     uint32_t column;
-    uint32_t column_end; /* of the block */
+    uint32_t column_end; /* end of the block */
     uint32_t out_element_bytes;
-    pool_functions *functions;        /* [FOLD_COUNT] of the storage */
-    struct eb_bag_prefetch *prefetch; /* NULL: no steps to take */
+    pool_functions *functions;        /* [FOLD_COUNT], those of the storage */
+    struct eb_bag_prefetch *prefetch; /* NULL: no steps are taken */
 };
 
-/* Columns [column, column_end), a block or less, of the pass's bags. */
+/* Pools columns [column, column_end) of the pass's bags, at most a block. */
 static void pool_column_block(const struct pass *block, enum fold fold)
 {
     struct pass pass = *block;
@@ -43,12 +44,12 @@ static void pool_column_block(const struct pass *block, enum fold fold)
         }
         (*functions)[vectors](&pass);
         pass.column += vectors > 0 ? vectors * LANES : columns;
-        /* A row is one step, however many functions its block takes. */
+        /* A row is one step, whatever number of functions its block takes. */
         pass.prefetch = NULL;
     }
 }
 
-/* The result of an empty bag: its default row's values, or zeros. */
+/* Writes the result of an empty bag: its default row's values, or zeros. */
 static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
@@ -72,7 +73,7 @@ static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t colu
     pool_column_block(&values, FOLD_VALUE);
 }
 
-/* Copies the result of the bag before, if that pooled the same rows, for these columns. */
+/* Copies these columns of the bag before if it pooled the same rows. Returns whether it did. */
 static COLD bool repeat_column(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
@@ -105,15 +106,15 @@ static INLINE struct source find_column_source(struct shape shape, const struct 
     };
 }
 
-/* Whether a bag is worth comparing with the one before: as many rows, of which the first is the
- * same. */
+/* Returns whether a bag is worth comparing with the one before: both have the same number of rows
+ * and the same first row. */
 static INLINE bool may_repeat(const int64_t *rows, uint32_t count, uint32_t count_before)
 {
     return __builtin_expect(count == count_before && count >= COPY_ROWS_MIN, 1) &&
            __builtin_expect(rows[0] == rows[-(int64_t)count], 0);
 }
 
-/* What does not need to be as fast as it can when rows are cached. */
+/* Returns whether the shape need not be as fast as possible when rows are cached. */
 static INLINE bool is_rare(struct shape shape)
 {
     return shape.fold == FOLD_MAX || shape.fold == FOLD_MIN || shape.fold == FOLD_VALUE;
@@ -124,7 +125,8 @@ static INLINE bool has_single_rows(struct shape shape)
     return shape.fold == FOLD_VALUE || shape.fold == FOLD_SINGLE;
 }
 
-/* Jobs of FOLD_VALUE have no starts, others have; those of FOLD_WEIGHTED have weights. */
+/* Returns bag b, whose rows begin at `first`. Only FOLD_VALUE jobs have no starts. FOLD_WEIGHTED
+ * jobs have weights. */
 static INLINE struct bag find_column_bag(
     struct shape shape, const struct eb_bag_job *job, uint32_t first, uint32_t b)
 {
@@ -138,7 +140,7 @@ static INLINE struct bag find_column_bag(
     return bag;
 }
 
-/* `prefetch` is the pass's, as a constant where there is none. */
+/* Pools the columns of the shape. `prefetch` is the pass's, or the constant NULL if it has none. */
 static INLINE void pool_columns(
     struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
 {

@@ -1,16 +1,16 @@
-/* Rows that are put out as they are stored: NaNs keep their bits.
+/* Copies rows that are returned as they are stored. NaNs keep their bits.
  * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/bag_prefetch.h"
 
-/* Whether a single row without weight is put out as it is stored. */
+/* Returns whether a single row without weight is returned as it is stored. */
 bool eb_bag_is_copied(const struct eb_bag_job *job);
 
-/* `count` columns from `column` on of a row, or zeros of the output type where `row` is negative,
- * to their place in the result row at `out`. */
+/* Copies `count` columns of a row, from `column` on, to their position in the result row at `out`.
+ * Writes zeros of the output type if `row` is negative. */
 void eb_bag_copy_columns(
     const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out);
 
-/* Pools a part of an unweighted NONE job that is copied. `prefetch` may be NULL. */
+/* Pools a range of an unweighted NONE job whose rows are copied. `prefetch` may be NULL. */
 void eb_bag_copy_range(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch);

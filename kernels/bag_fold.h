@@ -1,5 +1,5 @@
-/* Sums of a bag's rows in registers, a number of vectors of columns at a time. Vectors run across a
- * row, never across the rows of a bag, so every element sees the reference's operations in the
+/* Sums up a bag's rows in registers, a number of vectors of columns at a time. Vectors run across a
+ * row, never across the rows of a bag, so every element gets the reference's operations in the
  * reference's order.
  * Thread: pure. Memory: none. */
 #pragma once
@@ -9,22 +9,22 @@
 
 #include <math.h>
 
-/* A bag in work. */
+/* The sums of a bag that is being pooled. */
 struct sums {
     VEC acc[BLOCK_VECTORS];
-    ACC bias; /* of codes that are summed */
+    ACC bias; /* sum of the biases, if codes are summed */
 };
 
 static INLINE VEC start_fold(enum fold fold)
 {
-    /* Below and above every number: the first row takes their place, also an infinite one. */
+    /* Below and above every number: the first row replaces them, even an infinite one. */
     if (fold == FOLD_MAX || fold == FOLD_MIN) {
         return vec_set(fold == FOLD_MAX ? (ACC)-INFINITY : (ACC)INFINITY);
     }
     return vec_set((ACC)-0.0);
 }
 
-/* The vector x of a row, values or codes, into acc. */
+/* Folds the vector x of a row, values or codes, into acc. */
 static INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x)
 {
     if (is_code(shape) && is_sum(shape)) {
@@ -64,22 +64,23 @@ static INLINE void fold_row(
     }
 }
 
-/* Makes a compiler hold a value where the next loop has it at hand, not where it was made. */
+/* Makes the compiler compute a value here, in a register, instead of inside the next loop. */
 #define KEEP_AT_HAND(value) __asm__("" : "+r"(value))
 
-/* Lines that a row of the shape takes at least. */
+/* Returns the least number of cache lines that a row of the shape takes. */
 static INLINE uint32_t count_lines(struct shape shape)
 {
     size_t bytes = (size_t)shape.vectors * LANES * eb_storage_bits(shape.storage) / 8;
     return (uint32_t)((bytes + EB_LINE_BYTES - 1) / EB_LINE_BYTES);
 }
 
-/* What sum_lean calls: of row 0, from which `stride_bytes` lead to others. */
+/* The cache lines that sum_lean prefetches, as addresses in row 0. Row n lies n * stride_bytes
+ * further. */
 struct lines {
     uintptr_t first;
     uintptr_t last;
     uint64_t stride_bytes;
-    bool has_one_more; /* than a row of the shape takes at least */
+    bool has_one_more; /* than the least that a row of the shape takes */
 };
 
 static INLINE struct lines find_lines(struct shape shape, const struct eb_bag_cursor *cursor)
@@ -96,8 +97,8 @@ static INLINE struct lines find_lines(struct shape shape, const struct eb_bag_cu
     return lines;
 }
 
-/* Whether the span's calls are those of most rows: the first line far ahead, or nothing, and near
- * by as many as a row of the shape takes, or one more. */
+/* Returns whether the span is prefetched as most are: the far cursor takes the first cache line or
+ * nothing, and the near one takes the least number that a row of the shape has, or one more. */
 static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
 {
     const struct eb_bag_cursor *far = &span->prefetch->far;
@@ -107,7 +108,8 @@ static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
            near->line_count - count_lines(shape) <= 1;
 }
 
-/* Prefetches a row near by. The number of lines is known, so that no loop makes the calls. */
+/* Prefetches a row for the near cursor. The number of cache lines is a constant, so there is no
+ * loop. */
 static INLINE void prefetch_near(
     struct shape shape, const struct lines *near, const int64_t *number, bool is_l1)
 {
@@ -123,8 +125,9 @@ static INLINE void prefetch_near(
     eb_bag_prefetch_line(near->last + offset, is_l1);
 }
 
-/* Rows of a lean span. Few instructions, because what a processor has under way at once is bounded
- * by them: 80 more a row cost codes of 4 bits and 128 columns a fifth of their rate. */
+/* Sums up the rows of a lean span. The instruction count is kept low, since it bounds how much a
+ * processor has under way at once: 80 more per row cost codes of 4 bits and 128 columns a fifth of
+ * their rate. */
 static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
     const struct eb_bag_span *span, struct sums *sums)
 {
@@ -146,7 +149,7 @@ static INLINE void sum_lean(struct shape shape, const struct source *source, con
     }
 }
 
-/* The sums of a bag of at least one row. */
+/* Returns the sums of a bag of at least one row. */
 static INLINE struct sums sum_rows(struct shape shape, const struct source *of_pass,
     const struct bag *of_job, struct eb_bag_prefetch *prefetch)
 {

@@ -1,12 +1,12 @@
 /* The index pass in vectors, the same for every instruction set. The including file first defines
- * VECTOR_BYTES, the size of its vectors of 64-bit lanes, WIDEN(v) and NARROW(v), which make lanes
- * of int32_lanes and the reverse, and SUM_UP(v), lane k of which is the sum of lanes 0 .. k of v;
+ * VECTOR_BYTES, the size of its vectors of 64-bit lanes; WIDEN(v) and NARROW(v), which turn
+ * int32_lanes into lanes and back; and SUM_UP(v), whose lane k is the sum of lanes 0 .. k of v.
  * DEFINE_INDEX_FNS(name, take_keys) then defines its table.
  *
- * Numbers are 64 bits wide here, whatever they came as. One lies in 0 .. last where neither it nor
- * last less it is negative: signs, which are gathered without a comparison of unsigned numbers,
- * which not every instruction set has. What is left of an array is read by a vector that ends where
- * the array does.
+ * Numbers are 64 bits wide here, whatever their width was. A number n lies in 0 .. last if neither
+ * n nor last - n is negative. So the functions gather signs, and need no comparison of unsigned
+ * numbers, which not every instruction set has. The rest of an array is read by a vector that ends
+ * where the array ends.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -72,13 +72,13 @@ static INLINE bool is_any_negative(lanes v)
     return add_up_lanes(sign_lanes(v)) != 0;
 }
 
-/* Where indices lead. */
+/* The rule that turns indices into rows. */
 struct row_rule {
     lanes last;
     lanes missing_row;
 };
 
-/* All ones in the lanes of indices that have no row. */
+/* Writes the rows of indices. Returns all ones in the lanes of indices that have no row. */
 static INLINE lanes put_rows(const struct row_rule *rule, lanes index, int64_t *rows)
 {
     lanes is_missing = sign_lanes(index | (rule->last - index));

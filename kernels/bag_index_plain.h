@@ -1,5 +1,5 @@
-/* The index pass one integer at a time: all of the reference, and what is too short for vectors in
- * the others. `width` is the array's, a constant where the functions are used.
+/* The index pass one integer at a time: all of the reference, and for the others the arrays that
+ * are too short for vectors. `width` is the array's, and a constant in every use.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -58,8 +58,8 @@ PLAIN enum eb_bag_order plain_take_bounds(
     return descends ? EB_BAG_ORDER_DESCENDING : EB_BAG_ORDER_ASCENDING;
 }
 
-/* Lengths first .. count - 1, behind the bags whose sum is starts[first]. false: one is outside
- * 0 .. index_count, or too much for the sum. */
+/* Adds up lengths first .. count - 1; starts[first] is the sum before them. Returns false if one of
+ * them is outside 0 .. index_count, or if the sum gets too large. */
 PLAIN bool plain_take_lengths(const unsigned width, const struct eb_int_array *lengths,
     uint64_t first, uint32_t index_count, uint32_t *starts)
 {

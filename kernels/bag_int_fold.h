@@ -1,6 +1,6 @@
-/* Folding of integer columns, in vectors of VECTOR_BYTES, which the including file defines: the
- * length of its instruction set's. GCC's vector types make the instructions. Defines `folds`.
- * Lanes of sums are unsigned: they wrap.
+/* Folding of integer columns in vectors of VECTOR_BYTES. The including file defines that as the
+ * length of its instruction set's vectors. GCC's vector types produce the instructions. Defines
+ * `folds`. Lanes of sums are unsigned: they wrap.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -8,8 +8,8 @@
 
 #define PIECE_BYTES_MAX (EB_BAG_INT_BLOCK_VECTORS * VECTOR_BYTES)
 
-/* Of each fold: what it starts from, what a row makes of it, and the bits in which it differs from
- * what it is in memory. */
+/* For each fold: its initial value, its value after a row, and the bits in which it differs from
+ * its value in memory. */
 #define START_SUM(lane) 0
 #define START_WEIGHTED(lane) 0
 #define START_MAX(lane) ((lane)(UINT64_C(1) << (8 * sizeof(lane) - 1)))
@@ -25,7 +25,7 @@
 #define OUT_MAX(max) ((max) ^ flip)
 #define OUT_WIDE(sum) (sum)
 
-/* A piece of 2^size columns. */
+/* Defines the function for a piece of 2^size columns. */
 #define DEFINE_PIECE(fold, lane, sum_lane, size)                                                   \
     static void fold##_##lane##_##size(                                                            \
         const struct eb_bag_int_chunk *chunk, size_t offset, const void *before, void *after)      \
@@ -59,7 +59,7 @@
         }                                                                                          \
     }
 
-/* Names a piece, unless it is too long. */
+/* The name of a piece, or NULL if it is too long. */
 #define PIECE(fold, lane, sum_lane, size)                                                          \
     (sizeof(sum_lane) << size <= PIECE_BYTES_MAX ? fold##_##lane##_##size : NULL)
 

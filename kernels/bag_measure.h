@@ -1,4 +1,4 @@
-/* Measuring a query of which most is known already.
+/* Measures queries that are mostly known already.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -6,9 +6,9 @@
 
 #define EB_BAG_SCRATCH_ALIGNMENT 64
 
-/* Fills the extent of a query whose counts are found and sound: sizes as its kind has them, and the
- * scratch: row numbers, then weights where they are given, then, but for NONE, its bags' starts. No
- * sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
+/* Fills in the extent of a query whose counts are known and sound. Sizes come from its kind. The
+ * scratch holds row numbers, then weights if they are given, then the bags' starts unless the
+ * reduction is NONE. No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
 static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     const struct eb_bag_kind *kind, uint64_t index_count, uint64_t result_rows,
     struct eb_bag_extent *extent)
@@ -21,7 +21,7 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     extent->gather_row_bytes = kind->gather_row_bytes;
     extent->weights_offset = 0;
     if (eb_bag_weights_are_given(query)) {
-        /* 0 too where there are no indices. */
+        /* If there are no indices, this is 0 too. */
         extent->weights_offset = bytes;
         bytes += index_count * eb_bag_weights_bytes(query->table->type);
     }
@@ -29,13 +29,13 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     if (query->reduction != EB_REDUCTION_NONE) {
         bytes += (result_rows + 1) * sizeof(uint32_t);
     }
-    /* So that the scratch of the next query, laid behind it, is aligned too. */
+    /* The next query's scratch follows this one, and must be aligned too. */
     extent->scratch_bytes = (bytes + EB_BAG_SCRATCH_ALIGNMENT - 1) / EB_BAG_SCRATCH_ALIGNMENT *
                             EB_BAG_SCRATCH_ALIGNMENT;
 }
 
-/* As eb_bag_measure of a query of LENGTHS whose num_bags lengths add up to its index_count indices.
- */
+/* Does the same as eb_bag_measure for a query of LENGTHS whose num_bags lengths add up to its
+ * index_count indices. */
 static inline bool eb_bag_measure_counted(const struct eb_bag_query *query, uint64_t index_count,
     struct eb_bag_extent *extent, struct eb_bag_error *error)
 {

@@ -1,4 +1,4 @@
-/* Which indices of a query named no row.
+/* Finds the indices of a query that name no row.
  * Thread: pure. Memory: none. */
 #pragma once
 

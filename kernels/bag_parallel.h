@@ -1,22 +1,22 @@
 /* A team of threads that computes tiles for as long as its supplier has any: one OpenMP parallel
- * region for the life of a process. Where tiles come from and what a finished one means is the
- * caller's business.
- * Thread: eb_bag_parallel_run holds the calling thread, which is one of the team. Memory: none. */
+ * region for the life of a process. The caller decides where tiles come from and what happens when
+ * they are finished.
+ * Thread: eb_bag_parallel_run keeps the calling thread, which is one of the team. Memory: none. */
 #pragma once
 
 #include "kernels/bag_stream.h"
 
-/* Called by every thread of the team for the tile it is to compute. `may_wait`: it has nothing to
- * do, so that the call blocks until there is a tile; false then ends the thread (every one must be
- * told). Otherwise the thread is about to compute a tile, and a further one may be given to it
- * ahead, so that its rows are called in time; false: there is none, or others are free to take
- * it. */
+/* Called by every thread of the team for its next tile. If `may_wait`, the thread has nothing to
+ * do, and the call blocks until there is a tile; false then ends the thread (each thread must be
+ * told). Otherwise the thread is about to compute a tile and can be given the next one ahead, so
+ * that its rows are prefetched in time; false then means that there is none, or that other threads
+ * are free to take it. */
 typedef bool (*eb_bag_next_fn)(
     void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile);
 /* Called by the thread that has computed `tile`. */
 typedef void (*eb_bag_done_fn)(void *context, unsigned thread, const struct eb_bag_tile *tile);
 
-/* What every thread of the team is given. */
+/* The data that all threads of the team share. */
 struct eb_bag_team {
     const struct eb_bag_ops *ops;
     const struct eb_bag_schedules *schedules;
@@ -27,15 +27,15 @@ struct eb_bag_team {
 };
 
 /* Runs the threads until `next` has told each of them to end. Returns the number of threads that
- * really ran (fewer where the system gave fewer). */
+ * ran, which is less than asked for if the system gave fewer. */
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team);
 
-/* Where the environment binds OpenMP's threads to places (OMP_PROC_BIND, OMP_PLACES,
- * GOMP_CPU_AFFINITY), its library has bound the process's first thread to one of them before main,
- * and all that it creates would stay there: lets it run on all of them again. To be called by that
- * thread before it creates any; teams are still bound as the environment says. false: there is
- * no memory, or the system does not let it, as errno says. */
+/* Lets the calling thread run on all processors of OpenMP's places again. If the environment binds
+ * OpenMP's threads to places (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), its library has bound
+ * the process's first thread to one of them before main, and all threads that it creates would stay
+ * there. The first thread must call this before it creates any. Teams are still bound as the
+ * environment demands. Returns false if out of memory, or with errno set if the system refuses. */
 bool eb_bag_parallel_unbind(void);
 
-/* Most threads that a team may have: OMP_THREAD_LIMIT, or as good as none. */
+/* Returns the most threads that a team may have: OMP_THREAD_LIMIT, or practically no limit. */
 unsigned eb_bag_parallel_limit(void);

@@ -1,7 +1,7 @@
-/* The pool function of a storage: a part's bags in groups and blocks of columns, each by the
- * function that is made for it. bag_rows.h says what the including file must define. Then
- * DEFINE_POOL(storage, name, function) defines `function`; `name` begins the names of what it
- * consists of.
+/* The pool function of a storage. It pools a range's bags in groups and blocks of columns, each by
+ * the function that is compiled for it. The including file must define what bag_rows.h requires.
+ * Then DEFINE_POOL(storage, name, function) defines `function`. The names of its components begin
+ * with `name`.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-/* Without a branch per bag: a loop that compilers turn into vectors. */
+/* Has no branch per bag, so that compilers vectorize the loop. */
 static bool has_one_row_each(const struct eb_bag_range *range)
 {
     if (eb_bag_range_rows(range) != range->bag_end - range->bag_first) {
@@ -39,7 +39,7 @@ static enum fold choose_float_fold(const struct eb_bag_range *range)
     return range->job->weights ? FOLD_WEIGHTED : FOLD_SUM;
 }
 
-/* Group by group, block by block: the order of bag_prefetch.h. */
+/* Pools group by group, block by block: the order of bag_prefetch.h. */
 static void pool_float_groups(struct pass *pass, const struct eb_bag_range *range, enum fold fold)
 {
     pass->bag_end = range->bag_first;
@@ -95,7 +95,7 @@ static void pool_float_tile(const struct eb_bag_range *range, struct eb_bag_pref
         }                                                                                          \
     }
 
-/* A whole block of sums at a time where registers allow more than eight vectors. */
+/* Adds functions for a whole block if registers hold more than eight vectors of sums. */
 #if BLOCK_VECTORS == 16
 #define DEFINE_BLOCK(name, storage, fold) DEFINE_COLUMNS(name, storage, fold, 16)
 #define LIST_BLOCK(name) [16] = name##_16,
@@ -104,7 +104,7 @@ static void pool_float_tile(const struct eb_bag_range *range, struct eb_bag_pref
 #define LIST_BLOCK(name)
 #endif
 
-/* Sums have functions for most numbers of vectors, what is rare for few. */
+/* Sums have functions for most numbers of vectors, rare folds for a few. */
 #define DEFINE_FEW(name, storage, fold)                                                            \
     DEFINE_COLUMNS(name, storage, fold, 0)                                                         \
     DEFINE_COLUMNS(name, storage, fold, 1)                                                         \

@@ -1,6 +1,6 @@
 /* The reference for floating-point tables, written once for both types that sums are kept in. The
  * including file defines ACC (float or double), ACC_FMA and ACC_SQRT (that type's functions) and
- * ROW_FUNCTION (the name of what it exports).
+ * ROW_FUNCTION (the name of the function that it exports).
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -48,7 +48,7 @@ static ACC sum_values(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc;
 }
 
-/* The bias apart; the sum of the biases is the same for every element. */
+/* Sums up codes and biases separately. The sum of the biases is the same for every element. */
 static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
@@ -100,7 +100,7 @@ static ACC single(const struct eb_bag_ref_bag *bag, uint32_t element)
     return weights ? weights[bag->first] * x : x;
 }
 
-/* By what a mean's sum is divided. */
+/* Returns the divisor of a mean's sum. */
 static ACC divisor(const struct eb_bag_ref_bag *bag)
 {
     const ACC *weights = bag->job->weights;

@@ -1,10 +1,11 @@
 /* Rows of floats and of codes as the pool functions read them, the same for every instruction set.
- * The file that includes bag_pool.h first includes a header of vectors, which defines VEC, LANES,
- * BLOCK_VECTORS (how many sums stay in registers: 8 or 16), INLINE and the functions vec_set,
- * vec_load(storage, from, count), vec_add, vec_fma(a, b, c) = a * b + c rounded once, vec_divide,
- * vec_max(x, acc) = x > acc or x is NaN ? x : acc, vec_min, vec_in_order(storage, v), vec_nans,
- * vec_canonical and vec_store(type, v, out, count); and defines ACC (a lane: float or double),
- * ACC_TYPE, ACC_FMA, ACC_SQRT and ACC_ZERO_ROW_WEIGHT. Thread: pure. Memory: none. */
+ * The file that includes bag_pool.h first includes a header of vectors. That header defines VEC,
+ * LANES, BLOCK_VECTORS (how many sums stay in registers: 8 or 16), INLINE and the functions
+ * vec_set, vec_load(storage, from, count), vec_add, vec_fma(a, b, c) = a * b + c rounded once,
+ * vec_divide, vec_max(x, acc) = x > acc or x is NaN ? x : acc, vec_min, vec_in_order(storage, v),
+ * vec_nans, vec_canonical and vec_store(type, v, out, count). The file also defines ACC (a lane:
+ * float or double), ACC_TYPE, ACC_FMA, ACC_SQRT and ACC_ZERO_ROW_WEIGHT.
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -14,7 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Columns of a block. */
+/* Count of a block's columns. */
 #define BLOCK_ELEMENTS (BLOCK_VECTORS * LANES)
 
 static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
@@ -22,25 +23,25 @@ static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a r
 /* One bag. */
 struct bag {
     const int64_t *rows; /* [count] */
-    const ACC *weights;  /* beside rows; NULL: none */
+    const ACC *weights;  /* parallel to rows; NULL: none */
     uint32_t count;
 };
 
-/* Where values come from: what is the same for every bag of a pass. */
+/* The source of a pass's values: the same for every bag. */
 struct source {
-    const uint8_t *columns; /* the pass's in row 0 */
+    const uint8_t *columns; /* the pass's columns in row 0 */
     const uint8_t *scales;
     uint64_t row_stride_bytes;
     uint64_t scale_stride_bytes;
-    unsigned rest; /* columns where they are less than a vector */
+    unsigned rest; /* count of columns if they are less than a vector */
 };
 
-/* A row of a bag: its columns, and what they are multiplied with. Addresses, because a vector of
- * equal values is read from memory for less than it is made from a register. */
+/* A row of a bag: its columns and their factors. Factors are addresses, because making a vector of
+ * equal values from memory is cheaper than from a register. */
 struct row {
     const uint8_t *columns;
     const ACC *weight;
-    const uint8_t *scale; /* of codes: an eb_row_scale at any alignment */
+    const uint8_t *scale; /* codes only: an eb_row_scale at any alignment */
 };
 
 static INLINE struct row find_float_row(

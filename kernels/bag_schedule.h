@@ -1,9 +1,9 @@
 /* Schedules of prefetching: which tables' rows are prefetched into the caches, and how far ahead.
- * As people write one: `off`, or FAR:NEAR:LEVEL, such as
+ * The text of a schedule is `off`, or FAR:NEAR:LEVEL, such as
  *
- *   128:64:l2   a row's first line 128 rows ahead, all of it 64 ahead, both into the second cache
- *   64w:4:l1    all of a row 64 rows ahead into the second cache, and 4 ahead into the first
- *   0:16:l1     all of it 16 rows ahead, into the first cache
+ *   128:64:l2   a row's first cache line 128 rows ahead, all of it 64 ahead, both into L2
+ *   64w:4:l1    all of a row 64 rows ahead into L2, and 4 ahead into L1
+ *   0:16:l1     all of a row 16 rows ahead into L1
  *
  * Thread: pure functions. Memory: none. */
 #pragma once
@@ -12,34 +12,34 @@
 
 #define EB_LINE_BYTES 64
 
-/* How far ahead, in rows, and what is called for rows of one size class. */
+/* How far ahead, in rows, rows of one size class are prefetched, and which of their cache lines. */
 struct eb_bag_schedule {
-    uint16_t far_rows;  /* 0: not at all */
-    bool far_is_whole;  /* all lines of the row, not only the first */
-    uint16_t near_rows; /* 0: not at all */
-    bool near_is_l1;    /* into the first cache, not only the second */
+    uint16_t far_rows;  /* 0: no prefetch */
+    bool far_is_whole;  /* all cache lines of the row, not only the first */
+    uint16_t near_rows; /* 0: no prefetch */
+    bool near_is_l1;    /* into L1, not only L2 */
 };
 
-/* Rows of at most 1, 2, 4, 8 lines, and longer ones. */
+/* Rows of at most 1, 2, 4 and 8 cache lines, and longer ones. */
 #define EB_BAG_ROW_CLASS_COUNT 5
 
 struct eb_bag_schedules {
     struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
-    /* Rows of tables of at most so many bytes are in the second cache, and not called. */
+    /* Rows of tables of at most this size are in L2, and not prefetched. */
     uint64_t cached_bytes;
-    /* Rows of other tables of at most so many are in the third, and called as `nearby` says; but
-     * those that need no conversion are not called. */
+    /* Rows of other tables of at most this size are in L3. They are prefetched by `nearby`, except
+     * rows that need no conversion, which are not prefetched. */
     uint64_t nearby_bytes;
     struct eb_bag_schedule nearby;
 };
 
-/* For a start, and where nothing is measured. */
+/* The schedules until others are measured. */
 extern const struct eb_bag_schedules eb_bag_schedules_default;
 
-/* The class of rows of that many bytes. */
+/* Returns the class of rows of `row_bytes`. */
 unsigned eb_bag_schedule_row_class(uint64_t row_bytes);
 
-/* Whether a table's rows are to be called. */
+/* Returns whether a table's rows are prefetched. */
 static inline bool eb_bag_schedule_prefetches(
     const struct eb_bag_schedules *schedules, const struct eb_table *table)
 {
@@ -48,24 +48,25 @@ static inline bool eb_bag_schedule_prefetches(
     return table->row_count * table->row_stride_bytes > unprefetched_bytes;
 }
 
-/* How a table's rows are prefetched, if they are. */
+/* Returns the schedule of a table's rows. Only for tables whose rows are prefetched. */
 const struct eb_bag_schedule *eb_bag_schedule_find(
     const struct eb_bag_schedules *schedules, const struct eb_table *table);
 
-/* Most rows ahead: as many lines fill a first-level cache several times. */
+/* Most rows ahead: their cache lines would fill L1 several times. */
 #define EB_BAG_SCHEDULE_ROWS_MAX 4096
-/* Room for a schedule's text, NUL included. */
+/* Size of a schedule's text with its NUL. */
 #define EB_BAG_SCHEDULE_TEXT_BYTES 24
 
-/* NULL: *out is set. Otherwise *out is unchanged, and the text says what is wrong. */
+/* Parses a schedule. Returns NULL with *out set; else *out is unchanged and the returned text is
+ * the error. */
 const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out);
-/* What parses to the same schedule. */
+/* Formats a schedule as a text that parses to the same schedule. */
 void eb_bag_schedule_format(
     const struct eb_bag_schedule *schedule, char out[EB_BAG_SCHEDULE_TEXT_BYTES]);
-/* Whether no row is prefetched. */
+/* Returns whether no row is prefetched. */
 bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule);
 
-/* The same schedule for rows of all classes, nearby ones too; where it calls none, no step is taken
- * either. What is said of caches is to be there before: of it cached_bytes stays, unless nothing is
- * called. */
+/* Uses the same schedule for rows of all classes, and for nearby tables too. The sizes of caches
+ * must be set before. Keeps cached_bytes, unless the schedule is off; then no step is taken at
+ * all. */
 void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_bag_schedules *out);

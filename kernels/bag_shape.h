@@ -1,26 +1,26 @@
-/* What a pool function is compiled for. For bag_rows.h, after whose including file's header of
- * vectors it comes.
+/* The parameters that a pool function is compiled for. Used by bag_rows.h; the including file must
+ * include its header of vectors before.
  * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/types.h"
 
-/* What is done with the rows of a bag. */
+/* The operation on the rows of a bag. */
 enum fold {
     FOLD_SUM,
-    FOLD_SINGLE, /* sums of one row each */
+    FOLD_SINGLE, /* sum of bags of one row each */
     FOLD_WEIGHTED,
     FOLD_MAX,
     FOLD_MIN,
-    FOLD_VALUE, /* a row itself, times its weight */
+    FOLD_VALUE, /* the row itself, times its weight */
     FOLD_COUNT
 };
 
-/* What is known when a function is compiled. */
+/* The constants of a compiled function. */
 struct shape {
     enum eb_storage storage;
     enum fold fold;
-    unsigned vectors; /* of columns; 0: less than one */
+    unsigned vectors; /* number of vectors of columns; 0: less than one */
 };
 
 static INLINE bool is_code(struct shape shape)

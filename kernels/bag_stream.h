@@ -1,6 +1,5 @@
-/* One thread's way through tiles: the functions it pools with and the rows it calls ahead.
- * Thread: one each. Memory: no pointers of its own; borrows the jobs of the tiles it was given
- * last. */
+/* One thread's stream of tiles: the functions that it pools with, and the rows that it prefetches.
+ * Thread: one each. Memory: owns nothing; borrows the jobs of the last tiles that it was given. */
 #pragma once
 
 #include "kernels/bag_ops.h"
@@ -13,17 +12,17 @@ struct eb_bag_stream {
     struct eb_bag_prefetch prefetch;
 };
 
-/* Both are borrowed. */
+/* Keeps both pointers, which are borrowed. */
 void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules);
 
-/* Computes a tile of checked jobs into their `out`: every byte of its rows, or columns, and no
- * other. `next` is the tile that this thread pools after this one, whose first rows are prefetched
- * meanwhile; NULL: not known. It stays borrowed until the next call. The bits depend neither on
+/* Computes a tile of checked jobs into their `out`: every byte of its rows or columns, and no
+ * other. `next` is the tile that this thread pools after this one; its first rows are prefetched
+ * meanwhile. NULL: not known. `next` stays borrowed until the next call. The bits depend neither on
  * the ops nor on how jobs are cut. */
 void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next);
 
-/* Computes result rows bag_first .. bag_end - 1 of one checked job, by itself. */
+/* Computes result rows bag_first .. bag_end - 1 of one checked job, without a stream. */
 void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
     uint32_t bag_end);

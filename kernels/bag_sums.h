@@ -1,13 +1,14 @@
-/* What becomes of a bag's sums: division, canonical NaNs, the output type.
+/* Turns a bag's sums into its result: division, canonical NaNs, the output type.
  * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/bag_fold.h"
 
-/* Of functions that are called from the loops: what they need is not kept in registers for them. */
+/* Keeps a function out of the loops that call it, so that its variables take none of their
+ * registers. */
 #define COLD __attribute__((cold, noinline))
 
-/* By what the sum of bag b is divided, in the reference's order. */
+/* Returns the divisor of bag b's sum, computed in the reference's order. */
 static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 {
     uint32_t count = job->starts[b + 1] - job->starts[b];
@@ -21,7 +22,7 @@ static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
     return job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
 }
 
-/* Sums as they are put out, but for their type. */
+/* Completes sums, except for their type. */
 static INLINE void finish_sums(
     struct shape shape, const struct eb_bag_job *job, uint32_t b, struct sums *sums)
 {
@@ -52,7 +53,8 @@ static INLINE void finish_sums(
     }
 }
 
-/* Columns to the output type: what few ask for, kept out of the way of f32. */
+/* Converts columns to the output type. Few requests need it, so it is kept out of the way of
+ * f32. */
 static COLD void convert(enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
 {
     size_t vector_bytes = LANES * eb_type_bytes(type);

@@ -1,11 +1,11 @@
-/* From what a query's indices say to rows of its table: an index of a dense table is a row number,
- * or an id that is mapped to one; of a keyed table it is a key. For the files that check queries.
+/* Turns a query's indices into rows of its table. An index of a dense table is a row number, or an
+ * id that is mapped to one. An index of a keyed table is a key. For the files that check queries.
  * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/bag_index.h"
 
-/* Indices first .. end - 1. */
+/* Returns indices first .. end - 1. */
 static inline struct eb_int_array eb_bag_take_slice(
     const struct eb_bag_query *query, uint64_t first, uint64_t end)
 {
@@ -17,12 +17,12 @@ static inline struct eb_int_array eb_bag_take_slice(
     };
 }
 
-/* As eb_bag_take_rows, of a keyed table, or of ids that are mapped. */
+/* Does the same as eb_bag_take_rows for a keyed table, or for ids that may be mapped. */
 uint64_t eb_bag_take_named(const struct eb_bag_index_fns *fns, const struct eb_bag_query *query,
     const struct eb_int_array *slice, int64_t missing_row, int64_t *rows);
 
-/* Writes the row of every index of a slice of the query's, which is not empty, to rows,
- * `missing_row` where it has none. Returns how many have none. */
+/* Writes the row of every index of a slice of the query's indices to rows, or `missing_row` if it
+ * has none. The slice must not be empty. Returns how many indices have no row. */
 static inline uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns,
     const struct eb_bag_query *query, const struct eb_int_array *slice, int64_t missing_row,
     int64_t *rows)
@@ -33,6 +33,6 @@ static inline uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns,
                : fns->take_rows(slice, table->row_count, missing_row, rows);
 }
 
-/* The row of the query's default_index, which is given and no id map changes: -1 where it is the -1
- * of a dense table. false: it names nothing. */
+/* Finds the row of the query's default_index, which must be given. No id map changes it. The row is
+ * -1 if the default_index of a dense table is -1. Returns false if it names nothing. */
 bool eb_bag_take_default(const struct eb_bag_query *query, int64_t *row);

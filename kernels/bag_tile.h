@@ -1,32 +1,33 @@
-/* Tiles: how checked jobs are cut into pieces for threads, by bytes of rows. A tile is a range of
- * bags that may begin in one job and end in a later one; of a bag too large for one tile it is a
- * range of columns, which changes no bit of the result.
+/* Tiles: checked jobs cut into portions for threads, by bytes of rows. A tile is a range of bags
+ * that may begin in one job and end in a later one. A bag too large for one tile is cut into ranges
+ * of columns, which changes no bit of the result.
  * Thread: pure functions. Memory: none; tiles borrow their jobs until they are pooled. */
 #pragma once
 
 #include "kernels/bag.h"
 
 struct eb_bag_tile {
-    const struct eb_bag_job *jobs; /* [job_count], one behind the other */
+    const struct eb_bag_job *jobs; /* [job_count], one after the other */
     uint32_t job_count;            /* at least 1 */
-    uint32_t bag_first;            /* of the first job */
-    uint32_t bag_end;              /* of the last job */
-    /* Columns of every row; whole rows (0, UINT32_MAX) unless the tile is a part of one bag. */
+    uint32_t bag_first;            /* in the first job */
+    uint32_t bag_end;              /* in the last job */
+    /* Range of columns of every row: whole rows (0, UINT32_MAX) unless the tile is a portion of one
+     * bag. */
     uint32_t element_first;
     uint32_t element_end;
-    void *owner; /* its supplier's */
+    void *owner; /* for its supplier */
 };
 
-/* The bags that a tile has of one job. */
+/* The bags of one job that a tile holds. */
 struct eb_bag_range {
     const struct eb_bag_job *job;
     uint32_t bag_first;
     uint32_t bag_end;
     uint32_t element_first;
-    uint32_t element_end; /* at most the row's */
+    uint32_t element_end; /* at most the row's elements */
 };
 
-/* Of jobs[n] of a tile. */
+/* Returns the range of jobs[n] of a tile. */
 static inline struct eb_bag_range eb_bag_tile_range(const struct eb_bag_tile *tile, uint32_t n)
 {
     const struct eb_bag_job *job = &tile->jobs[n];
@@ -40,7 +41,7 @@ static inline struct eb_bag_range eb_bag_tile_range(const struct eb_bag_tile *ti
     };
 }
 
-/* Rows that a part gathers. */
+/* Returns how many rows a range gathers. */
 static inline uint64_t eb_bag_range_rows(const struct eb_bag_range *range)
 {
     const uint32_t *starts = range->job->starts;
@@ -50,9 +51,9 @@ static inline uint64_t eb_bag_range_rows(const struct eb_bag_range *range)
 
 #define EB_BAG_GROUP_ROWS 64
 
-/* Where the group of bags that begins with `bag` ends, at `bag_end` at the latest. Rows of more
- * than one block are pooled a group at a time: enough of them to make a block worth beginning, so
- * few that what is called for one block is still cached for the next. */
+/* Returns the end, at most `bag_end`, of the group of bags that begins with `bag`. Rows of more
+ * than one block are pooled a group at a time. A group has enough rows to make a block worthwhile,
+ * and so few that the cache lines prefetched for one block are still cached for the next. */
 static inline uint32_t eb_bag_group_end(
     const struct eb_bag_job *job, uint32_t bag, uint32_t bag_end)
 {
@@ -64,18 +65,18 @@ static inline uint32_t eb_bag_group_end(
     return end;
 }
 
-/* Where the next tile of a sequence of jobs begins; all zero at the start. */
+/* The position in a sequence of jobs at which the next tile begins; all zero at the start. */
 struct eb_bag_cut {
     uint32_t job;
     uint32_t bag;
     uint32_t element;
 };
 
-/* Whether there is nothing left to cut; steps over jobs without bags. */
+/* Returns whether nothing is left to cut. Skips jobs without bags. */
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut);
 
-/* Cuts the next tile: about `bytes_target` bytes of rows or, where these are more, of results; at
- * least one bag, or a line or two of the columns of one. So a bag of many narrow rows is one tile.
- * The cut must not be over. Leaves tile->owner alone. */
+/* Cuts the next tile: about `bytes_target` bytes of rows or, if these are more, of results; at
+ * least one bag, or one or two cache lines of the columns of one. So a bag of many narrow rows is
+ * one tile. The cut must not be over. Does not touch tile->owner. */
 void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,
     struct eb_bag_cut *cut, struct eb_bag_tile *tile);

@@ -1,12 +1,12 @@
-/* The table of an instruction set that has a function for every storage: the same shape for all,
- * for the files that define one.
+/* The table of an instruction set that has a function for every storage. It has the same shape for
+ * all of them. For the files that define one.
  * Thread: the tables are const. Memory: none. */
 #pragma once
 
 #include "kernels/bag_variant.h"
 
-/* eb_bag_ISA: `block` columns of floats and codes are summed in one pass, or so many bytes of
- * integers as `int_block_bytes` says. All functions are eb_bag_ISA_<storage>. */
+/* Defines eb_bag_ISA. One pass sums up `block` columns of floats or codes, or `int_block_bytes`
+ * bytes of integers. All functions are called eb_bag_ISA_<storage>. */
 #define EB_BAG_VARIANT_DEFINE(isa, block, int_block_bytes)                                         \
     const struct eb_bag_variant eb_bag_##isa = {                                                   \
         .name = #isa,                                                                              \

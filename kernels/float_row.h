@@ -1,5 +1,5 @@
-/* Rows of floats narrower than f32: from f32 values to a row and back, in loops over a row that a
- * compiler turns into vectors. To the bit what element.h does to one element, where it does it.
+/* Rows of floats narrower than f32: from f32 values to a row and back, in loops over a row that
+ * compilers vectorize. The bits are those of element.h, wherever element.h has a function for it.
  * Thread: pure functions. Memory: none; rows lie at any alignment. */
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 /* Stores `elements` values as a row of F16, BF16, F8_E4M3 or F8_E5M2, each rounded once, to
- * nearest, ties to even; subnormals and the sign of zero are kept, every NaN becomes the positive
- * quiet one. Too large values become infinite in F16 and BF16, as IEEE 754 has it; in both fp8
- * formats they and infinities become the largest finite value, 448 or 57344 (what the OCP text
- * calls saturating). With x a finite value and x' what is stored,
+ * nearest, ties to even. Subnormals and the sign of zero are kept; every NaN becomes the positive
+ * quiet one. Values that are too large become infinite in F16 and BF16, as in IEEE 754. In both fp8
+ * formats such values, and infinities, become the largest finite value, 448 or 57344 (the OCP
+ * specification calls this saturating). With x a finite value and x' its stored value,
  *
  *             |x' - x| <=     for |x| from   to       below that   beyond it
  *   F16       2^-11 |x|       2^-14          65504    2^-25        infinite from 65520
@@ -21,5 +21,6 @@
  */
 void eb_float_row_narrow(enum eb_storage to, const float *values, uint32_t elements, void *row);
 
-/* The values of a row of F16, BF16, F8_E4M3 or F8_E5M2, exactly; every NaN becomes a quiet one. */
+/* Returns the values of a row of F16, BF16, F8_E4M3 or F8_E5M2, exactly. Every NaN becomes a quiet
+ * one. */
 void eb_float_row_widen(enum eb_storage from, const void *row, uint32_t elements, float *values);

@@ -1,5 +1,5 @@
-/* From ids of any size to the rows of a dense table, for users whose ids are hashes or counters:
- * every id has a row, and several ids may have the same.
+/* Maps ids of any size to the rows of a dense table, for users whose ids are hashes or counters.
+ * Every id has a row, and several ids may have the same one.
  *
  *   MODULO         id modulo row_count, floored: in 0 .. row_count - 1 for negative ids too
  *   HASH_MODULO    mix(id XOR mix(seed)) modulo row_count, ids as two's complement, all unsigned
@@ -9,9 +9,9 @@
  *                      x = (x XOR x >> 27) * 0x94D049BB133111EB
  *                      x XOR x >> 31
  *
- * Before it is taken modulo row_count, the hash of id 0 with seed 0 is 0xA706DD2F4D197E6F,
- * of 1 with 0 0x08B4FDA8C892B50E, of -1 with 0 0x2DD82C88FA32B270,
- * of 12345 with 42 0xCBF6B25960247D3B.
+ * Before the modulo, the hash of id 0 with seed 0 is 0xA706DD2F4D197E6F, of id 1 with seed 0
+ * 0x08B4FDA8C892B50E, of id -1 with seed 0 0x2DD82C88FA32B270, of id 12345 with seed 42
+ * 0xCBF6B25960247D3B.
  * Thread: pure functions. Memory: none. */
 #pragma once
 
@@ -29,14 +29,15 @@ enum eb_id_map_kind { EB_ID_MAP_LIST(X) EB_ID_MAP_COUNT };
 
 struct eb_id_map {
     enum eb_id_map_kind kind; /* NONE: ids are row numbers */
-    uint64_t seed;            /* HASH_MODULO */
+    uint64_t seed;            /* for HASH_MODULO */
 };
 
-/* "none" and so on. */
+/* Returns "none" and so on. */
 const char *eb_id_map_name(enum eb_id_map_kind kind);
 
-/* The hash of HASH_MODULO, before it is taken modulo anything. */
+/* Returns the hash of HASH_MODULO, before any modulo. */
 uint64_t eb_id_map_hash(uint64_t seed, int64_t id);
 
-/* Replaces each of `count` ids by its row. The kind is not NONE, row_count at least 1. */
+/* Replaces each of `count` ids by its row. The kind must not be NONE, and row_count must be at
+ * least 1. */
 void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count);

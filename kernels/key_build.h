@@ -1,20 +1,20 @@
 /* Builds the bytes of a key index (key_index.h) from the keys of a table's rows. The same keys give
- * the same bytes, however the work is shared.
+ * the same bytes, however the work is divided among threads. The steps are:
  *
- *   plan      how many bytes it takes
- *   digest    of a slice of the keys; join makes one of all of them
- *   begin     an attempt: the header, whose seed is made of the attempt and the digest of all keys,
- *             so that nobody can choose keys for a seed that is known before
- *   count     how many keys of a share of the rows belong to each partition
- *   allot     room in each partition for the keys of each share
- *   assign    each key goes to its partition
- *   place     within a partition, each key goes to one of its two buckets
+ *   plan      finds how many bytes the index takes
+ *   digest    digests a slice of the keys; join makes one digest of all slices
+ *   begin     begins an attempt: writes the header. Its seed is made of the attempt and the digest
+ *             of all keys, so that nobody can choose keys for a seed that is known in advance
+ *   count     counts how many keys of a share of the rows belong to each partition
+ *   allot     allots room in each partition to the keys of each share
+ *   assign    moves each key to its partition
+ *   place     moves each key of a partition to one of its two buckets
  *
- * Thread: one step begins when the one before it has ended; within one, threads may work at the
- * same time, each on slices, shares or partitions of its own; begin and allot are for one thread.
- * The rows of a share follow one another and come after those of the shares before it; they may be
- * counted and assigned bit by bit, in ascending order.
- * Memory: all of it is the caller's; keys may go when the build is over. */
+ * Thread: a step must have ended before the next one begins. Within a step several threads may
+ * work, each on its own slices, shares or partitions; begin and allot are for one thread. The rows
+ * of a share follow one another, after the rows of the shares before it. They may be counted and
+ * assigned in several calls, in ascending order.
+ * Memory: all of it is the caller's. Keys are not needed after the build. */
 #pragma once
 
 #include "kernels/key_index.h"
@@ -22,24 +22,25 @@
 struct eb_key_plan {
     uint64_t row_count;
     uint64_t index_bytes;   /* header and buckets */
-    uint64_t scratch_bytes; /* for eb_key_build_place, by each thread */
-    uint64_t slice_count;   /* of EB_KEY_SLICE_ROWS; the last one may have fewer */
+    uint64_t scratch_bytes; /* for each thread that calls eb_key_build_place */
+    uint64_t slice_count;   /* slices have EB_KEY_SLICE_ROWS rows, the last one perhaps fewer */
     uint32_t partition_count;
-    uint32_t partition_buckets; /* of each */
+    uint32_t partition_buckets; /* in each partition */
 };
 
 struct eb_key_build {
     struct eb_key_plan plan;
     const void *keys; /* [row_count] int64 of any alignment */
     void *index;      /* [index_bytes], aligned to EB_KEY_INDEX_ALIGNMENT */
-    uint32_t *counts; /* [share_count][partition_count]: keys; then where the next one goes */
+    uint32_t *counts; /* [share_count][partition_count]: counts of keys, later the position of the
+                         next key */
     uint32_t share_count;
-    uint64_t digest; /* of all keys */
+    uint64_t digest; /* digest of all keys */
 };
 
 enum eb_key_outcome {
     EB_KEY_OK,
-    EB_KEY_AGAIN,    /* keys fell badly: begin the next attempt */
+    EB_KEY_AGAIN,    /* the keys are badly distributed: begin the next attempt */
     EB_KEY_DUPLICATE /* two rows have the same key */
 };
 
@@ -50,33 +51,33 @@ struct eb_key_pair {
     uint32_t second_row;
 };
 
-/* Rows of a slice: few enough that threads have some of any large table, so many that their digests
- * are no memory. */
+/* Rows of a slice: few enough that any large table has slices for all threads, and enough that the
+ * digests take no memory to speak of. */
 #define EB_KEY_SLICE_ROWS (UINT64_C(1) << 16)
 
-/* Attempts that are worth making. A second one is needed for less than one table in a thousand; so
- * many in a row fail for no keys that anybody knows how to find. */
+/* Most attempts that are worth making. Less than one table in a thousand needs a second one. Nobody
+ * knows how to find keys for which this many fail. */
 #define EB_KEY_ATTEMPTS_MAX 16
 
-/* false: there are more than EB_KEY_INDEX_ROWS_MAX rows. */
+/* Plans the build. Returns false if there are more than EB_KEY_INDEX_ROWS_MAX rows. */
 bool eb_key_build_plan(uint64_t row_count, struct eb_key_plan *plan);
 
-/* All attempts on this thread, with one share; `counts` has room for that, `scratch` is what
- * eb_key_build_place wants. EB_KEY_AGAIN: none of them succeeded. */
+/* Makes all attempts on this thread, with one share. `counts` must have room for one share, and
+ * `scratch` is the same as for eb_key_build_place. Returns EB_KEY_AGAIN if no attempt succeeded. */
 enum eb_key_outcome eb_key_build_run(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair);
 
-/* Of the keys of a slice: some 4 ns for each. */
+/* Returns the digest of a slice's keys. Takes some 4 ns per key. */
 uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice);
-/* Takes the digests of all slices, [plan.slice_count]. */
+/* Joins the digests of all slices, [plan.slice_count]. */
 void eb_key_build_join(struct eb_key_build *build, const uint64_t *digests);
-/* Both for all slices, on this thread. */
+/* Computes and joins the digests of all slices on this thread. */
 void eb_key_build_digest_all(struct eb_key_build *build);
 
-/* Attempts are numbered from 0. */
+/* Begins an attempt. Attempts are numbered from 0. */
 void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt);
 
-/* Rows from `first` on, before `end`. */
+/* Rows [first, end). */
 struct eb_key_range {
     uint64_t first;
     uint64_t end;
@@ -84,9 +85,10 @@ struct eb_key_range {
 
 void eb_key_build_count(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
 void eb_key_build_allot(struct eb_key_build *build);
-/* The same rows in the same order as they were counted. */
+/* Must be called with the rows that were counted, in the same order. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
 
-/* `scratch` has scratch_bytes, aligned to 8. An outcome other than EB_KEY_OK ends the attempt. */
+/* `scratch` must have scratch_bytes, aligned to 8. An outcome other than EB_KEY_OK ends the
+ * attempt. */
 enum eb_key_outcome eb_key_build_place(
     struct eb_key_build *build, uint32_t partition, void *scratch, struct eb_key_pair *pair);

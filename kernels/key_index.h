@@ -1,12 +1,12 @@
-/* From the keys of a table to its rows: an immutable index that holds every key beside its row
- * number, 15.1 bytes a row for both, 192 for the smallest. It is plain bytes, little-endian and the
- * same wherever they lie, so that a file may hold one that is ready; key_build.h makes them,
- * key_bucket.h says what they are.
+/* Finds the rows of a table by their keys. The index is immutable and holds every key with its row
+ * number. Both together take 15.1 bytes per row; the smallest index takes 192 bytes. It consists of
+ * plain bytes, little-endian and independent of their address, so that a file can hold a complete
+ * index. key_build.h makes the bytes, key_bucket.h defines them.
  *
- * No bytes, whatever they hold, lead a lookup outside of them, or to a row that the table does not
- * have.
+ * Whatever the bytes hold, a lookup never reads outside of them, and never returns a row that the
+ * table does not have.
  * Thread: pure functions, for any number of threads. Memory: nothing is allocated; the bytes are
- * borrowed and stay where they are. */
+ * borrowed and must not move. */
 #pragma once
 
 #include "kernels/key_bucket.h"
@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows are numbered in 32 bits, of which one number says that there is none. */
+/* Most rows. They are numbered in 32 bits, and one number means that there is none. */
 #define EB_KEY_INDEX_ROWS_MAX (UINT64_C(0xFFFFFFFE))
-/* What the bytes are aligned to. */
+/* Alignment of the bytes. */
 #define EB_KEY_INDEX_ALIGNMENT 64
 
 struct eb_key_index {
@@ -27,25 +27,25 @@ struct eb_key_index {
     uint32_t partition_buckets;
 };
 
-/* Replaces each of `count` keys by the number of its row, or by `missing_row` where it has none,
- * and returns how many have none. Buckets are called into the caches ahead of their use. */
+/* Replaces each of `count` keys by the number of its row, or by `missing_row` if it has none.
+ * Returns how many keys have none. Buckets are prefetched ahead of their use. */
 uint64_t eb_key_index_take_rows(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 
-/* The same with AVX2; in builds for x86-64 only. */
+/* Does the same with AVX2. Only in builds for x86-64. */
 uint64_t eb_key_avx2_take_rows(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 
-/* The row of one key, or -1. */
+/* Returns the row of one key, or -1. */
 int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key);
 
-/* Opens an index of a table of so many rows, in constant time: only the header is looked at, which
- * may hold anything. The bytes must be aligned to EB_KEY_INDEX_ALIGNMENT. false: *reason says in a
- * constant text what is wrong. */
+/* Opens an index of a table of `row_count` rows in constant time: looks at the header only, which
+ * may hold anything. The bytes must be aligned to EB_KEY_INDEX_ALIGNMENT. Returns false with a
+ * constant text in *reason. */
 bool eb_key_index_open(struct eb_key_index *index, const void *bytes, uint64_t byte_count,
     uint64_t row_count, const char **reason);
 
-/* Bytes of eb_key_index_verify's `seen`. */
+/* Returns the size of eb_key_index_verify's `seen`. */
 uint64_t eb_key_index_seen_bytes(uint64_t row_count);
 
 static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *index)
@@ -53,15 +53,17 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
     return (uint64_t)index->partition_count * index->partition_buckets;
 }
 
-/* Whether every row has exactly one key, no two of them the same, and each is found where it
- * stands: looks at up to `count` buckets from *bucket on, which is 0 at first, and moves it behind
- * those that are sound. Once all are, the whole index is. `seen` is scratch memory aligned to 8, of
- * any contents at first. false: *reason says in a constant text what is wrong, and *bucket where,
- * or is the count of buckets where all are sound but too few rows stand in them. */
+/* Verifies that every row has exactly one key, that no two keys are the same, and that a lookup
+ * finds each of them. Looks at up to `count` buckets from *bucket on, which is 0 at first, and
+ * moves *bucket past those that are sound. When all are, the whole index is. `seen` is scratch
+ * memory aligned to 8, with any contents at first. Returns false with a constant text in *reason.
+ * *bucket is then the bad bucket, or the count of buckets if all are sound but hold too few
+ * rows. */
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
 
-/* The two buckets in which a key of that hash may stand; for the files that look keys up. */
+/* Returns one of the two buckets that a key of that hash may be in; for the files that look keys
+ * up. */
 static inline const struct eb_key_bucket *eb_key_index_first_bucket(
     const struct eb_key_index *index, uint64_t hash)
 {

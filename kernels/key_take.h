@@ -1,15 +1,15 @@
 /* Looking up many keys, written once for every instruction set. The including file first defines
- * GROUP, how many keys are hashed at once, which divides KEYS_AHEAD, and
+ * GROUP, the number of keys that are hashed at once, which must divide KEYS_AHEAD, and
  *
  *   hash_group(index, keys, hashes, firsts)   of GROUP keys: hash, and first bucket
  *   match_slots(bucket, key)                  a bit for each slot that has the key
  *
- * and then DEFINE_KEY_TAKE_ROWS(name) defines a function as eb_key_index_take_rows is.
+ * DEFINE_KEY_TAKE_ROWS(name) then defines a function that does what eb_key_index_take_rows does.
  *
- * Waiting for memory is hidden by calling buckets ahead, and by few instructions in between, since
- * a processor has only so many of them under way. With AVX2 a key takes 7 ns where buckets are
- * cached, 14 in 130 MB of them and 15 in 450 MB; reading their lines at addresses that are
- * known takes 7 and 11 there.
+ * Prefetching buckets ahead hides the wait for memory. So does a low instruction count in between,
+ * since a processor has only a limited number of instructions under way. With AVX2 a key takes 7 ns
+ * if buckets are cached, 14 in 130 MB of them and 15 in 450 MB. For comparison, reading the cache
+ * lines at known addresses takes 7 ns in 130 MB and 11 in 450 MB.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -18,29 +18,29 @@
 #include <assert.h>
 
 #define INLINE inline __attribute__((always_inline))
-/* Keys whose buckets are under way while one is looked up. */
+/* Keys whose buckets are being prefetched while one is looked up. */
 #define KEYS_AHEAD 32
-/* Keys that wait for their second bucket. */
+/* Most keys that wait for their second bucket. */
 #define LATE_KEYS 64
 
 static_assert(KEYS_AHEAD % GROUP == 0 && LATE_KEYS >= 2 * GROUP, "whole groups");
 
-/* Where keys may stand. */
+/* The buckets of keys that are being prefetched. */
 struct spots {
     uint64_t hashes[KEYS_AHEAD];
     const struct eb_key_bucket *firsts[KEYS_AHEAD];
 };
 
-/* `number` where it is wanted, else `other`: without a branch, since one key in eight is not in its
- * first bucket, which no processor foresees, and a wrong guess undoes the calls ahead. */
+/* Returns `number` if it is wanted, else `other`, without a branch: one key in eight is not in its
+ * first bucket, which no processor can predict, and each misprediction undoes prefetches. */
 static INLINE int64_t choose_key_row(bool is_wanted, int64_t number, int64_t other)
 {
     int64_t mask = -(int64_t)is_wanted;
     return (number & mask) | (other & ~mask);
 }
 
-/* Into the second-level cache, which waits for more lines at once than the first: 14.7 ns a key
- * instead of 16.5 in 450 MB of buckets. */
+/* Prefetches into L2, which waits for more cache lines at once than L1: 14.7 ns per key instead of
+ * 16.5 in 450 MB of buckets. */
 static INLINE void prefetch_bucket(const struct eb_key_bucket *bucket)
 {
     __builtin_prefetch(bucket, 0, 2);
@@ -55,13 +55,13 @@ static INLINE void prefetch_group(
     }
 }
 
-/* What a look into a bucket found. */
+/* The result of looking into a first bucket. */
 struct finding {
     bool has_row;
     bool is_late; /* the key may be in its second bucket */
 };
 
-/* A key that is late stays a key. */
+/* Replaces a key by its row, or by `missing_row`, unless it is late: then it stays a key. */
 static INLINE struct finding take_key_first(const struct eb_key_index *index,
     const struct spots *spots, uint64_t at, int64_t missing_row, int64_t *key)
 {
@@ -73,7 +73,8 @@ static INLINE struct finding take_key_first(const struct eb_key_index *index,
     return (struct finding){has_row, is_late};
 }
 
-/* The keys at the positions `late`. Returns how many have no row. */
+/* Looks the keys at the positions `late` up in their second buckets. Returns how many have no
+ * row. */
 static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *index,
     int64_t missing_row, int64_t *keys, const uint64_t *late, unsigned late_count)
 {
@@ -94,7 +95,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
     return missing_count;
 }
 
-/* Whole groups. */
+/* Looks whole groups of keys up. Returns how many have no row. */
 static INLINE uint64_t take_groups(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count)
 {
@@ -128,7 +129,7 @@ static INLINE uint64_t take_groups(
     uint64_t name(                                                                                 \
         const struct eb_key_index *lent, int64_t missing_row, int64_t *keys, uint64_t count)       \
     {                                                                                              \
-        /* A copy, which no row that is written can change. */                                     \
+        /* A copy, which writing rows cannot change. */                                            \
         struct eb_key_index index = *lent;                                                         \
         uint64_t whole = count - count % GROUP;                                                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \

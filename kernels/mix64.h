@@ -1,6 +1,6 @@
-/* The finaliser of splitmix64 (Stafford's variant 13 of MurmurHash3's): a bijection whose every bit
- * depends on all bits of its argument. Files of an instruction set compute it of several numbers at
- * once, with the same factors.
+/* The finaliser of splitmix64 (Stafford's variant 13 of MurmurHash3's): a bijection. Each of its
+ * bits depends on all bits of its argument. Files of an instruction set compute it for several
+ * numbers at once, with the same factors.
  * Thread: pure. Memory: none. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Element types of tables, weights and results, and how rows are stored.
+/* Element types of tables, weights and results, and the formats that rows are stored in.
  * Thread: pure functions. Memory: none. */
 #pragma once
 
@@ -22,7 +22,7 @@
     X(I64, 11, 8, "i64")                                                                           \
     X(U64, 12, 8, "u64")
 
-/* T: what a table's values are to its users. */
+/* T: the type of a table's values for its users. */
 enum eb_type {
     EB_TYPE_UNSPECIFIED = 0,
 #define X(name, number, bytes, text) EB_##name = number,
@@ -31,20 +31,21 @@ enum eb_type {
         EB_TYPE_COUNT
 };
 
-/* Formats below T that a row may be stored in, X(NAME, number, bits, text); the dense ones share
- * T's number and text. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2. */
+/* Formats narrower than T that a row may be stored in, X(NAME, number, bits, text). The dense
+ * formats share T's number and text. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2. */
 #define EB_STORAGE_FP8_LIST(X)                                                                     \
     X(F8_E4M3, 13, 8, "f8_e4m3")                                                                   \
     X(F8_E5M2, 14, 8, "f8_e5m2")
 
-/* Unsigned codes q, each row with a scale s and a bias b of its own: the value is s * q + b. Codes
- * below a byte lie low bits first. */
+/* Unsigned codes q; each row has its own scale s and bias b. The value is s * q + b. Codes narrower
+ * than a byte lie low bits first. */
 #define EB_STORAGE_CODE_LIST(X)                                                                    \
     X(INT8, 15, 8, "int8")                                                                         \
     X(INT4, 16, 4, "int4")                                                                         \
     X(INT2, 17, 2, "int2")
 
-/* How a row lies in memory. All but the dense formats have T = f32 where no file says otherwise. */
+/* The format of a row in memory. All but the dense formats have T = f32 unless a file gives
+ * another. */
 enum eb_storage {
     EB_STORAGE_UNSPECIFIED = 0,
 #define X(name, number, size, text) EB_STORAGE_##name = number,
@@ -53,7 +54,7 @@ enum eb_storage {
         EB_STORAGE_COUNT
 };
 
-/* Bytes of one element; `type` must be one of EB_TYPE_LIST. */
+/* Returns the bytes of one element; `type` must be one of EB_TYPE_LIST. */
 static inline size_t eb_type_bytes(enum eb_type type)
 {
     switch (type) {
@@ -65,17 +66,17 @@ static inline size_t eb_type_bytes(enum eb_type type)
     }
 }
 
-/* "f32" and so on; "unspecified" for anything that is not a type. */
+/* Returns "f32" and so on; "unspecified" for anything that is not a type. */
 const char *eb_type_name(enum eb_type type);
 bool eb_type_is_valid(int number);
 static inline bool eb_type_is_float(enum eb_type type)
 {
     return type == EB_F32 || type == EB_F64 || type == EB_F16 || type == EB_BF16;
 }
-/* Whether it is an integer type with a sign. */
+/* Returns whether it is a signed integer type. */
 bool eb_type_is_signed(enum eb_type type);
 
-/* Bits of one element. */
+/* Returns the bits of one element. */
 static inline unsigned eb_storage_bits(enum eb_storage storage)
 {
     switch (storage) {
@@ -92,21 +93,21 @@ static inline unsigned eb_storage_bits(enum eb_storage storage)
     }
 }
 
-/* Bytes of one element; not of INT4 and INT2. */
+/* Returns the bytes of one element. Not for INT4 and INT2. */
 size_t eb_storage_bytes(enum eb_storage storage);
-/* Bytes of a row of that many elements; a scale and a bias lie elsewhere. */
+/* Returns the bytes of a row of `elements`, without a scale and a bias. */
 static inline uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements)
 {
     return (elements * eb_storage_bits(storage) + 7) / 8;
 }
 
-/* Whether values are converted before they are summed. */
+/* Returns whether values are converted before they are summed. */
 static inline bool eb_storage_is_converted(enum eb_storage storage)
 {
     return storage == EB_STORAGE_F16 || storage == EB_STORAGE_BF16 || (int)storage >= EB_TYPE_COUNT;
 }
 
-/* Whether rows are codes with a scale and a bias. */
+/* Returns whether rows are codes with a scale and a bias. */
 static inline bool eb_storage_is_code(enum eb_storage storage)
 {
     return storage == EB_STORAGE_INT8 || storage == EB_STORAGE_INT4 || storage == EB_STORAGE_INT2;
@@ -114,13 +115,13 @@ static inline bool eb_storage_is_code(enum eb_storage storage)
 
 const char *eb_storage_name(enum eb_storage storage);
 
-/* The T of a table stored so, where no file says otherwise. */
+/* Returns the T of a table of this storage, unless a file gives another. */
 static inline enum eb_type eb_storage_type(enum eb_storage storage)
 {
     assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
-    /* The dense formats carry the number of their type. */
+    /* The dense formats have the number of their type. */
     return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
 }
-/* Whether a table of that T may be stored so: in T's own dense format; F32 in the other two dense
- * ones of 16 bits; F32, F16 and BF16 in fp8 and codes. */
+/* Returns whether a table of that T may be stored in this format: any T in its own dense format;
+ * F32 in the other two dense formats of 16 bits; F32, F16 and BF16 in fp8 and codes. */
 bool eb_storage_holds(enum eb_storage storage, enum eb_type type);

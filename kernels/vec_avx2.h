@@ -1,4 +1,4 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C: what bag_fold.h computes with.
+/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_fold.h.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* All ones in the first `count` lanes. */
+/* Returns all ones in the first `count` lanes. */
 static INLINE __m256i mask_of(unsigned count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -40,7 +40,7 @@ static INLINE VEC vec_divide(VEC a, VEC b)
     return _mm256_div_ps(a, b);
 }
 
-/* The instruction gives its second operand for a tie or a NaN on either side. */
+/* The instruction returns its second operand for a tie, or if either operand is a NaN. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return _mm256_blendv_ps(_mm256_max_ps(x, acc), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
@@ -51,7 +51,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm256_blendv_ps(_mm256_min_ps(x, acc), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
@@ -63,9 +63,10 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm256_blendv_ps(v, quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-/* Loading: 8 elements of a storage, or fewer, the other lanes then being of no account. */
+/* Loading: 8 elements of a storage, or fewer. Then the contents of the other lanes do not
+ * matter. */
 
-/* `whole` bytes for 8 elements, at most 16, of which `count` are read. */
+/* Loads `count` bytes, of at most `whole` bytes for 8 elements. `whole` is at most 16. */
 static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[16] = {0};
@@ -92,8 +93,8 @@ static INLINE VEC widen_e5m2(__m128i bytes)
     return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8));
 }
 
-/* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
- * be a number. */
+/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
+ * would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m128i magnitude = _mm_set1_epi16(0x7f);
@@ -118,8 +119,8 @@ static INLINE VEC widen_int4(__m128i codes)
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0xf)));
 }
 
-/* The table is looked up by the low three bits of a lane: each value twice, so that the lowest bit
- * of the code above does not matter. */
+/* The low three bits of a lane select from the table. It has each value twice, so that the lowest
+ * bit of the next code does not matter. */
 static INLINE VEC widen_int2(__m128i codes)
 {
     __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
@@ -128,7 +129,8 @@ static INLINE VEC widen_int2(__m128i codes)
     return _mm256_permutevar8x32_ps(values, shifted);
 }
 
-/* The first `count` elements at `from`; reads no byte past them. Of codes, the codes. */
+/* Returns the first `count` elements at `from`, or the codes if the storage has codes. Reads no
+ * byte past them. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -145,15 +147,16 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return count == LANES ? _mm256_loadu_ps(floats) : _mm256_maskload_ps(floats, mask_of(count));
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
-/* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
- * A canonical NaN stays one. */
+/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
+ * carry rounds up. A canonical NaN stays one. */
 static INLINE __m128i narrow_bf16(VEC v)
 {
     __m256i bits = _mm256_castps_si256(v);
@@ -174,7 +177,7 @@ static INLINE void store_words(__m128i words, uint8_t *out, unsigned count)
     memcpy(out, all, count * sizeof all[0]);
 }
 
-/* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     float *floats = (float *)(void *)out;

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ: what bag_fold.h computes with.
+/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ, for bag_fold.h.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -38,7 +38,7 @@ static INLINE VEC vec_divide(VEC a, VEC b)
     return _mm512_div_ps(a, b);
 }
 
-/* The instruction gives its second operand for a tie or a NaN on either side. */
+/* The instruction returns its second operand for a tie, or if either operand is a NaN. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
@@ -51,7 +51,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm512_mask_mov_ps(_mm512_min_ps(x, acc), is_nan, x);
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
@@ -63,7 +63,8 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
-/* Loading: 16 elements of a storage, or fewer, the other lanes then being of no account. */
+/* Loading: 16 elements of a storage, or fewer. Then the contents of the other lanes do not
+ * matter. */
 
 static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
 {
@@ -71,8 +72,8 @@ static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
                        : _mm_maskz_loadu_epi8(mask_of(count), bytes);
 }
 
-/* `whole` bytes for 16 codes, at most 8, of which `count` are read. An integer, because that is
- * what compilers broadcast from memory, where it costs the ports of vectors nothing. */
+/* Loads the bytes of `count` codes; 16 codes take `whole` bytes, at most 8. Returns an integer,
+ * because compilers broadcast that from memory, which does not occupy the vector ports. */
 static INLINE int64_t load_codes(const uint8_t *codes, unsigned count, const unsigned whole)
 {
     int64_t some = 0;
@@ -97,8 +98,8 @@ static INLINE VEC widen_e5m2(__m128i bytes)
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
 }
 
-/* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
- * be a number. */
+/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
+ * would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m256i magnitude = _mm256_set1_epi16(0x7f);
@@ -116,8 +117,8 @@ static INLINE VEC widen_int8(__m128i codes)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
 }
 
-/* Of 16 codes of 4 bits, in the order that vec_in_order undoes: lane 2j has code j, lane 2j + 1
- * code 8 + j. The table is looked up by the low four bits of a lane, whatever is above them. */
+/* Widens 16 codes of 4 bits, in an order that vec_in_order undoes: lane 2j has code j, lane 2j + 1
+ * code 8 + j. The low four bits of a lane select from the table, whatever is above them. */
 static INLINE VEC widen_int4(int64_t codes)
 {
     __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
@@ -125,7 +126,8 @@ static INLINE VEC widen_int4(int64_t codes)
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), values);
 }
 
-/* Each value four times, so that the code above in the same four bits does not matter. */
+/* The table has each value four times, so that the next code in the same four bits does not
+ * matter. */
 static INLINE VEC widen_int2(int64_t codes)
 {
     __m512i shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -134,8 +136,8 @@ static INLINE VEC widen_int2(int64_t codes)
         _mm512_srlv_epi32(_mm512_set1_epi32((int32_t)codes), shifts), values);
 }
 
-/* The first `count` elements at `from`; reads no byte past them. Of codes, the
- * codes, which vec_in_order still has to put in order. */
+/* Returns the first `count` elements at `from`, or the codes if the storage has codes. Codes still
+ * need vec_in_order. Reads no byte past them. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -151,15 +153,17 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     }
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return storage == EB_STORAGE_INT4 ? _mm512_permutexvar_ps(lanes, v) : v;
 }
 
-/* By integers, since the processor's own conversion flushes subnormals: half of the lowest kept
- * bit, less one where that bit is even, carries where it must. A canonical NaN stays one. */
+/* Rounds by integers, since the processor's own conversion flushes subnormals: adds half of the
+ * lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical NaN stays
+ * one. */
 static INLINE __m256i narrow_bf16(VEC v)
 {
     __m512i bits = _mm512_castps_si512(v);
@@ -168,7 +172,7 @@ static INLINE __m256i narrow_bf16(VEC v)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-/* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F32 && count == LANES) {
@@ -176,7 +180,7 @@ static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned co
     } else if (type == EB_F32) {
         _mm512_mask_storeu_ps(out, mask_of(count), v);
     } else {
-        /* Unmasked, the conversion is a macro that an unoptimised build warns of. */
+        /* Unmasked, the conversion is a macro that unoptimised builds warn about. */
         __m256i words = type == EB_F16 ? _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT)
                                        : narrow_bf16(v);
         _mm256_mask_storeu_epi16(out, mask_of(count), words);

@@ -1,4 +1,4 @@
-/* Vectors of 4 doubles with AVX2, FMA and F16C: what bag_fold.h computes with.
+/* Vectors of 4 doubles with AVX2, FMA and F16C, for bag_fold.h.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* All ones in the first `count` lanes. */
+/* Returns all ones in the first `count` lanes. */
 static INLINE __m256i mask_of(unsigned count)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x((int)count), _mm256_setr_epi64x(0, 1, 2, 3));
@@ -39,7 +39,7 @@ static INLINE VEC vec_divide(VEC a, VEC b)
     return _mm256_div_pd(a, b);
 }
 
-/* The instruction gives its second operand for a tie or a NaN on either side. */
+/* The instruction returns its second operand for a tie, or if either operand is a NaN. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return _mm256_blendv_pd(_mm256_max_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
@@ -50,7 +50,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm256_blendv_pd(_mm256_min_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
@@ -62,8 +62,8 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm256_blendv_pd(v, quiet, _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
 }
 
-/* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
- * them. */
+/* Returns the first `count` elements at `from`. The contents of the other lanes do not matter.
+ * Reads no byte past the elements. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
@@ -71,14 +71,15 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return count == LANES ? _mm256_loadu_pd(doubles) : _mm256_maskload_pd(doubles, mask_of(count));
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
-/* The lower half of each lane. */
+/* Returns the lower half of each lane. */
 static INLINE __m128i take_lower(__m256d v)
 {
     __m128 low = _mm_castpd_ps(_mm256_castpd256_pd128(v));
@@ -86,8 +87,8 @@ static INLINE __m128i take_lower(__m256d v)
     return _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0)));
 }
 
-/* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
- * gives what it would have given of `v`. */
+/* Truncates to f32, and sets the last bit if that was inexact. Rounding the result to at least two
+ * bits fewer gives the same as rounding `v` directly. */
 static INLINE __m128i round_to_odd(VEC v)
 {
     __m256d sign = _mm256_set1_pd(-0.0);
@@ -100,8 +101,8 @@ static INLINE __m128i round_to_odd(VEC v)
     return _mm_or_si128(cut, _mm_and_si128(take_lower(is_inexact), _mm_set1_epi32(1)));
 }
 
-/* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
- * A canonical NaN stays one. */
+/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
+ * carry rounds up. A canonical NaN stays one. */
 static INLINE __m128i narrow_bf16(__m128i bits)
 {
     __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
@@ -120,7 +121,7 @@ static INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned 
     memcpy(out, all, count * sizeof all[0]);
 }
 
-/* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f64, f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     void *at = out;

@@ -1,4 +1,4 @@
-/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ: what bag_fold.h computes with.
+/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ, for bag_fold.h.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -37,7 +37,7 @@ static INLINE VEC vec_divide(VEC a, VEC b)
     return _mm512_div_pd(a, b);
 }
 
-/* The instruction gives its second operand for a tie or a NaN on either side. */
+/* The instruction returns its second operand for a tie, or if either operand is a NaN. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     __mmask8 is_nan = _mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q);
@@ -50,7 +50,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm512_mask_mov_pd(_mm512_min_pd(x, acc), is_nan, x);
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q);
@@ -62,23 +62,24 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
-/* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
- * them. */
+/* Returns the first `count` elements at `from`. The contents of the other lanes do not matter.
+ * Reads no byte past the elements. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
     return count == LANES ? _mm512_loadu_pd(from) : _mm512_maskz_loadu_pd(mask_of(count), from);
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
-/* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
- * gives what it would have given of `v`. */
+/* Truncates to f32, and sets the last bit if that was inexact. Rounding the result to at least two
+ * bits fewer gives the same as rounding `v` directly. */
 static INLINE __m256 round_to_odd(VEC v)
 {
     __m256 cut = _mm512_cvt_roundpd_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
@@ -87,8 +88,9 @@ static INLINE __m256 round_to_odd(VEC v)
     return _mm256_castsi256_ps(_mm256_mask_or_epi32(bits, is_inexact, bits, _mm256_set1_epi32(1)));
 }
 
-/* By integers, since the processor's own conversion flushes subnormals: half of the lowest kept
- * bit, less one where that bit is even, carries where it must. A canonical NaN stays one. */
+/* Rounds by integers, since the processor's own conversion flushes subnormals: adds half of the
+ * lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical NaN stays
+ * one. */
 static INLINE __m128i narrow_bf16(__m256 v)
 {
     __m256i bits = _mm256_castps_si256(v);
@@ -105,7 +107,7 @@ static INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned 
     _mm_mask_storeu_epi16(out, mask_of(count), words);
 }
 
-/* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f64, f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F64 && count == LANES) {

@@ -1,4 +1,4 @@
-/* Vectors of 2 doubles with Advanced SIMD: what bag_fold.h computes with.
+/* Vectors of 2 doubles with Advanced SIMD, for bag_fold.h.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -38,7 +38,8 @@ static INLINE uint64x2_t is_number(VEC v)
     return vceqq_f64(v, v);
 }
 
-/* The processor's own maximum tells the zeros apart and gives a NaN of either side. */
+/* The processor's own maximum distinguishes the zeros, and returns a NaN if either operand is
+ * one. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return vbslq_f64(is_number(x), vbslq_f64(vcgtq_f64(x, acc), x, acc), x);
@@ -49,7 +50,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return vbslq_f64(is_number(x), vbslq_f64(vcltq_f64(x, acc), x, acc), x);
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     uint64x2_t are_numbers = vandq_u64(is_number(a), is_number(b));
@@ -62,8 +63,8 @@ static INLINE VEC vec_canonical(VEC v)
     return vbslq_f64(is_number(v), v, quiet);
 }
 
-/* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
- * them. */
+/* Returns the first `count` elements at `from`. The contents of the other lanes do not matter.
+ * Reads no byte past the elements. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
@@ -72,22 +73,23 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return vld1q_f64(some);
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
-/* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
- * gives what it would have given of `v`. */
+/* Truncates to f32, and sets the last bit if that was inexact. Rounding the result to at least two
+ * bits fewer gives the same as rounding `v` directly. */
 static INLINE float32x4_t round_to_odd(VEC v)
 {
     return vcombine_f32(vcvtx_f32_f64(v), vdup_n_f32(0));
 }
 
-/* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
- * A canonical NaN stays one. */
+/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
+ * carry rounds up. A canonical NaN stays one. */
 static INLINE uint16x4_t narrow_bf16(float32x4_t v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
@@ -96,7 +98,7 @@ static INLINE uint16x4_t narrow_bf16(float32x4_t v)
     return vshrn_n_u32(rounded, 16);
 }
 
-/* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f64, f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F64) {

@@ -1,6 +1,6 @@
-/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has: what bag_fold.h
- * computes with. The floating-point control register is as a process starts with it: nearest, ties
- * to even, no flushing of subnormals.
+/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has, for bag_fold.h. The
+ * floating-point control register must be as a process starts with it: nearest, ties to even, no
+ * flushing of subnormals.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -40,7 +40,8 @@ static INLINE uint32x4_t is_nan(VEC v)
     return vmvnq_u32(vceqq_f32(v, v));
 }
 
-/* The processor's own maximum tells the zeros apart and gives a NaN of either side. */
+/* The processor's own maximum distinguishes the zeros, and returns a NaN if either operand is
+ * one. */
 static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return vbslq_f32(vorrq_u32(vcgtq_f32(x, acc), is_nan(x)), x, acc);
@@ -51,7 +52,7 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return vbslq_f32(vorrq_u32(vcltq_f32(x, acc), is_nan(x)), x, acc);
 }
 
-/* Not 0 where a lane of either is a NaN. */
+/* Returns a value other than 0 if a lane of either vector is a NaN. */
 static INLINE unsigned vec_nans(VEC a, VEC b)
 {
     return vmaxvq_u32(vorrq_u32(is_nan(a), is_nan(b)));
@@ -63,9 +64,10 @@ static INLINE VEC vec_canonical(VEC v)
     return vbslq_f32(is_nan(v), quiet, v);
 }
 
-/* Loading: 4 elements of a storage, or fewer, the other lanes then being of no account. */
+/* Loading: 4 elements of a storage, or fewer. Then the contents of the other lanes do not
+ * matter. */
 
-/* `whole` bytes for 4 elements, at most 8, of which `count` are read. */
+/* Loads `count` bytes, of at most `whole` bytes for 4 elements. `whole` is at most 8. */
 static INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[8] = {0};
@@ -83,7 +85,7 @@ static INLINE uint16x4_t load_words(const uint8_t *words, unsigned count)
     return vreinterpret_u16_u8(load_bytes(words, 2 * count, 8));
 }
 
-/* The lowest four bytes. */
+/* Widens the lowest four bytes to words. */
 static INLINE uint16x4_t widen_bytes(uint8x8_t bytes)
 {
     return vget_low_u16(vmovl_u8(bytes));
@@ -105,8 +107,8 @@ static INLINE VEC widen_e5m2(uint8x8_t bytes)
     return widen_f16(vshl_n_u16(widen_bytes(bytes), 8));
 }
 
-/* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
- * be a number. */
+/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
+ * would read as a number. */
 static INLINE VEC widen_e4m3(uint8x8_t bytes)
 {
     uint16x4_t magnitude = vdup_n_u16(0x7f);
@@ -123,7 +125,8 @@ static INLINE VEC widen_int8(uint8x8_t codes)
     return vcvtq_f32_u32(vmovl_u16(widen_bytes(codes)));
 }
 
-/* Codes of a few bits, all in the lowest two bytes; `right` has minus what each is shifted by. */
+/* Widens codes of a few bits, all in the lowest two bytes. `right` is the negated shift of each
+ * code. */
 static INLINE VEC widen_bits(uint8x8_t codes, int32x4_t right, uint32_t mask)
 {
     uint32x4_t all = vdupq_lane_u32(vreinterpret_u32_u8(codes), 0);
@@ -149,7 +152,8 @@ static INLINE VEC load_floats(const uint8_t *from, unsigned count)
     return vld1q_f32(some);
 }
 
-/* The first `count` elements at `from`; reads no byte past them. Of codes, the codes. */
+/* Returns the first `count` elements at `from`, or the codes if the storage has codes. Reads no
+ * byte past them. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -164,15 +168,16 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     }
 }
 
-/* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
+/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
+ * vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
-/* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
- * A canonical NaN stays one. */
+/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
+ * carry rounds up. A canonical NaN stays one. */
 static INLINE uint16x4_t narrow_bf16(VEC v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
@@ -181,7 +186,7 @@ static INLINE uint16x4_t narrow_bf16(VEC v)
     return vshrn_n_u32(rounded, 16);
 }
 
-/* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
+/* Stores the first `count` lanes as `type`: f32, f16 or bf16. Writes no byte past them. */
 static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F32) {

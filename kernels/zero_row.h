@@ -1,13 +1,13 @@
-/* What vector code reads in place of a row that is EB_ROW_ZERO: zeros, which are added, not
- * weighted, and 1 * 0 + acc is acc + 0. The values stand in a file of their own because a compiler
- * that sees them makes a second way through each loop for them, and then no longer reads other rows
- * within the instructions that compute: 36 instead of 24 cycles for 256 codes of 4 bits.
+/* The row that vector code reads in place of EB_ROW_ZERO: zeros. They are added with weight 1
+ * instead of the bag's, and 1 * 0 + acc is acc + 0. The values have a file of their own: a compiler
+ * that sees them makes a second path through each loop for them, and then no longer reads other
+ * rows within the instructions that compute (36 instead of 24 cycles for 256 codes of 4 bits).
  * Thread: constants. Memory: static. */
 #pragma once
 
 #include "kernels/table.h"
 
-/* Columns that are pooled in one pass take at most so many. */
+/* Most bytes that the columns of one pass take. */
 #define EB_ZERO_ROW_BYTES 1024
 
 extern const uint8_t eb_zero_row[EB_ZERO_ROW_BYTES];
