@@ -40,8 +40,7 @@ enum eb_web_need eb_web_path_need(enum eb_web_path path)
 static size_t host_bytes_of(const char *host)
 {
     size_t bytes = strcspn(host, ":");
-    return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1
-                                               : bytes; /* Without the dot of "localhost." */
+    return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1 : bytes; /* "localhost." */
 }
 
 static bool is_local_name(const char *host, size_t bytes)

@@ -12,8 +12,7 @@
 struct description {
     struct eb_plan *plan;
     const struct eb_plan_result *results; /* [response.result_count] */
-    const struct eb_wire_result
-        *pattern; /* the result that later ones may be like; NULL: none yet */
+    const struct eb_wire_result *pattern; /* later ones may be like it; NULL: none yet */
     struct eb_wire_response response;
 };
 

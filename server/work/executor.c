@@ -158,8 +158,7 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     eb_rate_add(&executor->rate, finisher->tile_bytes, now_ns - finisher->since_ns);
     executor->tiles++;
     executor->busy_ns += now_ns - finisher->since_ns;
-    finisher->tile_bytes =
-        finisher->ahead_bytes; /* If no tile was given ahead, take_tile will set this. */
+    finisher->tile_bytes = finisher->ahead_bytes; /* If none was given, take_tile sets it. */
     finisher->since_ns = now_ns;
     work->open_tiles--;
     bool over = work->is_given && work->open_tiles == 0;
