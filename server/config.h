@@ -31,8 +31,8 @@ void eb_config_log(const struct eb_config *config);
 
 /* Returns the default of loops: one for four CPUs, 1 to 16, because most of the work is the
  * executor's. Returns fewer if the memory limits would not give each loop its share; eb_config_read
- * refuses that many if they were asked for. The default of threads is one for each CPU: they block
- * when idle, and an idle loop leaves them its CPU. */
+ * refuses a setting of loops that is too high for that. The default of threads is one for each CPU:
+ * they block when idle, and an idle loop leaves them its CPU. */
 uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits);
 
 /* ---- config_print.c: output for people ---- */

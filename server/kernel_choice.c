@@ -135,7 +135,7 @@ static void log_caches(const struct eb_bag_schedules *schedules)
         eb_log_text("nearby", nearby));
 }
 
-/* Logs one schedule for all classes that was not measured, with the reason. */
+/* Logs the schedule of all classes, and the reason why it was not measured. */
 static void log_unmeasured(const struct eb_bag_schedule *schedule, const char *reason)
 {
     char text[EB_BAG_SCHEDULE_TEXT_BYTES];

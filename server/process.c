@@ -589,7 +589,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     process->config = config;
     process->facts.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* There are no loops yet that could be told. */
+    signal(SIGHUP, SIG_IGN); /* There are no loops yet to tell. */
     raise_file_limit(config);
     /* Listen only when the models are loaded: before that clients would only wait, and other
      * servers can answer them. */

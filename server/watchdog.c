@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Checks within the time after which silence counts as hanging. So one check may be late, or may
- * find a loop that is busy just then. */
+/* Number of checks within the time after which silence counts as hanging. So one check may be late,
+ * or may find a loop that is busy just then. */
 #define LOOKS 4
 
 /* A check on its way to a loop and back. */

@@ -118,7 +118,7 @@ struct eb_counters {
     EB_COUNTERS_COUNT_LIST(X)
 #undef X
     struct eb_histogram stages[EB_STAGE_COUNT];
-    /* Times for which the loop was busy between two polls for events; new events wait meanwhile. */
+    /* How long the loop was busy between two polls for events. New events wait meanwhile. */
     struct eb_histogram lag;
 };
 

@@ -36,9 +36,9 @@ static inline struct eb_log_field eb_log_count(const char *key, uint64_t count)
 int eb_log_level_parse(const char *name);
 const char *eb_log_level_name(enum eb_log_level level);
 /* Opens stderr again, without blocking, if it is a terminal. A terminal can stop (Ctrl-S) although
- * it polls as writable; now lines are lost instead of waited for. If it cannot be opened again,
- * the log waits for it. Call each of the two once, while no other thread logs. The log also works
- * without them. */
+ * it still polls as writable; opened this way, it loses lines instead of making the log wait. If it
+ * cannot be opened again, the log waits for it. Call each of the two once, while no other thread
+ * logs. The log also works without them. */
 void eb_log_open(void);
 void eb_log_close(void);
 /* Call once at start, before other threads log. */

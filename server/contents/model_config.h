@@ -68,18 +68,18 @@
 
 #define X(name, text, storage, layout) EB_MODEL_FORMAT_##name,
 enum eb_model_format {
-    EB_MODEL_FORMAT_VALUES, /* values, as the file's header says */
+    EB_MODEL_FORMAT_VALUES, /* values, as described in the file's header */
     EB_MODEL_FORMAT_LIST(X) EB_MODEL_FORMAT_COUNT
 };
 #undef X
 
-/* The name must be the first member of each of the next four. */
+/* The name must be the first member of each of the next four structs. */
 struct eb_model_config_table {
     char *name;
     char *source; /* its name in the files; never NULL */
     enum eb_model_format format;
-    uint32_t dim; /* values of a row of codes; 0: as many as the codes of a row. Must be set for
-                     TORCHREC_ formats, because their rows do not tell */
+    uint32_t dim; /* values of a row of codes; 0: as many as fill it. Formats TORCHREC_ need it,
+                     because rows may be padded */
     enum eb_storage storage; /* UNSPECIFIED: as it is in the file */
     enum eb_missing missing; /* UNSPECIFIED: not given */
     bool has_default;

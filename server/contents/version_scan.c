@@ -54,7 +54,7 @@ static void add_note(struct eb_load_note *note, const char *name, const char *wh
     }
 }
 
-/* Begins with all tables of `config`, which may be NULL and is borrowed, unmatched. */
+/* Begins a choice by `config`, which may be NULL and is borrowed. */
 static bool init_choice(
     struct table_choice *choice, const struct eb_model_config *config, struct eb_failure *failure)
 {

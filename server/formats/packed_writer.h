@@ -1,6 +1,6 @@
-/* Writes a packed table (packed_format.h). The file has no name, and disappears if the process
- * ends, until it is complete and on the disk. If the file system has no files without a name, its
- * name begins with a dot until then, and servers ignore it.
+/* Writes a packed table (packed_format.h). The file has no name until it is complete and on the
+ * disk. If the process ends before that, the file disappears. If the file system has no files
+ * without a name, the name begins with a dot until then, and servers ignore it.
  * Thread: one at a time. Memory: the head, one block and the names are on the heap; the file stays
  * open until close. */
 #pragma once
@@ -12,7 +12,7 @@ struct eb_packed_writer {
     char *path;
     char *directory;   /* directory of the file */
     char *hidden_path; /* DIRECTORY/.NAME.XXXXXX */
-    bool is_hidden;    /* the file has that name now; false: it has no hidden name */
+    bool is_hidden;    /* the file is at hidden_path; false: it has no name yet, or its final one */
     bool is_open;
     bool is_ended;
     int descriptor; /* valid if is_open */

@@ -116,7 +116,7 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
     return true;
 }
 
-/* Reads an integer of at least 0. Returns false if the number is not one. */
+/* Reads an integer of at least 0. Returns false if the value is not one. */
 static bool read_safetensors_count(const json_t *number, uint64_t *value)
 {
     if (!json_is_integer(number) || json_integer_value(number) < 0) {
@@ -239,7 +239,8 @@ static bool locate_safetensors(struct eb_failure *failure, const char *name)
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
-/* Checks the metadata, which has no meaning for us. But a tensor of that name would have one. */
+/* Checks that the metadata is an object of strings. It has no meaning here, but a tensor of its
+ * name would. */
 static bool check_metadata(json_t *metadata, struct eb_failure *failure)
 {
     const char *key;
@@ -332,7 +333,7 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
     if (!root && error.text[0] == '\0') {
-        /* Every error in the header has a text. */
+        /* Every error in the JSON itself has a text. */
         eb_failure_set(failure, "out of memory");
     } else if (!root) {
         eb_failure_set(failure, "byte %d: the header is no JSON: %s; write the file again",
