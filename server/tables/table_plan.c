@@ -114,7 +114,8 @@ static const struct eb_piece *find_telling(const struct eb_piece_range *range)
     return &range->pieces[at < range->count ? at : 0];
 }
 
-/* Returns whether a piece has keys if, and only if, the telling one has. */
+/* Returns whether a piece agrees with the telling one on whether there are keys. It always does if
+ * it has no rows, or if one of the two is not packed. */
 static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
 {
     return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||

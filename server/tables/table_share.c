@@ -14,7 +14,7 @@ struct search {
     struct eb_failure *failure;
 };
 
-/* Returns whether both have the same type, storage, shape and layout, so that they could be
+/* Returns whether type, storage, shape, layout and is_keyed are the same, so that both could be
  * equal. */
 static bool is_shared_alike(
     const struct eb_planned_table *planned, const struct eb_named_table *resident)
@@ -115,7 +115,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
             find_shared_known(options->residents[k], planned);
         }
-        /* For a packed file, equality is already known. */
+        /* If an equal packed file were resident, that would be known already. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
         for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
             planned->is_open = find_alike(options->residents[k], planned);
