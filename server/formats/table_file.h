@@ -16,8 +16,7 @@ struct eb_table_file {
     dev_t device;
     ino_t inode;
     struct timespec changed;
-    struct timespec
-        born; /* birth time of the file; if that is not known, its last change of any kind */
+    struct timespec born; /* birth time; if not known, the last change of any kind (ctime) */
 };
 
 /* Opens the file. Never blocks on a file that is not regular. Returns false with *failure set,
