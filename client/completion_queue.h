@@ -22,8 +22,7 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
 /* Returns the oldest call; waits for one at most timeout_us (EMBAG_FOREVER: without end). Returns
  * NULL if none came, or if the queue is closed. */
 struct eb_call *eb_completion_queue_pop(struct eb_completion_queue *queue, uint64_t timeout_us);
-/* Returns the descriptor; the first call makes it. Returns a negative number if it cannot be made.
- */
+/* Returns the descriptor, which the first call makes; negative if it cannot be made. */
 int eb_completion_queue_fd(struct eb_completion_queue *queue);
 /* Closes the queue: present and later waiters get NULL at once. */
 void eb_completion_queue_close(struct eb_completion_queue *queue);

@@ -39,7 +39,7 @@ static bool is_for_load(enum eb_status status, uint32_t retry_after_ms)
            (status == EB_STATUS_RESOURCE_EXHAUSTED && retry_after_ms > 0);
 }
 
-/* Takes a call that the bytes read last have ended from the connection. */
+/* Removes a call that the bytes read last have ended. */
 static void take_ended(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms)
 {
@@ -328,7 +328,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     }
 }
 
-/* Takes a call from the connection on this side only, unless it is unary: then it is cancelled. */
+/* Removes a call on this side only, unless it is unary: then it is cancelled. */
 static void take_call_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_call_list_remove(&connection->calls, call);

@@ -75,16 +75,15 @@ bool eb_connection_is_in_time(
 /* Sends a call over a usable connection: as a unary call if call->is_unary, else on the stream.
  * Returns false if it cannot; then the call is not the connection's. */
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
-/* Takes a call that was sent on the stream from the connection, because the message just read
- * answers or refuses it. */
+/* Removes a call that was sent on the stream: the message just read answers or refuses it. */
 void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms);
 /* Notes that the message just read answers a call that is no longer the connection's. */
 void eb_connection_answered_late(struct eb_connection *connection);
-/* Takes a sent call that nobody needs any more from the connection, and tells the server. */
+/* Removes a sent call that nobody needs any more, and tells the server. */
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call);
-/* Takes a sent call whose deadline has passed from the connection; the server knows of the
- * deadline. Closes the connection if its server seems dead. */
+/* Removes a sent call whose deadline has passed; the server knows that deadline. Closes the
+ * connection if its server seems dead. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
 /* Closes the connection if its server owes late answers and seems dead. Called when the deadline of
  * a call that was not sent has passed: if the window is full of late calls, no more calls are sent,

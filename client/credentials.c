@@ -163,7 +163,7 @@ struct eb_tls_stream *eb_credentials_start_tls(const struct eb_credentials *cred
         &client_side, credentials->tls, credentials->server_name, &eb_memory_heap);
 }
 
-/* ---- both ---- */
+/* ---- token and TLS together ---- */
 
 /* Refuses to send a token in clear to another machine: anybody on the way could read and use it. */
 static bool check_way(

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- how calls end ---- */
+/* ---- the end of calls ---- */
 
 static void end_dispatcher_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
@@ -148,7 +148,7 @@ static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
     eb_alarms_set(dispatcher->alarms, &call->alarm, at_ns);
 }
 
-/* ---- what connections tell ---- */
+/* ---- callbacks of connections ---- */
 
 /* Returns the call that an answer of the stream is for; NULL if the answer is late or belongs to no
  * call. */
@@ -528,7 +528,8 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
     return again;
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
+
 static void on_dispatcher_wake(struct eb_alarm *alarm)
 {
     (void)alarm; /* The wake-up only causes the round that it rings in. */

@@ -126,7 +126,7 @@ struct embag_answer {
 enum embag_mode { EMBAG_MODE_STREAM = 0, EMBAG_MODE_UNARY = 1 };
 
 /* How a client and its server authenticate each other. embag_open reads the files, once. TLS is
- * used if any of the TLS fields is set; TCP only. */
+ * used, over TCP only, if any of the TLS fields is set. */
 struct embag_access {
     bool tls; /* TLS even if no other TLS field is set */
     /* PEM file: the CAs that may vouch for the server; NULL: those of the system. */

@@ -53,8 +53,7 @@ extern "C" {
 struct embag_completion {
     uint64_t id;   /* number that embag_submit returned */
     void *context; /* from its embag_call */
-    /* Freed by the taker. Fits its request, see embag_lookup. NULL if error.status is not EMBAG_OK.
-     */
+    /* Freed by the taker; fits its request (embag_lookup); NULL unless error.status is EMBAG_OK. */
     struct embag_answer *answer;
     struct embag_error error; /* text is empty if status is EMBAG_OK */
     uint32_t attempts;        /* times it was sent, or a connection for it could not be had */

@@ -38,7 +38,7 @@ struct embag_feature {
     int64_t default_index;
     const char *id_map; /* "none", "modulo" or "hash_modulo" */
     uint64_t seed;      /* for hash_modulo */
-    uint64_t max_ids;   /* most indices of one bag; 0: no limit */
+    uint64_t max_ids;   /* most ids of one bag; 0: no limit */
 };
 
 /* An ordered list of features, which embag_group.name can name. */

@@ -67,7 +67,7 @@ enum embag_missing {
     EMBAG_MISSING_UNKNOWN_ROW = 4
 };
 
-/* How a request is scheduled against others. */
+/* The priority of a request against others. */
 enum embag_priority {
     EMBAG_INTERACTIVE = 0,
     EMBAG_BATCH = 1 /* runs when no interactive request waits; is refused first */

@@ -75,7 +75,7 @@ static void on_engine_end(struct eb_mail *mail)
     eb_dispatcher_end(&engine->dispatcher);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static void on_opened(void *context, const struct eb_error *why)
 {

@@ -1,7 +1,7 @@
 /* A client's thread with everything it needs: its loop, its memory, and the mailbox by which calls
  * get there.
- * Thread: post and post_cancel from any; open, close and deinit from any but its own. Memory: all
- * allocated by open; the engine must not move. */
+ * Thread: post and post_cancel from any; open, close and deinit from any but its own. Memory:
+ * allocated by open, except the blocks of the pools; the engine must not move. */
 #pragma once
 
 #include "client/block_pool.h"

@@ -1,7 +1,6 @@
 /* Encodes calls about models (lists and commands), and decodes their answers into the public
  * structs of embag.h.
- * Thread: pure. Memory: requests come from the given eb_memory, lists and progress from the heap.
- */
+ * Thread: pure. Memory: requests come from the given eb_memory, the rest from the heap. */
 #pragma once
 
 #include "client/embag.h"

@@ -49,8 +49,7 @@ struct eb_window_sample {
 /* One of the next three is called for each call that was sent. */
 /* Counts a call that was answered. */
 void eb_window_answer(struct eb_window *window, const struct eb_window_sample *sample);
-/* Counts a call that was refused or is no longer needed. for_load: the server has too much to do.
- */
+/* Counts a call that was refused or is no longer needed. for_load: the server is overloaded. */
 void eb_window_drop(struct eb_window *window, bool for_load);
 /* Counts a call whose deadline has passed. will_answer: an answer still comes;
  * eb_window_settle_late counts it. */

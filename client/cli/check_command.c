@@ -88,7 +88,7 @@ static bool check_blocks(
 /* The keys of a packed table and their index, as read. */
 struct keyed {
     struct eb_pack_keys keys;
-    /* Of what follows; huge pages, because lookups in small pages are slow. */
+    /* Memory of the index and of `seen`. Lookups are slow in small pages. */
     struct eb_table_memory memory;
     void *index;
     uint64_t index_bytes;

@@ -189,8 +189,7 @@ static bool send_next(struct course *course, uint64_t due_ns)
     return false;
 }
 
-/* Sends at most one request per slot. Those of requests that fail at once wait for the next tick.
- */
+/* Sends at most one request per slot. Those whose requests fail at once wait for the next tick. */
 static void fill_connection(struct eb_load_connection *connection)
 {
     unsigned sent_count = 0;

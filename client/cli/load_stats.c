@@ -80,7 +80,7 @@ double eb_load_histogram_max_us(const struct eb_load_histogram *histogram)
     return (double)histogram->max_ns / NS_PER_US;
 }
 
-/* ---- all that is counted ---- */
+/* ---- counters ---- */
 
 static unsigned find_stats_code(enum embag_status status)
 {

@@ -4,8 +4,7 @@
  * compared one at a time. Memory: expected answers of the version that is served at the start, and
  * of the versions after it that the pool asks for, are computed once per request and kept. As much
  * memory as one version takes is added for other versions: it holds, for each request, the expected
- * answer of the other version that answered it last. The size of the pool is limited accordingly.
- */
+ * answer of the other version that answered it last. This limits the size of the pool. */
 #pragma once
 
 #include "client/cli/load_pool.h"

@@ -267,7 +267,7 @@ static bool finish_version(struct version_writer *writer)
     return true;
 }
 
-/* ---- what is written ---- */
+/* ---- the contents of a version ---- */
 
 struct workload_plan {
     const struct eb_workload *workload;

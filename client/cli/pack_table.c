@@ -22,7 +22,7 @@
 /* Constant, so that a table has the same sample every time. */
 #define SAMPLE_SEED UINT64_C(0x243f6a8885a308d3)
 
-/* ---- what is lost ---- */
+/* ---- the errors of a conversion ---- */
 
 struct eb_pack_draw {
     uint64_t row;

@@ -37,8 +37,7 @@ struct eb_npy_piece {
     struct eb_tensor tensor;
 };
 
-/* The files NAME-00000-of-00016.npy and so on, of consecutive rows. At most one is open at a time.
- */
+/* The files NAME-00000-of-00016.npy and so on, of consecutive rows. At most one is open. */
 struct eb_npy_pieces {
     char *path;    /* path of the current piece; the number in it is overwritten */
     size_t number; /* position of the number in the path */
