@@ -182,7 +182,7 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
  * that the arena is exhausted. */
 struct eb_codec_position {
     const char *list; /* "queries" */
-    size_t index;     /* index in the list */
+    size_t index;     /* in `list` */
     const char *name; /* of its table or group; set once it is kept, before anything is refused */
     struct eb_arena *arena;
     struct eb_error *error;

@@ -113,8 +113,8 @@ void eb_grpc_call_expect_one(struct eb_grpc_call *call, struct eb_grpc_hold *hol
 struct eb_grpc_message eb_grpc_call_take_message(struct eb_grpc_call *call);
 /* Sends one message and takes the creator's hold on it, whether or not the call is still alive. */
 void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message);
-/* Ends the call with trailers, after the messages given so far. If there were none,
- * sends a trailers-only response. `text` may be NULL. If `pushback_ms` is above 0, sends
+/* Ends the call with trailers, after the messages given so far. If there were none, sends a
+ * trailers-only response. `text` may be NULL. If `pushback_ms` is above 0, sends
  * grpc-retry-pushback-ms. Drops whatever the peer still sends on the call. Does nothing if the call
  * is finished already. */
 void eb_grpc_call_finish(

@@ -57,15 +57,15 @@ struct eb_grpc_preface {
  * from it. */
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count);
 bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface);
-/* Returns the answer to a client that has sent no preface, only this first byte. A client of
- * HTTP/1.x would show our frames as garbage, so it is told which port it has reached. Returns ""
+/* Returns the answer to a client that has sent no preface, by the first byte that it sent. A client
+ * of HTTP/1.x would show our frames as garbage, so it is told which port it has reached. Returns ""
  * for any other client. */
 const char *eb_grpc_preface_answer(uint8_t first);
 
 /* ---- budget ---- */
 
-/* Bounds the requests of a peer that achieve nothing: frames that carry nothing, pings that come
- * too early, calls that it resets, and header blocks that expand. */
+/* Bounds the work that a peer causes without achieving anything: frames that carry nothing, pings
+ * that come too early, calls that it resets, and header blocks that expand. */
 
 struct eb_grpc_budget {
     uint32_t resets_max;

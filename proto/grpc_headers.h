@@ -29,7 +29,7 @@ struct eb_grpc_headers_limits {
 #define EB_GRPC_TABLES_BYTES 5120u
 #define EB_GRPC_EXPANSION_MAX 2u
 #define EB_GRPC_EXPANSION_WEIGHT 4u
-/* A block that exceeds the limit on bytes this many times is an attack, compressed or not. */
+/* A block of more than this many times the limit on bytes is an attack, compressed or not. */
 #define EB_GRPC_BLOCK_LIMITS_MAX 4u
 /* This many bytes on the wire pay for a field beyond the limit: they keep a peer as busy as us. */
 #define EB_GRPC_FIELD_WIRE_BYTES 32u

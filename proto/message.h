@@ -31,7 +31,7 @@ struct eb_wire_query {
     const char *table;
     int32_t reduction;
     int32_t missing;
-    int32_t layout; /* decoded: derived from the other fields if not given; 0: neither */
+    int32_t layout;               /* decoded: from the other fields if not given; 0: none */
     struct eb_wire_array indices; /* indices_i64, indices_i32 or indices */
     struct eb_wire_array offsets; /* offsets_i64, offsets_i32 or offsets */
     struct eb_wire_array lengths;
@@ -62,12 +62,10 @@ struct eb_known_features {
 
 /* FeatureGroup: many features' bags in one set of arrays, feature by feature. */
 struct eb_wire_group {
-    const char
-        *name; /* of an ordered list of features in the model; empty: `features` lists them */
+    const char *name; /* of an ordered list in the model; empty: see `features` */
     size_t feature_count;
     const char *const *features;
-    const struct eb_known_features
-        *known;         /* decoded: the list that the names come from; NULL: none */
+    const struct eb_known_features *known; /* decoded: list of these names; NULL: none */
     const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL: not adjacent */
     size_t run_bytes;
     uint32_t bags;                /* of each feature */
@@ -83,8 +81,8 @@ struct eb_wire_group {
 };
 
 /* LookupRequest, without the fields that are not built, which the codec refuses. After decoding,
- * the first query with an error is the last of its array; if no query has one, this holds for
- * groups. With errors_per_query all queries and groups are there. */
+ * the first query with an error is the last of its array; if no query has one, the first group with
+ * an error is the last group. With errors_per_query all queries and groups are there. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
