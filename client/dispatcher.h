@@ -38,11 +38,13 @@ struct eb_dispatcher {
     struct eb_connection *connections;
     uint32_t connection_count;
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
-    uint64_t now_ns;               /* time of this round */
-    uint32_t connect_failures;     /* failed attempts in a row */
-    struct eb_error connect_error; /* why the last attempt failed; OK: it did not */
+    uint64_t now_ns;           /* time of this round */
+    uint32_t connect_failures; /* failed attempts in a row */
+    struct eb_error
+        connect_error; /* why the last attempt failed; OK: it did not, or has not ended */
     uint64_t connect_not_before_ns;
-    bool connects_early;  /* a connection that served well is gone: reconnect early */
+    /* A connection that served well is gone; it is replaced before a call needs it. */
+    bool connects_early;
     struct eb_alarm wake; /* rings only to cause a round */
     uint32_t random;
     bool is_opening;
