@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Stands in the row list for a skipped index until it is left out. */
+/* Stands for a skipped index in the row list until it is removed. */
 #define ROW_SKIPPED (EB_ROW_ZERO - 1)
-/* Indices of unsorted segments whose rows are found at once. */
+/* Indices of unsorted segments that are turned into rows at a time. */
 #define CHUNK 256
 
-/* One run of the check pass: the query and the job as far as it is built. */
+/* The state of one check: the query, and the parts of its job that are ready. */
 struct pass {
     const struct eb_bag_query *query;
     const struct eb_bag_index_fns *index;
@@ -26,9 +26,9 @@ struct pass {
     uint32_t *starts;
     uint32_t index_count;
     uint32_t bag_count;
-    bool is_unsorted;    /* segment ids that are not ascending: starts says nothing yet */
-    int64_t missing_row; /* stands in rows for an index that has none */
-    int64_t default_row; /* -1: zeros */
+    bool is_unsorted;    /* the segment ids are not ascending, and starts holds nothing yet */
+    int64_t missing_row; /* row number for an index that has no row */
+    int64_t default_row; /* row number for empty bags; -1: zeros */
     uint64_t missing_count;
 };
 
@@ -38,7 +38,7 @@ static int64_t load_entry(const struct eb_int_array *array, uint64_t position)
                              : plain_load(array->data, 8, position);
 }
 
-/* Layouts: every function fills starts with positions in indices. */
+/* ---- layouts: each function fills starts with positions in indices ---- */
 
 static void start_evenly(struct pass *pass, uint64_t indices_per_bag)
 {
@@ -47,7 +47,7 @@ static void start_evenly(struct pass *pass, uint64_t indices_per_bag)
     }
 }
 
-/* The first offset that is wrong, of which there is one. */
+/* Reports the first wrong offset. There must be one. */
 static bool fail_offsets(struct pass *pass)
 {
     uint64_t i = 0;
@@ -84,7 +84,7 @@ static bool start_at_offsets(struct pass *pass)
     return true;
 }
 
-/* The first length that is wrong, or their sum, which then is. */
+/* Reports the first wrong length or, if there is none, the sum of lengths, which is then wrong. */
 static bool fail_lengths(struct pass *pass)
 {
     int64_t left = pass->index_count;
@@ -112,7 +112,7 @@ static bool start_after_lengths(struct pass *pass)
            fail_lengths(pass);
 }
 
-/* The first segment id outside the segments, of which there is one. */
+/* Reports the first segment id outside the segments. There must be one. */
 static bool fail_segments(struct pass *pass)
 {
     uint32_t i = 0;
@@ -125,7 +125,7 @@ static bool fail_segments(struct pass *pass)
         pass->bag_count);
 }
 
-/* Every index moves the end of its bag behind itself. */
+/* Sets the end of each bag after its last index. */
 static inline __attribute__((always_inline)) void end_bags(
     unsigned width, const struct eb_int_array *ids, uint32_t *ends)
 {
@@ -136,8 +136,8 @@ static inline __attribute__((always_inline)) void end_bags(
     }
 }
 
-/* Where sorted ids start their bags: where the one before ends, which is moved on past the empty
- * ones. */
+/* Finds the starts of bags from sorted ids. A bag starts at the end of the one before, and empty
+ * bags end there too. */
 static void start_in_order(const struct eb_int_array *ids, uint32_t bag_count, uint32_t *starts)
 {
     if (ids->width == 4) {
@@ -188,7 +188,8 @@ static bool find_checked_starts(struct pass *pass)
     return false;
 }
 
-/* Unsorted segment ids have counted nothing yet. */
+/* Counts the indices of each bag. Only for unsorted segment ids, which no pass has counted
+ * before. */
 static void count_unsorted(const struct pass *pass, uint32_t *starts)
 {
     for (uint32_t i = 0; i < pass->index_count; i++) {
@@ -199,7 +200,7 @@ static void count_unsorted(const struct pass *pass, uint32_t *starts)
     }
 }
 
-/* That no bag has more indices than max_ids, which is not 0. */
+/* Checks that no bag has more indices than max_ids, which must not be 0. */
 static bool check_lengths(const struct pass *pass)
 {
     uint32_t *starts = pass->starts;
@@ -220,9 +221,9 @@ static bool check_lengths(const struct pass *pass)
     return true;
 }
 
-/* Indices: from positions to row numbers, whatever is missing dealt with. */
+/* ---- indices: from positions to row numbers, with missing rows replaced ---- */
 
-/* An index that names nothing. */
+/* Reports an index that names nothing. */
 static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
 {
     const struct eb_table *table = pass->query->table;
@@ -241,8 +242,8 @@ static bool check_checked_default(struct pass *pass)
            fail_unnamed(pass, "default_index", pass->query->default_index);
 }
 
-/* The first index from `position` on that has no row, of which there is one; their rows are there.
- */
+/* Reports the first index from `position` on that has no row. There must be one. `rows` holds their
+ * rows. */
 static bool fail_index(struct pass *pass, uint32_t position, const int64_t *rows)
 {
     char name[32];
@@ -263,7 +264,7 @@ static int64_t choose_missing_row(const struct eb_bag_query *query)
     }
 }
 
-/* Closes the gaps that skipped indices have left in weights, which lie beside `rows`. */
+/* Closes the gaps of skipped indices in the weights, which are parallel to `rows`. */
 static void close_up_weights(const struct pass *pass, uint32_t count)
 {
     uint32_t *narrow = pass->weights;
@@ -281,7 +282,7 @@ static void close_up_weights(const struct pass *pass, uint32_t count)
     }
 }
 
-/* Closes the gaps that skipped indices have left in the row list. */
+/* Closes the gaps of skipped indices in the row list. */
 static void close_up_rows(const struct pass *pass)
 {
     uint32_t *starts = pass->starts;
@@ -300,8 +301,8 @@ static void close_up_rows(const struct pass *pass)
     starts[pass->bag_count] = taken;
 }
 
-/* Writes the rows of indices first .. end - 1, and counts what is missing. false: nothing may be.
- */
+/* Writes the rows of indices first .. end - 1, and counts the missing ones. Returns false if one is
+ * missing and that is an error. */
 static inline bool find_checked_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     const struct eb_bag_query *query = pass->query;
@@ -312,7 +313,8 @@ static inline bool find_checked_rows(struct pass *pass, uint32_t first, uint32_t
            fail_index(pass, first, rows);
 }
 
-/* Brings indices first .. end - 1 to the head of the row list. false: one must not be missing. */
+/* Writes the rows of indices first .. end - 1, and their weights, to the start of the row list.
+ * Returns false if one is missing and that is an error. */
 static bool take_checked_rows(struct pass *pass, uint32_t first, uint32_t end)
 {
     if (!find_checked_rows(pass, first, end, pass->rows)) {
@@ -324,8 +326,9 @@ static bool take_checked_rows(struct pass *pass, uint32_t first, uint32_t end)
     return true;
 }
 
-/* Finds the rows of indices that come with an empty array of offsets and so belong to no bag. They
- * are checked and counted like all others. Indices outside the bags of other offsets are not. */
+/* Finds the rows of indices that come with an empty array of offsets, so that they belong to no
+ * bag. They are checked and counted like all others. With other offsets, indices outside all bags
+ * are not. */
 static __attribute__((noinline)) bool check_bagless(struct pass *pass)
 {
     const struct eb_bag_query *query = pass->query;
@@ -335,11 +338,11 @@ static __attribute__((noinline)) bool check_bagless(struct pass *pass)
     if (!find_checked_rows(pass, 0, pass->index_count, pass->rows)) {
         return false;
     }
-    pass->missing_row = ROW_SKIPPED; /* None of them is pooled, not even as zeros. */
+    pass->missing_row = ROW_SKIPPED; /* No such index is pooled, not even as zeros. */
     return true;
 }
 
-/* Bags in order of their indices. */
+/* Takes the indices of bags that are in the order of their indices. */
 static bool take_sorted(struct pass *pass)
 {
     uint32_t first = pass->starts[0];
@@ -364,7 +367,7 @@ static uint32_t chunk_end(const struct pass *pass, uint32_t first)
     return pass->index_count - first < CHUNK ? pass->index_count : first + CHUNK;
 }
 
-/* Counts the rows of each bag, one place ahead of its start. */
+/* Counts the rows of each bag in the entry after its start. */
 static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     if (!find_checked_rows(pass, first, end, rows)) {
@@ -377,7 +380,7 @@ static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t
     return true;
 }
 
-/* Moves rows, and their weights, to where their bags have come. */
+/* Writes rows and their weights to the next positions of their bags. */
 static void sort_chunk(struct pass *pass, uint32_t first, uint32_t end, const int64_t *rows)
 {
     for (uint32_t i = first; i < end; i++) {
@@ -392,7 +395,8 @@ static void sort_chunk(struct pass *pass, uint32_t first, uint32_t end, const in
     }
 }
 
-/* Segment ids in any order: a stable counting sort, so rows are found twice. */
+/* Takes indices whose segment ids are in any order, by a stable counting sort. Rows are found
+ * twice. */
 static bool take_unsorted(struct pass *pass)
 {
     uint32_t *starts = pass->starts;
@@ -412,13 +416,13 @@ static bool take_unsorted(struct pass *pass)
         sort_chunk(pass, first, end, rows);
     }
     pass->missing_count = missing_count;
-    /* Every start has moved to its bag's end, which is the next one's start. */
+    /* Every start is now at its bag's end, which is the next bag's start. */
     memmove(starts + 1, starts, pass->bag_count * sizeof starts[0]);
     starts[0] = 0;
     return true;
 }
 
-/* Rows of the table that pooling will read, default rows included. */
+/* Returns how many rows of the table pooling will read, default rows included. */
 static uint64_t count_gathered(const struct pass *pass)
 {
     uint64_t zero_count = pass->missing_row == EB_ROW_ZERO ? pass->missing_count : 0;
@@ -448,13 +452,13 @@ static void fill_job(
         .default_row = pass->default_row,
         .missing_count = pass->missing_count,
         .gather_bytes = count_gathered(pass) * extent->gather_row_bytes,
-        /* The caller's; but what names every member is stored, what does not is cleared first. */
+        /* Set by the caller. Members that are named here need no clearing first. */
         .out = NULL,
         .out_stride_bytes = 0,
     };
 }
 
-/* Indices in the way that bags are given. */
+/* Takes the indices in the way that suits the layout. */
 static bool take_indices(struct pass *pass)
 {
     if (!pass->starts) {

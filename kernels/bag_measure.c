@@ -24,7 +24,7 @@ static const char *bounds_name(enum eb_layout layout)
     return names[layout];
 }
 
-/* How many integers an array holds. */
+/* Counts the integers in an array. */
 static inline bool count_entries(
     const struct eb_int_array *array, const char *name, uint64_t *count, struct eb_bag_error *error)
 {
@@ -58,7 +58,7 @@ static bool is_weights_type_allowed(const struct eb_bag_query *query)
     return query->weights_type == type || (query->weights_type == EB_F32 && eb_type_is_float(type));
 }
 
-/* Of weights that are given. */
+/* Checks weights, which must be given. */
 static bool check_measured_weights(
     const struct eb_bag_query *query, uint64_t index_count, struct eb_bag_error *error)
 {
@@ -118,7 +118,7 @@ static bool choose_output_type(
     return true;
 }
 
-/* Checks num_bags against what the layout's fields say. */
+/* Checks num_bags against the count from the layout's fields. */
 static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint64_t *bag_count,
     struct eb_bag_error *error)
 {
@@ -144,8 +144,8 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     return true;
 }
 
-/* Counts the bags of an empty array of offsets or lengths. Without indices num_bags says how many
- * there are. With indices, which then belong to no bag, empty offsets mean that there are none. */
+/* Counts the bags of an empty array of offsets or lengths. Without indices, num_bags is the count.
+ * With indices, which then belong to no bag, empty offsets mean that there are no bags. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_error *error)
 {
@@ -164,7 +164,7 @@ static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_coun
     return true;
 }
 
-/* Offsets or lengths: an array with an entry for each bag. */
+/* Counts the bags of offsets or lengths, whose array has an entry for each bag. */
 static inline bool count_listed(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_error *error)
 {

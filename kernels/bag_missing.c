@@ -6,7 +6,7 @@
 #define CHUNK 256
 #define MISSING_ROW INT64_C(-1)
 
-/* The first index that lies in a bag. */
+/* Returns the first index that lies in a bag. */
 static uint64_t find_first(const struct eb_bag_query *query)
 {
     const struct eb_int_array *bounds = &query->bounds;

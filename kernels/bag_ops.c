@@ -19,14 +19,14 @@ static bool runs_anywhere(void)
 }
 
 #ifdef __x86_64__
-/* Not every compiler's feature test knows the conversions. */
+/* Needed since not every compiler's feature test knows the conversions. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* The compiler's feature test asks the operating system too whether it saves the registers. */
+/* The compiler's feature test also checks that the operating system saves the registers. */
 static bool runs_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -39,7 +39,7 @@ static bool runs_avx512(void)
 }
 #endif
 
-/* Slowest first. */
+/* The slowest is first. */
 static const struct eb_bag_ops variants[] = {
     {&eb_bag_ref, runs_anywhere},
 #ifdef __x86_64__
@@ -80,7 +80,8 @@ bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops)
     return ops->runs_here();
 }
 
-/* Measured on a Sapphire Rapids virtual machine, rows of 128: f64 26, i8 37, i32 41, f16 64. */
+/* How many times longer the reference takes. Measured on a Sapphire Rapids virtual machine with
+ * rows of 128: f64 26, i8 37, i32 41, f16 64. */
 #define REFERENCE_SLOWNESS 40
 
 unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops)

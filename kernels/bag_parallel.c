@@ -27,7 +27,7 @@ unsigned eb_bag_parallel_limit(void)
     return (unsigned)omp_get_thread_limit();
 }
 
-/* Adds the processors of a place. false: no memory. */
+/* Adds the processors of a place. Returns false if out of memory. */
 static bool add_place(int place, cpu_set_t *masks, size_t bytes)
 {
     int count = omp_get_place_num_procs(place);
@@ -45,7 +45,8 @@ static bool add_place(int place, cpu_set_t *masks, size_t bytes)
 
 bool eb_bag_parallel_unbind(void)
 {
-    /* Eight times what one cpu_set_t holds, as many as Linux may have. */
+    /* Room for eight times the processors of one cpu_set_t, which is the most that Linux can
+     * have. */
     cpu_set_t masks[8] = {0};
     int place_count = omp_get_num_places();
     for (int i = 0; i < place_count; i++) {
@@ -59,7 +60,7 @@ bool eb_bag_parallel_unbind(void)
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team)
 {
     assert(team->thread_count > 0);
-    omp_set_dynamic(0); /* The team is as large as it was asked to be. */
+    omp_set_dynamic(0); /* Get a team as large as asked for. */
     unsigned ran = 0;
 #pragma omp parallel num_threads((int)team->thread_count) default(none) shared(team, ran)
     {

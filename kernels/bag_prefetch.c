@@ -1,6 +1,6 @@
 #include "kernels/bag_prefetch.h"
 
-/* What is called at once must not push itself out of the second-level cache. */
+/* Most bytes prefetched at once, so that they do not evict each other from L2. */
 #define SHORT_BYTES 65536
 
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
@@ -9,7 +9,7 @@ static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
            a->job_count == b->job_count && a->element_first == b->element_first;
 }
 
-/* At the head of the tile that is pooled now. */
+/* Moves a cursor to the start of the tile that is being pooled. */
 static void start_cursor(struct eb_bag_cursor *cursor, uint64_t called)
 {
     cursor->begin = NULL;
@@ -36,14 +36,14 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     start_cursor(&prefetch->near, 0);
 }
 
-/* Into the tile that is pooled now. */
+/* Moves a cursor from the next tile to the same tile, which is now being pooled. */
 static void move_on(const struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     if (cursor->tile > 0) {
         cursor->tile--;
         cursor->is_over = false;
     } else {
-        /* It has called no row of it yet. */
+        /* It has not prefetched any row of the tile yet. */
         start_cursor(cursor, prefetch->pooled);
     }
 }
@@ -68,7 +68,8 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
     }
 }
 
-/* Enters the next part that has bags, and whose rows are prefetched. */
+/* Finds the next range that has bags and whose rows are prefetched. Returns false if there is
+ * none. */
 static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     while (true) {
@@ -93,7 +94,8 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
     }
 }
 
-/* Whether scales lie so close before their rows' columns that the same calls are for both. */
+/* Returns whether scales lie so close before their rows' columns that the same prefetches cover
+ * both. */
 static bool has_scales_with_rows(const struct eb_bag_range *range)
 {
     const struct eb_table *table = range->job->table;
@@ -102,7 +104,7 @@ static bool has_scales_with_rows(const struct eb_bag_range *range)
            (uintptr_t)table->rows - (uintptr_t)table->scales < table->row_stride_bytes;
 }
 
-/* Bytes [first, end) of row 0 that columns of a part take. */
+/* Bytes [first, end) of row 0 that the columns of a range take. */
 struct extent {
     uintptr_t first;
     uintptr_t end;
@@ -123,7 +125,7 @@ static struct extent find_prefetch_extent(
     return extent;
 }
 
-/* What is called of each row of the run. */
+/* Sets the bytes of each row of the run that the cursor prefetches. */
 static void aim(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t element_end)
 {
@@ -137,7 +139,7 @@ static void aim(
     cursor->last_byte = (uint32_t)bytes - 1;
     uint64_t last_line_bytes = bytes - (cursor->line_count - 1) * (uint64_t)EB_LINE_BYTES;
     uint64_t offset_unit = (extent.first | table->row_stride_bytes | EB_LINE_BYTES);
-    /* Rows begin at multiples of the lowest bit set in base and stride. */
+    /* Rows begin at multiples of the lowest bit that is set in base or stride. */
     cursor->line_count += last_line_bytes > (offset_unit & -offset_unit);
     cursor->is_l1 = !cursor->is_far && schedule->near_is_l1 && schedule->near_rows > 0;
     if ((cursor->is_far ? schedule->far_rows : schedule->near_rows) == 0) {
@@ -157,7 +159,7 @@ static void aim(
     cursor->is_plain = cursor->line_count > 0 && !cursor->is_l1 && !cursor->scales;
 }
 
-/* The rows of bags [bag_first, bag_end) of the cursor's part. */
+/* Makes the rows of the range's bags up to `bag_end` the cursor's run. */
 static void take_prefetch_rows(struct eb_bag_cursor *cursor, uint32_t bag_end)
 {
     const struct eb_bag_job *job = cursor->range.job;
@@ -204,14 +206,14 @@ void eb_bag_cursor_step(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *
     }
 }
 
-/* Rows that the cursor is ahead of what is pooled. */
+/* Returns how many rows the cursor is ahead of those that are being pooled. */
 static uint64_t count_ahead(
     const struct eb_bag_prefetch *prefetch, const struct eb_bag_cursor *cursor)
 {
     return cursor->called + (uint64_t)(cursor->at - cursor->begin) - prefetch->pooled;
 }
 
-/* Leaves `row_count` rows to the other cursor. */
+/* Skips `row_count` rows, which are left to the other cursor. */
 static void skip(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint64_t row_count)
 {
     while (row_count > 0 && (cursor->at != cursor->end || eb_bag_cursor_enter(prefetch, cursor))) {
@@ -222,7 +224,8 @@ static void skip(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor,
     }
 }
 
-/* Both cursors in turns, so that the pages of far rows are looked up while near rows are read. */
+/* Advances both cursors in turn, so that the pages of far rows are looked up while near rows are
+ * read. */
 static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_schedule *schedule)
 {
     uint64_t near_ahead = count_ahead(prefetch, &prefetch->near);
@@ -248,14 +251,14 @@ void eb_bag_prefetch_range(struct eb_bag_prefetch *prefetch, const struct eb_bag
 {
     const struct eb_bag_job *job = range->job;
     run_ahead(prefetch, eb_bag_schedule_find(prefetch->schedules, job->table));
-    /* From here on a step for each row of each block keeps the distance. */
+    /* From here on, one step for each row of each block keeps the distance. */
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = range->element_end - range->element_first;
     uint32_t blocks = columns <= block ? 1 : (columns + block - 1) / block;
     prefetch->pooled += eb_bag_range_rows(range) * blocks;
 }
 
-/* Lines of range in a row, and the scale of a row where it lies apart. */
+/* Prefetches the cache lines of a range in a row, and the row's scale if it lies apart. */
 static void prefetch_row(const struct extent *extent, uintptr_t scale, bool is_l1)
 {
     for (uintptr_t at = extent->first; at < extent->end; at += EB_LINE_BYTES) {

@@ -17,8 +17,8 @@ static void pool_row(const struct eb_bag_ref_bag *bag, uint8_t *out)
     }
 }
 
-/* An empty bag is its default row alone, without weight and reduction; a default of -1 is the
- * number of the zero row. */
+/* Writes the result of an empty bag: its default row alone, without weight and reduction. A default
+ * of -1 is the number of the zero row. */
 static void fill_row(const struct eb_bag_range *range, uint8_t *out)
 {
     struct eb_bag_job filled = *range->job;

@@ -24,7 +24,8 @@ static uint64_t sum_ref_int(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc;
 }
 
-/* Sums of at most 2^24 values of 32 bits are exact here; those of 64 bits have wrapped. */
+/* Divides the sum. Sums of at most 2^24 values of 32 bits are exact here; sums of 64-bit values
+ * have wrapped. */
 static uint64_t mean(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     uint64_t total = sum_ref_int(bag, element);
@@ -37,7 +38,7 @@ static uint64_t mean(const struct eb_bag_ref_bag *bag, uint32_t element)
 
 static uint64_t extreme_ref_int(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
-    /* Turning the sign over makes signed order that of unsigned numbers. */
+    /* Flipping the sign bit turns the order of signed numbers into that of unsigned ones. */
     uint64_t sign = (uint64_t)eb_type_is_signed(bag->job->table->type) << 63;
     uint64_t acc = load_ref_int(bag->job, bag->job->rows[bag->first], element);
     for (uint32_t i = bag->first + 1; i < bag->end; i++) {

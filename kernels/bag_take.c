@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-/* Returns their count. */
+/* Widens the indices of a slice to 64 bits. Returns their count. */
 static uint64_t widen_indices(const struct eb_int_array *slice, int64_t *wide)
 {
     uint64_t count = slice->bytes / slice->width;
@@ -28,7 +28,7 @@ uint64_t eb_bag_take_named(const struct eb_bag_index_fns *fns, const struct eb_b
     const struct eb_int_array *slice, int64_t missing_row, int64_t *rows)
 {
     const struct eb_table *table = query->table;
-    /* A table of no rows has none to map to. */
+    /* A table without rows has none to map to. */
     bool maps_ids = is_mapped(query) && table->row_count > 0;
     assert(!table->keys || !is_mapped(query));
     if (!table->keys && !maps_ids) {

@@ -2,7 +2,8 @@
 
 #include <assert.h>
 
-/* A bag is cut by columns into pieces of whole lines, as long as a piece of a row has two. */
+/* Least piece of a row. A bag is cut by columns into pieces of whole cache lines; a piece has two
+ * lines if the row has. */
 #define PIECE_BYTES_MIN 128
 
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut)
@@ -18,7 +19,8 @@ static uint64_t find_row_bytes(const struct eb_bag_job *job)
     return eb_storage_row_bytes(job->table->storage, job->table->row_elements);
 }
 
-/* What a bag takes at least: a row, or the result, which is longer where rows are codes. */
+/* Returns the least bytes that a bag takes: those of a row or, if more, of its result, which is
+ * longer than a row of codes. */
 static uint64_t find_bag_bytes_min(const struct eb_bag_job *job)
 {
     uint64_t row_bytes = find_row_bytes(job);
@@ -31,7 +33,7 @@ static uint64_t at_least_one(uint64_t count)
     return count > 0 ? count : 1;
 }
 
-/* Where bags end that gather about so many bytes, and write no more. */
+/* Returns the end of the bags that gather about `bytes_target`, and write no more. */
 static uint32_t find_bag_end(
     const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
 {
@@ -40,7 +42,7 @@ static uint32_t find_bag_end(
     uint32_t bags_left = job->bag_count - bag_first;
     uint32_t low = bag_first + 1;
     uint32_t high = bag_count < bags_left ? bag_first + (uint32_t)bag_count : job->bag_count;
-    /* The first end from which on enough rows are gathered. */
+    /* Find the first end with enough rows gathered. */
     while (job->starts && low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (job->starts[middle] - job->starts[bag_first] < row_count) {
@@ -52,7 +54,7 @@ static uint32_t find_bag_end(
     return high;
 }
 
-/* Bytes of rows or, where these are more, of results of bags [bag_first, bag_end). */
+/* Returns the bytes of rows or, if more, of results of bags [bag_first, bag_end). */
 static uint64_t count_tile_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
 {
     uint64_t least_bytes = (bag_end - bag_first) * find_bag_bytes_min(job);
@@ -61,7 +63,8 @@ static uint64_t count_tile_bytes(const struct eb_bag_job *job, uint32_t bag_firs
     return bytes > least_bytes ? bytes : least_bytes;
 }
 
-/* Columns of a bag of that many bytes to give to one tile: as many pieces as targets. */
+/* Returns how many columns of a bag of `bytes` one tile gets, so that there are as many pieces as
+ * targets in the bag. */
 static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_t bytes_target)
 {
     uint64_t row_bytes = find_row_bytes(job);
@@ -71,7 +74,7 @@ static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_
     return (uint32_t)(piece_bytes * 8 / eb_storage_bits(job->table->storage));
 }
 
-/* Whether a bag is so large that its columns are given to several tiles. */
+/* Returns whether a bag is so large that its columns are distributed over several tiles. */
 static bool is_giant(const struct eb_bag_job *job, uint32_t bag, uint64_t bytes_target)
 {
     uint64_t bytes = count_tile_bytes(job, bag, bag + 1);
@@ -93,7 +96,7 @@ static void cut_columns(const struct eb_bag_job *job, uint64_t bytes_target, str
     }
 }
 
-/* Bags from the cut on, as far as the job goes, but for a giant one. */
+/* Takes bags from the cut on, up to the job's end, except a giant one. */
 static uint64_t take_bags(
     const struct eb_bag_job *job, uint64_t bytes_target, uint64_t bytes, struct eb_bag_cut *cut)
 {
@@ -115,7 +118,8 @@ void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t
     tile->bag_first = cut->bag;
     tile->element_first = 0;
     tile->element_end = UINT32_MAX;
-    /* A bag that was begun in columns is ended so, whatever the target has become. */
+    /* A bag whose first columns have been cut must be cut by columns to its end, even if the target
+     * has changed. */
     if (cut->element > 0 || is_giant(tile->jobs, cut->bag, bytes_target)) {
         tile->job_count = 1;
         cut_columns(tile->jobs, bytes_target, cut, tile);

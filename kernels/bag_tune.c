@@ -5,30 +5,30 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of these the fastest counts: whatever disturbs a measurement makes it slower. */
+/* Rounds of which the fastest counts: any disturbance makes a measurement slower. */
 #define ROUNDS 5
-/* Fewer say nothing. */
+/* Fewer rounds prove nothing. */
 #define ROUNDS_MIN 3
-/* What a candidate must be faster by than the default, of which noise is less. */
+/* Least gain over the default that makes a candidate the choice. Noise is less. */
 #define GAIN_MIN 0.05
 
-/* Memory so many times as large as the second-level cache, and no smaller than this. */
+/* Least memory to measure on: this many times the L2 cache, and no less than BYTES_MIN. */
 #define BYTES_PER_CACHE 32
 #define BYTES_MIN (UINT64_C(64) << 20)
-/* Tables so many times as large as that cache are nearby. What the next cache takes a processor's
- * own reordering hides for f32, but not for rows that are converted: with 2 MiB of L2, tables of
- * 40 000 rows of 256 codes of 8 bits 21.6 ns a row without calls, 13.1 with them, 4 bits 17.3 and
- * 11.6, 128 of f16 10.6 and 8.0, of f32 18.9 and 18.8 (a quarter more for a hot part of a table).
- * For f32 of 32 columns calls begin to pay between 32 and 64 MiB: 16 MiB 3.7 ns a row without
- * them, 5.4 with them, 32 MiB 4.9 and 5.2, 64 MiB 7.5 and 5.6. */
+/* Tables up to this many times the L2 cache are nearby. For f32 the processor's own reordering
+ * hides the time that L3 takes, but not for rows that are converted. In ns per row, without and
+ * with prefetches, with 2 MiB of L2 and tables of 40 000 rows: 256 codes of 8 bits 21.6 and 13.1,
+ * of 4 bits 17.3 and 11.6, 128 of f16 10.6 and 8.0, of f32 18.9 and 18.8 (a quarter more for a hot
+ * part of a table). For f32 of 32 columns prefetches begin to pay between 32 and 64 MiB: 16 MiB 3.7
+ * and 5.4, 32 MiB 4.9 and 5.2, 64 MiB 7.5 and 5.6. */
 #define CACHES_NEARBY 8
 #define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
-/* As many rows as 32 random bits choose from. */
+/* The most rows that 32 random bits can choose from. */
 #define ROWS_MAX UINT32_MAX
 
-/* Measured on a Sapphire Rapids virtual machine, 2 GB of f32 in pages of 2 MiB, one thread, ns per
- * row of 128, 256, 512 and 1024 bytes. On Zen 4 the last was best for tables of 12 GB. Rows of 64
- * bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
+/* Measured on a Sapphire Rapids virtual machine with 2 GB of f32 in pages of 2 MiB and one thread,
+ * in ns per row of 128, 256, 512 and 1024 bytes. On Zen 4 the last was best for tables of 12 GB.
+ * Rows of 64 bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
 const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT] = {
     {64, false, 32, false},  /* 12.8 18.4 32.4 64.6 */
     {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */
@@ -36,9 +36,9 @@ const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT]
     {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
     {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */
     {0, false, 16, true},    /* 18.2 27.4 44.1 86.6 */
-    {0, false, 24, true},    /* on Zen 5 best for rows of 256 bytes of 32 tables of 32 MB, */
+    {0, false, 24, true},    /* best on Zen 5 for rows of 256 bytes of 32 tables of 32 MB, */
     {0, false, 48, true},    /* and best, or within 4 %, for those of one table of 64 MB to 1 GB */
-    {64, false, 16, true},   /* for processors on which the second cache's hint is in vain */
+    {64, false, 16, true},   /* for processors that ignore the hint for L2 */
     {0, false, 0, false}, {64, true, 4, true}, /* 14.2 19.6 35 72 */
 };
 
@@ -48,9 +48,10 @@ struct trial {
     uint64_t random;
     unsigned piece_count;
     const struct eb_bag_tune_piece *pieces;
-    struct eb_table tables[EB_BAG_TUNE_PIECES_MAX]; /* the pieces, as rows of a class */
-    struct eb_bag_job jobs[EB_BAG_TUNE_PIECES_MAX]; /* bags of each, some more of the last ones */
-    struct eb_bag_schedules schedules;              /* of_class[class] is what is tried */
+    struct eb_table tables[EB_BAG_TUNE_PIECES_MAX]; /* the pieces, as tables of a class's rows */
+    struct eb_bag_job
+        jobs[EB_BAG_TUNE_PIECES_MAX];  /* bags of each piece; the last pieces may have some more */
+    struct eb_bag_schedules schedules; /* of_class[class] is the schedule being measured */
     struct eb_bag_stream stream;
     unsigned class;
 };
@@ -118,15 +119,15 @@ unsigned eb_bag_tune_pieces_needed(const struct eb_bag_tune_ground *ground)
     return 0;
 }
 
-/* The first of a piece's bags. */
+/* Returns the first of a piece's bags. */
 static uint32_t bag_first_of(const struct trial *trial, unsigned piece)
 {
     return piece * EB_BAG_TUNE_BAGS / trial->piece_count;
 }
 
-/* Bags of rows of f32 that are summed, what most lookups do. The memory may hold anything:
- * processors with vector functions add subnormals and NaNs as fast as other numbers, or nearly so.
- */
+/* Makes a piece's table and job: sums of f32 rows, as in most lookups. The memory may hold
+ * anything: processors with vector functions add subnormals and NaNs as fast as other numbers, or
+ * nearly so. */
 static void init_piece(struct trial *trial, unsigned piece)
 {
     const uint8_t *base = trial->pieces[piece].base;
@@ -167,7 +168,7 @@ static void init(struct trial *trial, const struct eb_bag_tune_task *task, unsig
     eb_bag_stream_init(&trial->stream, task->ops, &trial->schedules);
 }
 
-/* Rows of the class's size, as many as the memory holds. */
+/* Sets up rows of the class's size, as many as the memory holds. */
 static void take_class(struct trial *trial, unsigned class)
 {
     uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
@@ -188,7 +189,8 @@ static void take_class(struct trial *trial, unsigned class)
     }
 }
 
-/* By the upper bits of a linear congruential generator: nothing here needs better ones. */
+/* Draws random rows from the upper bits of a linear congruential generator, which is good enough
+ * here. */
 static void draw_rows(struct trial *trial)
 {
     unsigned piece = 0;
@@ -203,7 +205,7 @@ static void draw_rows(struct trial *trial)
     }
 }
 
-/* One measurement, in ns per row. */
+/* Measures a schedule once. Returns ns per row. */
 static double measure_schedule(struct trial *trial, const struct eb_bag_schedule *schedule)
 {
     struct eb_bag_tile tile = {
@@ -219,7 +221,8 @@ static double measure_schedule(struct trial *trial, const struct eb_bag_schedule
     return (double)(trial->now_ns() - begin_ns) / EB_BAG_TUNE_ROWS;
 }
 
-/* Every candidate once. false: there was no time for that, and nothing counts. */
+/* Measures every candidate once. Returns false if time ran out; then nothing of the round
+ * counts. */
 static bool run_round(struct trial *trial, uint64_t end_ns, double *fastest, bool is_first)
 {
     double figures[EB_BAG_TUNE_CANDIDATE_COUNT];
@@ -261,7 +264,7 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
     }
     init(&trial, task, piece_count);
     uint64_t begin_ns = trial.now_ns();
-    /* The long rows first: they leave the tables of pages as warm as serving does. */
+    /* Long rows come first: they warm the page tables as serving does. */
     for (unsigned n = EB_BAG_ROW_CLASS_COUNT; n-- > 0;) {
         take_class(&trial, n);
         if (!eb_bag_prefetch_is_on(&trial.stream.prefetch, &trial.tables[0])) {

@@ -6,10 +6,10 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are little-endian");
 
-/* A binary format of at most 16 bits with subnormals, its codes without the sign bit. */
+/* A binary format of at most 16 bits with subnormals. Its codes are without the sign bit. */
 struct format {
     int mantissa_bits;
-    int exponent_min; /* of the smallest normal number */
+    int exponent_min; /* exponent of the smallest normal number */
     unsigned infinity;
     unsigned nan_first;
 };
@@ -23,7 +23,7 @@ static const struct format e4m3 = {3, -6, 0x80, 0x7f};
 #define DOUBLE_MANTISSA_BITS 52
 #define DOUBLE_EXPONENT_BIAS 1023
 
-/* The value of `magnitude`, a finite code without its sign. */
+/* Returns the value of `magnitude`, a finite code without its sign. */
 static double widen_finite(const struct format *format, unsigned magnitude)
 {
     unsigned exponent = magnitude >> format->mantissa_bits;
@@ -63,7 +63,7 @@ double eb_element_load_float(enum eb_storage storage, const void *element)
     }
 }
 
-/* value / 2^shift to the nearest integer, ties to even. */
+/* Returns value / 2^shift, rounded to the nearest integer, ties to even. */
 static uint64_t shift_rounded(uint64_t value, int shift)
 {
     if (shift > DOUBLE_MANTISSA_BITS + 1) {
@@ -75,7 +75,8 @@ static uint64_t shift_rounded(uint64_t value, int shift)
     return whole + (rest > half || (rest == half && (whole & 1)));
 }
 
-/* The code, without sign, of a double that is no NaN; `magnitude` is its bits without sign. */
+/* Returns the code, without sign, of a double that is not a NaN. `magnitude` is the double's bits
+ * without its sign. */
 static uint64_t narrow_magnitude(const struct format *format, uint64_t magnitude)
 {
     int exponent = (int)(magnitude >> DOUBLE_MANTISSA_BITS) - DOUBLE_EXPONENT_BIAS;
@@ -86,8 +87,8 @@ static uint64_t narrow_magnitude(const struct format *format, uint64_t magnitude
     if (exponent < format->exponent_min) {
         code = shift_rounded(significand, shift + format->exponent_min - exponent);
     } else {
-        /* A carry out of the mantissa steps the exponent, as it should. The significand's own
-         * leading bit is the exponent's first step. */
+        /* A carry out of the mantissa increments the exponent, as it should. The leading bit of the
+         * significand adds the exponent's first step. */
         code = (uint64_t)(exponent - format->exponent_min) << format->mantissa_bits;
         code += shift_rounded(significand, shift);
     }

@@ -10,15 +10,15 @@
 #define F32_NAN UINT32_C(0x7fc00000)
 #define F32_MAGNITUDE UINT32_C(0x7fffffff)
 
-/* A float format of at most 16 bits; codes are without the sign bit. */
+/* A float format of at most 16 bits. Its codes are without the sign bit. */
 struct narrow_format {
     int bits;
     int mantissa_bits;
     int exponent_bias;
-    uint32_t too_large;     /* what too large values become */
-    uint32_t special_first; /* the first code that is no finite value */
-    uint32_t infinity;      /* past all codes where there is none */
-    uint32_t nan;           /* the quiet one */
+    uint32_t too_large;     /* code for values that are too large */
+    uint32_t special_first; /* first code that is not a finite value */
+    uint32_t infinity;      /* past all codes if there is no infinity */
+    uint32_t nan;           /* the quiet NaN */
 };
 
 static const struct narrow_format f16 = {16, 10, 15, 0x7c00, 0x7c00, 0x7c00, 0x7e00};
@@ -40,14 +40,14 @@ static inline uint32_t bits_of(float value)
     return bits;
 }
 
-/* 2^exponent, of a normal number. */
+/* Returns 2^exponent, which must be a normal number. */
 static inline float power_of_two(int exponent)
 {
     return float_of((uint32_t)(exponent + F32_EXPONENT_BIAS) << F32_MANTISSA_BITS);
 }
 
-/* `condition ? yes : no` without a branch: a compiler that may not compute a float in vain would
- * otherwise make one of the conditional, and the loop around it no vectors. */
+/* Returns `condition ? yes : no` without a branch. A compiler may not compute a float that is not
+ * used, so it would make a branch of the conditional, and would not vectorize the loop. */
 static inline uint32_t choose_row_reader(bool condition, uint32_t yes, uint32_t no)
 {
     return no ^ ((yes ^ no) & (0 - (uint32_t)condition));
@@ -60,14 +60,14 @@ static inline uint32_t narrow_one(const struct narrow_format *format, uint32_t b
     uint32_t magnitude = bits & F32_MAGNITUDE;
     uint32_t sign = bits >> 31 << (format->bits - 1);
 
-    /* A carry out of the mantissa steps the exponent, as it should. */
+    /* A carry out of the mantissa increments the exponent, as it should. */
     uint32_t rebias = (uint32_t)(F32_EXPONENT_BIAS - format->exponent_bias);
     uint32_t half_less = (UINT32_C(1) << (shift - 1)) - 1;
     uint32_t normal = (magnitude + half_less + ((magnitude >> shift) & 1)) >> shift;
     normal -= rebias << format->mantissa_bits;
     uint32_t code = normal;
     if (rebias > 0) {
-        /* The adder rounds: one unit of this sum is the format's smallest subnormal. */
+        /* The addition rounds: the last bit of this sum is the format's smallest subnormal. */
         float unit = power_of_two(exponent_min - format->mantissa_bits + F32_MANTISSA_BITS);
         uint32_t subnormal = bits_of(float_of(magnitude) + unit) - bits_of(unit);
         code =
@@ -82,7 +82,8 @@ static inline uint32_t widen_one(const struct narrow_format *format, uint32_t co
     int shift = F32_MANTISSA_BITS - format->mantissa_bits;
     uint32_t sign = code >> (format->bits - 1) << 31;
     uint32_t magnitude = code & ((UINT32_C(1) << (format->bits - 1)) - 1);
-    /* The format's exponent read as f32's, subnormals included, is off by this factor. */
+    /* If the format's exponent is read as that of an f32, values, even subnormal ones, are off by
+     * this factor. */
     float rebias = power_of_two(F32_EXPONENT_BIAS - format->exponent_bias);
     uint32_t finite = bits_of(float_of(magnitude << shift) * rebias);
     uint32_t special = choose_row_reader(magnitude == format->infinity, F32_INFINITY, F32_NAN);

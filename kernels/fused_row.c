@@ -11,15 +11,15 @@
 #define F16_ROUNDING 0x1p-10
 #define F16_ROUNDING_LEAST 0x1p-24
 
-/* Codes of EB_FUSED_F32_ALIGNED are filled up to a multiple of so many bytes. */
+/* Codes of EB_FUSED_F32_ALIGNED are padded to a multiple of this many bytes. */
 #define ALIGNED_BYTES 4
 
-/* One in so many coded rows of a table may have a negative scale. */
+/* Most coded rows of a table that may have a negative scale: one of this many. */
 #define NEGATIVE_SHARE 4
 
-/* Where the parts of a fused row begin. */
+/* The offsets and sizes of a fused row's parts. */
 struct parts {
-    enum eb_type number; /* what scale and bias are */
+    enum eb_type number; /* type of scale and bias */
     uint64_t codes_offset;
     uint64_t codes_bytes;
     uint64_t scale_offset;
@@ -55,13 +55,13 @@ static struct parts find_parts(const struct eb_fused_format *format)
     return parts;
 }
 
-/* The dense storages carry the number of their type. */
+/* Reads a scale or bias. The dense storages have the number of their type. */
 static float load_number(enum eb_type type, const uint8_t *bytes)
 {
     return (float)eb_element_load_float((enum eb_storage)type, bytes);
 }
 
-/* Whether it was stored exactly. */
+/* Stores a scale or bias. Returns whether that was exact. */
 static bool store_number(enum eb_type type, float value, uint8_t *bytes)
 {
     eb_element_store_float(type, value, bytes);
@@ -83,7 +83,8 @@ void eb_fused_row_split(
     memcpy(row, bytes + parts.codes_offset, parts.codes_bytes);
 }
 
-/* Few bytes of most rows are looked at: those up to the first code that is not 0. */
+/* Returns whether all bytes are 0. Looks only at the bytes up to the first other one, which are few
+ * in most rows. */
 static bool is_zeros(const uint8_t *bytes, uint64_t count)
 {
     uint64_t at = 0;
@@ -93,7 +94,8 @@ static bool is_zeros(const uint8_t *bytes, uint64_t count)
     return at == count;
 }
 
-/* Whether rounding to f16 may have made the scale, which is negative, of one that was not. */
+/* Returns whether rounding to f16 may have made the scale, which is negative, of one that was
+ * not. */
 static bool is_rounding(const struct eb_fused_format *format, const struct eb_row_scale *scale)
 {
     double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);

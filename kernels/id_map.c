@@ -23,7 +23,7 @@ uint64_t eb_id_map_hash(uint64_t seed, int64_t id)
     return mix_id((uint64_t)id ^ mix_id(seed));
 }
 
-/* -1 is row_count - 1, and so on backwards. */
+/* Returns id modulo row_count, floored: -1 becomes row_count - 1, and so on backwards. */
 static int64_t floor_modulo(int64_t id, uint64_t row_count)
 {
     uint64_t row = id >= 0 ? (uint64_t)id % row_count : row_count - 1 - ~(uint64_t)id % row_count;

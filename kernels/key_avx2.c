@@ -8,7 +8,7 @@
 
 typedef uint64_t lanes __attribute__((vector_size(32)));
 
-/* Products of numbers below 2^32. */
+/* Multiplies lanes. Both factors must be below 2^32. */
 static inline lanes multiply(lanes a, uint32_t b)
 {
     return (lanes)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
@@ -24,7 +24,7 @@ static inline lanes hash(uint64_t seed, const int64_t *keys)
     return x ^ x >> 31;
 }
 
-/* As eb_key_hash and eb_key_index_first_bucket do for one. */
+/* Does the same as eb_key_hash and eb_key_index_first_bucket, for GROUP keys. */
 static inline void hash_group(const struct eb_key_index *index, const int64_t *keys,
     uint64_t *hashes, const struct eb_key_bucket **firsts)
 {

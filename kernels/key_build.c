@@ -5,26 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys of a partition on average: so many that some partition's lie one in seven above it in none
- * of a billion rows, so few that its buckets and keys lie in a second-level cache. */
+/* Average keys of a partition. They are enough that even with a billion rows no partition has one
+ * seventh more than the average, and few enough that a partition's buckets and keys fit into L2. */
 #define PARTITION_KEYS 4096
-/* Four buckets for 17 keys: 0.85 of the slots. */
+/* Four buckets for 17 keys: 0.85 of the slots are used. */
 #define BUCKETS_PER_KEYS 4
 #define KEYS_PER_BUCKETS 17
-/* Keys that are moved to make room for one. */
+/* Most keys that are moved to make room for one. */
 #define MOVES_MAX 500
 
-/* A key on its way into its bucket. A partition's buckets hold these, close together, until they
- * are placed. */
+/* A key that has no bucket yet. A partition's entries lie packed in the memory of its buckets until
+ * they are placed. */
 struct entry {
-    uint32_t key[2]; /* an int64, which would be aligned to more than 4 */
+    uint32_t key[2]; /* an int64, without its alignment of more than 4 */
     uint32_t row;
 };
 
 static_assert(sizeof(struct entry) * EB_KEY_SLOTS <= sizeof(struct eb_key_bucket),
     "a partition has room for as many entries as for keys");
 
-/* One partition in the making. */
+/* A partition that is being built. */
 struct partition {
     struct eb_key_bucket *buckets;
     uint64_t seed;
@@ -84,7 +84,8 @@ static int compare_build_entries(const void *a, const void *b)
     return (left->row > right->row) - (left->row < right->row);
 }
 
-/* Why entries found no room: two of them may have the same key, or they fell badly. */
+/* Finds out why entries found no room: two of them have the same key, or keys are badly
+ * distributed. */
 static enum eb_key_outcome explain_build(
     struct entry *entries, uint32_t count, struct eb_key_pair *pair)
 {
@@ -104,7 +105,7 @@ static uint64_t rotate(uint64_t x, unsigned bits)
     return x << bits | x >> (64 - bits);
 }
 
-/* SipHash's. */
+/* The rounds of SipHash. */
 static void mix_key(uint64_t v[4], unsigned rounds)
 {
     for (unsigned i = 0; i < rounds; i++) {
@@ -142,7 +143,7 @@ static uint64_t finish_build(uint64_t v[4])
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Rows of a slice. */
+/* Returns the rows of a slice. */
 static struct eb_key_range slice_rows(const struct eb_key_build *build, uint64_t slice)
 {
     uint64_t first = slice * EB_KEY_SLICE_ROWS;
@@ -158,9 +159,9 @@ static int64_t load_key(const struct eb_key_build *build, uint64_t row)
     return key;
 }
 
-/* SipHash-2-4 of the keys, and of the slices' digests where they are joined. A hash that were
- * simpler could be steered: who knows the seeds can find keys that fall badly by them, and one key
- * more that leads the hash to those seeds. */
+/* Returns SipHash-2-4 of a slice's keys. Slices' digests are joined by the same function. A simpler
+ * hash could be steered: someone who knows its seeds could find keys that are badly distributed
+ * with them, and one more key that leads the hash to those seeds. */
 uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice)
 {
     struct eb_key_range rows = slice_rows(build, slice);
@@ -240,7 +241,7 @@ void eb_key_build_allot(struct eb_key_build *build)
     }
 }
 
-/* What a partition has no room for is left out, and noticed when its keys are placed. */
+/* Keys for which a partition has no room are left out. Placing its keys reveals that. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
 {
     uint64_t seed = header_of(build)->seed;
@@ -267,7 +268,7 @@ static void clear_buckets(struct partition *partition)
     }
 }
 
-/* false: the bucket is full. */
+/* Puts an entry into a free slot. Returns false if the bucket is full. */
 static bool put_entry(struct eb_key_bucket *bucket, int64_t key, uint32_t row)
 {
     for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
@@ -280,7 +281,7 @@ static bool put_entry(struct eb_key_bucket *bucket, int64_t key, uint32_t row)
     return false;
 }
 
-/* The bucket that a key may stand in beside the one it is in. */
+/* Returns the other bucket of a key that is in bucket `at`. */
 static uint32_t other_bucket(const struct partition *partition, uint32_t at, int64_t key)
 {
     uint64_t hash = eb_key_hash(partition->seed, key);
@@ -293,8 +294,8 @@ static bool is_build_full(const struct eb_key_bucket *bucket)
     return bucket->rows[EB_KEY_SLOTS - 1] != EB_KEY_ROW_NONE;
 }
 
-/* The slot of a full bucket whose key is to go: one that finds room, since every other one drives a
- * further key into its second bucket. */
+/* Returns the slot of a full bucket whose key must leave. Prefers a key that has room in its other
+ * bucket, since any other key would make a further key move to its second bucket. */
 static unsigned choose_slot(struct partition *partition, uint32_t at)
 {
     const struct eb_key_bucket *bucket = &partition->buckets[at];
@@ -307,9 +308,9 @@ static unsigned choose_slot(struct partition *partition, uint32_t at)
     return (unsigned)((partition->dice >> 32) % EB_KEY_SLOTS);
 }
 
-/* Puts a key whose first bucket is full into its second. Where that is full too, into its first,
- * from where one of the keys that are there goes to its other bucket, and so on: as many keys leave
- * their first buckets as must, and hardly one more. false: too many would have to move. */
+/* Puts a key whose first bucket is full into its second. If that is full too, puts it into its
+ * first and moves one of the keys there to its other bucket, and so on. So hardly more keys leave
+ * their first buckets than must. Returns false if too many keys would have to move. */
 static bool make_build_room(struct partition *partition, int64_t key, uint32_t row)
 {
     uint64_t hash = eb_key_hash(partition->seed, key);
@@ -334,7 +335,7 @@ static bool make_build_room(struct partition *partition, int64_t key, uint32_t r
     return false;
 }
 
-/* Where an entry's key stands already. */
+/* The owner of a key's slot, if the key is already in a bucket. */
 enum standing { STANDS_NOWHERE, STANDS_AS_ITSELF, STANDS_FOR_ANOTHER };
 
 static enum standing look_at(const struct eb_key_bucket *bucket, const struct entry *entry)
@@ -351,8 +352,8 @@ static enum standing look_at(const struct eb_key_bucket *bucket, const struct en
     return standing;
 }
 
-/* Looks into both buckets whatever is found in the first: what stands there once as itself may
- * stand in the other for another row. */
+/* Looks into both buckets, whatever it finds in the first: a key that is there with this entry's
+ * row may be in the other bucket with another row. */
 static enum standing find_standing(const struct partition *partition, const struct entry *entry)
 {
     uint64_t hash = eb_key_hash(partition->seed, key_of_entry(entry));
@@ -366,7 +367,8 @@ static enum standing find_standing(const struct partition *partition, const stru
     return in_second == STANDS_NOWHERE ? in_first : in_second;
 }
 
-/* All keys that find room in their first bucket go there before any goes to its second. */
+/* Puts keys into their first buckets as long as there is room. This must be done for all keys
+ * before any goes to its second bucket. */
 static void place_first(struct partition *partition, const struct entry *entries, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -415,7 +417,7 @@ enum eb_key_outcome eb_key_build_place(
     };
     struct entry *entries = scratch;
     uint32_t room = entries_max(build);
-    /* Where the last share's keys end. */
+    /* The last share's keys end here. */
     uint32_t count = counts_of(build, build->share_count - 1)[number];
     memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
     if (count > room) {

@@ -18,7 +18,8 @@ int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key)
     return row < index->row_count ? (int64_t)row : -1;
 }
 
-/* Why a header is none of an index of so many rows and bytes; NULL where it is one. */
+/* Returns what is wrong with the header of an index of `row_count` rows and `byte_count` bytes, or
+ * NULL. */
 static const char *check_header(
     const struct eb_key_header *header, uint64_t byte_count, uint64_t row_count)
 {
@@ -70,7 +71,7 @@ uint64_t eb_key_index_seen_bytes(uint64_t row_count)
     return (row_count + 63) / 64 * sizeof(uint64_t);
 }
 
-/* Why a slot that is not empty is wrong; NULL where it is right. */
+/* Returns what is wrong with a slot that is not empty, or NULL. */
 static const char *verify_slot(
     const struct eb_key_index *index, int64_t key, uint32_t row, uint64_t *seen)
 {

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Codes below a byte are made so many at a time before they are packed: whole bytes of them. */
+/* Codes narrower than a byte that are computed at a time before they are packed. They fill whole
+ * bytes. */
 #define CHUNK_ELEMENTS 256
 
 static_assert(CHUNK_ELEMENTS % 4 == 0, "a chunk's codes fill their bytes at two bits too");
@@ -24,9 +25,9 @@ static unsigned levels_of(enum eb_storage storage)
     return (1u << eb_storage_bits(storage)) - 1;
 }
 
-/* A float's bits as an integer that compares as the floats do, with -0 below +0 and NaNs at both
- * ends; done twice, the bits again. Loops over integers may compare in any order, so they become
- * vectors where those over floats do not. */
+/* Turns a float's bits into an integer that compares as the floats do, with -0 below +0 and NaNs at
+ * both ends. Applied twice, it returns the bits. A loop may compare integers in any order, so
+ * compilers vectorize it, unlike one over floats. */
 static inline uint32_t swap_order(uint32_t bits)
 {
     return bits ^ ((0 - (bits >> 31)) >> 1);
@@ -47,7 +48,7 @@ static float value_of(int32_t key)
     return value;
 }
 
-/* false: a value is not finite. */
+/* Finds the range of the values. Returns false if a value is not finite. */
 static bool find_quantized_range(const float *values, uint32_t elements, struct value_range *range)
 {
     int32_t low = INT32_MAX;
@@ -61,8 +62,8 @@ static bool find_quantized_range(const float *values, uint32_t elements, struct 
     return low >= key_of_value(-FLT_MAX) && high <= key_of_value(FLT_MAX);
 }
 
-/* Codes of `elements` values, a byte each. None is below the bias or, but for an error far below
- * half a code, more than all levels above it. */
+/* Computes the codes of `elements` values, a byte each. No value may be below the bias. Except for
+ * an error far below half a code, none may be above the highest code's value. */
 static void encode_codes(
     const float *values, uint32_t elements, const struct eb_row_scale *scale, uint8_t *codes)
 {
@@ -162,7 +163,8 @@ static float f16_at_most(float value)
     return f16_value(code);
 }
 
-/* The smallest f16 that is at least width / levels, infinite above all finite ones. */
+/* Returns the smallest f16 that is at least width / levels; infinite if that is above all finite
+ * ones. */
 static float f16_step(double width, double levels)
 {
     uint16_t code;
@@ -184,7 +186,7 @@ bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t
     }
     float bias = f16_at_most(range.smallest);
     float step = f16_step((double)range.largest - bias, levels);
-    /* An infinite bias is infinitely far from all values, so the step is infinite too. */
+    /* An infinite bias is infinitely far from all values, so the step is then infinite too. */
     if (!isfinite(step)) {
         return false;
     }
@@ -213,9 +215,9 @@ uint32_t eb_quantize_find_error(const float *values, uint32_t elements)
     return elements;
 }
 
-/* What is too large for a storage: above one size, up to another. */
+/* The values that are too large for a storage, by their size. */
 struct excess {
-    int32_t above; /* as key_of has them */
+    int32_t above; /* in the order of key_of_value */
     int32_t last;
 };
 
