@@ -22,8 +22,7 @@ struct eb_arena {
     size_t used_bytes;             /* bytes handed out since the last reset */
     size_t cap_bytes;              /* most bytes handed out between resets */
     bool is_exhausted;             /* something was refused since the last reset */
-    ProtobufCAllocator
-        allocator; /* this arena in the form that protobuf-c takes; its free does nothing */
+    ProtobufCAllocator allocator;  /* this arena for protobuf-c; its free does nothing */
 };
 
 /* Takes no memory yet; the cap is 0 until the first reset. `memory` is borrowed for the arena's

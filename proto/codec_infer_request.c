@@ -456,8 +456,8 @@ static bool take_dims(struct tensor_reading *reading, struct eb_field_reader dat
     return true;
 }
 
-/* Takes a field. Of several with one number the last one counts; but all add to the shape. Returns
- * false if the guard refuses it; unknown fields pass. */
+/* Takes a field. Of several with one number the last one counts, except that all add to the shape.
+ * Returns false if the guard refuses it; unknown fields pass. */
 static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = reading->position->limits;

@@ -14,7 +14,8 @@
  * bytes at this rate. */
 #define MESSAGE_STALLS_MAX 4u
 #define MESSAGE_BYTES_PER_MS_MIN 4u
-/* Size of a backlog's piece, including its head. Each is twice as large as the one before. */
+/* Sizes of a backlog's pieces, head included. Each is twice as large as the one before, up to the
+ * maximum. */
 #define PIECE_BYTES_MIN 4096
 #define PIECE_BYTES_MAX 131072
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)

@@ -49,8 +49,8 @@ struct eb_infer_input {
     uint32_t rank; /* 1 or 2; offsets have 1 */
     uint64_t dims[EB_INFER_RANK_MAX];
     int32_t type; /* DataType */
-    struct eb_wire_array
-        array; /* as many elements as `dims` gives; for weights only data and bytes are set */
+    /* As many elements as `dims` gives. For weights only data and bytes are set. */
+    struct eb_wire_array array;
     struct eb_infer_options options;
 };
 

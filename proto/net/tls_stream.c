@@ -274,7 +274,7 @@ static int fail_stream(struct eb_tls_stream *stream, const char *what)
     return -1;
 }
 
-/* Ends the stream if OpenSSL has nothing to add to the reason. Always returns -1. */
+/* Ends the stream with `reason` alone: OpenSSL has nothing to add. Always returns -1. */
 static int end_stream(struct eb_tls_stream *stream, const char *reason)
 {
     ERR_clear_error();
