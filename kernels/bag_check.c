@@ -221,7 +221,7 @@ static bool check_lengths(const struct pass *pass)
     return true;
 }
 
-/* ---- indices: from positions to row numbers, with missing rows replaced ---- */
+/* ---- indices: from positions to row numbers; missing rows are handled ---- */
 
 /* Reports an index that names nothing. */
 static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)

@@ -108,7 +108,7 @@ static void fold_chunk(const struct pass *pass, const struct eb_bag_int_chunk *c
 /* The divisor of sums. */
 struct divisor {
     uint64_t count;
-    uint64_t reciprocal; /* 2^64 / count, exact or one less */
+    uint64_t reciprocal; /* 2^64 / count rounded down, or one less */
     uint64_t offset;     /* to be added to sums because of flipped bits */
     bool is_signed;
 };

@@ -27,7 +27,7 @@ void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
     struct eb_bag_prefetch *prefetch = &stream->prefetch;
-    /* If a tile is known to follow, or this one was, cursors prefetch the rows. */
+    /* If the last call announced this tile, its rows have been prefetched already. */
     bool may_be_short = tile->job_count == 1 && !next && prefetch->tile_count < 2;
     bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {

@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Least piece of a row. A bag is cut by columns into pieces of whole cache lines; a piece has two
- * lines if the row has. */
+/* If a bag is cut by columns, its pieces are a multiple of this many bytes of a row: two cache
+ * lines. */
 #define PIECE_BYTES_MIN 128
 
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut)

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Rounds of which the fastest counts: any disturbance makes a measurement slower. */
+/* Rounds of measurement. The fastest one counts, since any disturbance makes one slower. */
 #define ROUNDS 5
 /* Fewer rounds prove nothing. */
 #define ROUNDS_MIN 3
@@ -49,9 +49,8 @@ struct trial {
     unsigned piece_count;
     const struct eb_bag_tune_piece *pieces;
     struct eb_table tables[EB_BAG_TUNE_PIECES_MAX]; /* the pieces, as tables of a class's rows */
-    struct eb_bag_job
-        jobs[EB_BAG_TUNE_PIECES_MAX];  /* bags of each piece; the last pieces may have some more */
-    struct eb_bag_schedules schedules; /* of_class[class] is the schedule being measured */
+    struct eb_bag_job jobs[EB_BAG_TUNE_PIECES_MAX]; /* bags of each piece; the last may have more */
+    struct eb_bag_schedules schedules;              /* of_class[class] is being measured */
     struct eb_bag_stream stream;
     unsigned class;
 };

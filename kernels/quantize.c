@@ -152,7 +152,7 @@ static float f16_value(uint16_t code)
     return (float)eb_element_load_float(EB_STORAGE_F16, &code);
 }
 
-/* The f16 at or next below `value`, infinite below all finite ones. */
+/* Returns the largest f16 that is at most `value`; infinite if that is below all finite ones. */
 static float f16_at_most(float value)
 {
     uint16_t code;

@@ -9,7 +9,7 @@
 #define BUCKET_FIRST_NS (UINT64_C(1) << 13)
 #define BUCKET_LAST_NS (UINT64_C(1) << 35)
 
-/* Writes the lines that introduce a metric: its help, and its type, "counter" or "gauge" or
+/* Writes the lines that introduce a metric: its help, and its type, "counter", "gauge" or
  * "histogram". */
 static void begin(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -46,7 +46,7 @@ static void write_escaped(FILE *out, const char *text)
     }
 }
 
-/* Writes `NAME{model="..."`. The caller adds further labels, and the closing bracket. */
+/* Writes `NAME{model="..."`. The caller adds further labels, and the closing brace. */
 static void open_model(FILE *out, const char *name, const char *model)
 {
     fprintf(out, "%s{model=\"", name);

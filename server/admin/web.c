@@ -62,8 +62,8 @@ struct eb_web {
     struct eb_list clients;
     struct eb_stats_request request;
     uint64_t next_stats_ms;
-    struct web_waiters asked;   /* wait for the stats that are being taken */
-    struct web_waiters waiting; /* wait for the stats after those */
+    struct web_waiters asked;   /* clients that wait for the stats that are being taken */
+    struct web_waiters waiting; /* clients that wait for the next stats */
 };
 
 /* ---- libmicrohttpd on the loop ---- */

@@ -542,8 +542,8 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_mark(conn);
 }
 
-/* Does not count the time that the connection waited for slices for any limit: while its input was
- * not read, the delay was not the peer's doing. */
+/* Excludes the time that the connection waited for slices from all limits. Its input was not read
+ * meanwhile, which is not the peer's doing. */
 static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 {
     if (is_waiting(conn)) {
@@ -600,7 +600,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     }
     apply_age(conn, now_ms);
     if (conn->is_closing || eb_grpc_server_call_count(conn->session) == 0) {
-        return; /* Keep this cheap: there may be thousands of idle connections. */
+        return; /* An idle connection costs no more than this: there may be thousands. */
     }
     eb_grpc_server_tick(conn->session, now_ms, conn->unread_ms);
     find_events(conn)->on_tick(conn);

@@ -1,6 +1,6 @@
 #include "server/net/conn_age.h"
 
-/* Fraction of age_max_ms by which connections' ages differ, so that they do not all end at once. */
+/* A connection's age limit differs from age_max_ms by at most 1 / AGE_PART of it. */
 #define AGE_PART 10
 
 void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *limits,

@@ -41,7 +41,7 @@ static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progres
     return message;
 }
 
-/* Drops the progress if the caller has not yet taken enough of what was sent before. */
+/* Sends the progress, unless the caller has not taken enough of what was sent before. */
 static void on_progress_back(struct eb_mail *mail)
 {
     struct progress_mail *told = EB_CONTAINER_OF(mail, struct progress_mail, mail);
@@ -95,7 +95,7 @@ static void on_done_back(struct eb_mail *mail)
 
 /* ---- at the admin endpoint ---- */
 
-/* Drops the progress if out of memory. */
+/* Posts the progress to the loop. Drops it if out of memory. */
 static void on_admin_progress(
     struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
 {

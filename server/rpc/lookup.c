@@ -32,7 +32,8 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
 #define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
-/* Size from which checking a message takes so long that its deadline is looked at first. */
+/* Size from which reading a message takes so long that its deadline is looked at before the request
+ * is checked. */
 #define SLOW_MESSAGE_BYTES 4096
 
 /* ---- the pool ---- */
@@ -346,7 +347,8 @@ static struct eb_outgoing *make_error_answer(
     return made;
 }
 
-/* Reports a request of a stream that is over, if nothing else reports that its answer has gone. */
+/* Reports a request of a stream that is over. Only for answers that on_answer_gone does not watch.
+ */
 static void report_stream_answer(struct eb_rpc_call *call, enum eb_status status)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,

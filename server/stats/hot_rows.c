@@ -100,8 +100,8 @@ static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_row
     return one->indices != other->indices ? one->indices > other->indices : one->id < other->id;
 }
 
-/* Inserts a sum into the ordered list of the first ones. Drops the last sum if the list is full.
- * Returns the count. */
+/* Inserts a sum into the ordered list of the top sums, if it belongs there. A full list loses its
+ * last sum. Returns the count. */
 static size_t insert_sum(
     struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
 {

@@ -60,7 +60,7 @@ struct eb_stats_collector {
     size_t open_count;            /* loop_mails that are not back yet */
     bool is_serving;              /* serve_requests is running */
     bool is_detaching;
-    /* Written by the main thread until they are posted. */
+    /* Owned by the main thread until they are posted. */
     struct phase_mail phases[PHASE_COUNT];
     struct attach_mail attachment;
     struct detach_mail detachment;
