@@ -188,8 +188,8 @@ static bool find_checked_starts(struct pass *pass)
     return false;
 }
 
-/* Counts the indices of each bag. Only for unsorted segment ids, which no pass has counted
- * before. */
+/* Counts the indices of each bag into `starts`. Only for unsorted segment ids, for which it is
+ * still zeroed. */
 static void count_unsorted(const struct pass *pass, uint32_t *starts)
 {
     for (uint32_t i = 0; i < pass->index_count; i++) {
@@ -242,8 +242,8 @@ static bool check_checked_default(struct pass *pass)
            fail_unnamed(pass, "default_index", pass->query->default_index);
 }
 
-/* Reports the first index from `position` on that has no row. There must be one. `rows` holds their
- * rows. */
+/* Reports the first index from `position` on that has no row. There must be one. `rows` are the
+ * rows from that position on. */
 static bool fail_index(struct pass *pass, uint32_t position, const int64_t *rows)
 {
     char name[32];

@@ -19,14 +19,15 @@ static bool runs_anywhere(void)
 }
 
 #ifdef __x86_64__
-/* Needed since not every compiler's feature test knows the conversions. */
+/* Returns whether the processor has F16C, which not every compiler's feature test knows. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* The compiler's feature test also checks that the operating system saves the registers. */
+/* Returns whether AVX2, FMA and F16C can be used. The compiler's feature test also checks that the
+ * operating system saves the registers. */
 static bool runs_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -39,7 +40,7 @@ static bool runs_avx512(void)
 }
 #endif
 
-/* The slowest is first. */
+/* All tables of this build, the slowest first. */
 static const struct eb_bag_ops variants[] = {
     {&eb_bag_ref, runs_anywhere},
 #ifdef __x86_64__

@@ -36,14 +36,14 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     start_cursor(&prefetch->near, 0);
 }
 
-/* Moves a cursor from the next tile to the same tile, which is now being pooled. */
+/* Keeps a cursor's position when the next tile becomes the one being pooled. A cursor that has not
+ * reached that tile, and so has prefetched none of its rows, starts at its beginning. */
 static void move_on(const struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     if (cursor->tile > 0) {
         cursor->tile--;
         cursor->is_over = false;
     } else {
-        /* It has not prefetched any row of the tile yet. */
         start_cursor(cursor, prefetch->pooled);
     }
 }

@@ -27,8 +27,8 @@
 #define ROWS_MAX UINT32_MAX
 
 /* Measured on a Sapphire Rapids virtual machine with 2 GB of f32 in pages of 2 MiB and one thread,
- * in ns per row of 128, 256, 512 and 1024 bytes. On Zen 4 the last was best for tables of 12 GB.
- * Rows of 64 bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
+ * in ns per row of 128, 256, 512 and 1024 bytes. On Zen 4 the last one was best for tables of 12
+ * GB. Rows of 64 bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
 const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT] = {
     {64, false, 32, false},  /* 12.8 18.4 32.4 64.6 */
     {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */

@@ -46,8 +46,9 @@ static inline float power_of_two(int exponent)
     return float_of((uint32_t)(exponent + F32_EXPONENT_BIAS) << F32_MANTISSA_BITS);
 }
 
-/* Returns `condition ? yes : no` without a branch. A compiler may not compute a float that is not
- * used, so it would make a branch of the conditional, and would not vectorize the loop. */
+/* Returns `condition ? yes : no` without a branch. Compilers must not evaluate a floating-point
+ * operation whose result is not used, so they would make a branch of the conditional and not
+ * vectorize the loop. */
 static inline uint32_t choose_row_reader(bool condition, uint32_t yes, uint32_t no)
 {
     return no ^ ((yes ^ no) & (0 - (uint32_t)condition));

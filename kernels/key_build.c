@@ -335,7 +335,8 @@ static bool make_build_room(struct partition *partition, int64_t key, uint32_t r
     return false;
 }
 
-/* The owner of a key's slot, if the key is already in a bucket. */
+/* The outcome of looking for an entry's key in its buckets: not there, there with the entry's row,
+ * there with another row. */
 enum standing { STANDS_NOWHERE, STANDS_AS_ITSELF, STANDS_FOR_ANOTHER };
 
 static enum standing look_at(const struct eb_key_bucket *bucket, const struct entry *entry)
