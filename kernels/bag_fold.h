@@ -64,7 +64,8 @@ static INLINE void fold_row(
     }
 }
 
-/* Makes the compiler compute a value here, in a register, instead of inside the next loop. */
+/* Makes the compiler hold a value in a register for the next loop, rather than read it again from
+ * its source. */
 #define KEEP_AT_HAND(value) __asm__("" : "+r"(value))
 
 /* Returns the least number of cache lines that a row of the shape takes. */

@@ -23,6 +23,6 @@ void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *o
 void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next);
 
-/* Computes result rows bag_first .. bag_end - 1 of one checked job, without a stream. */
+/* Computes result rows bag_first .. bag_end - 1 of one checked job, with a stream of its own. */
 void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
     uint32_t bag_end);

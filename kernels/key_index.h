@@ -62,8 +62,8 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
 
-/* Returns one of the two buckets that a key of that hash may be in; for the files that look keys
- * up. */
+/* Return the first and the second bucket that a key of that hash may be in; for the files that look
+ * keys up. */
 static inline const struct eb_key_bucket *eb_key_index_first_bucket(
     const struct eb_key_index *index, uint64_t hash)
 {
