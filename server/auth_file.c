@@ -280,7 +280,7 @@ static bool fill(
     const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_failure *failure)
 {
     if (!texts || texts->principal_count == 0) {
-        return eb_failure_set(failure, "principals: there is none, so that nobody could call");
+        return eb_failure_set(failure, "principals is empty: nobody could call");
     }
     auth->principals = calloc(texts->principal_count, sizeof *auth->principals);
     if (!auth->principals) {

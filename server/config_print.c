@@ -130,12 +130,10 @@ static const char introduction[] =
     "(EMBAG_REQUEST_BYTES_MAX=32MiB) and a key of the YAML file that --config names\n"
     "(request_bytes_max: 32MiB; listen is a sequence). A flag overrides the environment, which\n"
     "overrides the file, which overrides the default. Sizes are bytes, or end in KiB, MiB or GiB.\n"
-    "--print-config says what each setting is and where that came from, as a file for --config, "
-    "or\n"
-    "what is wrong with them.\n"
-    "A variable EMBAG_... that is no setting is an error, so that a slip of the pen is found; "
-    "those\n"
-    "that Kubernetes sets for a service called embag are passed over.\n"
+    "--print-config prints each setting and where it came from, as a file for --config, or what\n"
+    "is wrong with the settings.\n"
+    "A variable EMBAG_... that is not a setting is an error, to catch typing mistakes; those that\n"
+    "Kubernetes sets for a service called embag are ignored.\n"
     "\n";
 
 /* Prints `text`, broken between words. */

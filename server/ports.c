@@ -114,7 +114,7 @@ static void log_bad_socket(const struct eb_listener *listener, const char *why)
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "passed sockets"),
         eb_log_text("address", text), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "mend the socket unit: ListenStream=, with FileDescriptorName=embag-admin a path, "
+            "correct the socket unit: ListenStream=, with FileDescriptorName=embag-admin a path, "
             "SocketMode=0600 and SocketUser=embag"));
 }
 

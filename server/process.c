@@ -140,7 +140,7 @@ static bool open_models(struct eb_process *process)
     struct eb_failure failure;
     if (!eb_manager_load(process->manager, &failure)) {
         eb_log_fail_start("model_repository", failure.text,
-            "mend the files named, or point "
+            "correct the files named, or point "
             "--model-repository at another directory");
         return false;
     }

@@ -118,7 +118,7 @@ static bool has_tcp(const struct eb_config *config)
 static bool read_all(struct eb_security *security)
 {
     const struct eb_config *config = security->config;
-    static const char file_hint[] = "mend the file, or name another one";
+    static const char file_hint[] = "correct the file, or name another one";
     struct eb_failure failure;
     if (config->tls_cert && !(security->tls = read_tls(config, &failure))) {
         eb_log_fail_start("tls_cert", failure.text, file_hint);
@@ -211,7 +211,7 @@ static bool tell(const struct eb_security *security, struct eb_loop *loop)
 static void log_kept(const char *what, const char *why)
 {
     eb_log(EB_LOG_ERROR, "reload_failed", eb_log_text("what", what), eb_log_text("reason", why),
-        eb_log_text("remedy", "mend the file and send SIGHUP again; until then what was read "
+        eb_log_text("remedy", "correct the file and send SIGHUP again; until then what was read "
                               "before holds"));
 }
 

@@ -26,7 +26,7 @@ static bool fail_web_port(const struct eb_config *config, const char *why)
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "http_listen"),
         eb_log_text("address", config->http_listen), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "mend what the reason names, or give --http-listen another address, or none"));
+            "correct what the reason names, or give --http-listen another address, or none"));
     return false;
 }
 

@@ -115,8 +115,8 @@ bool eb_arguments_read_values(
         const char *element = next;
         bool good = read_argument_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
-            fprintf(stderr, "%s: --%s %s: \"%.*s\" is no number of the type\n", program, flag, text,
-                (int)strcspn(element, ","), element);
+            fprintf(stderr, "%s: --%s %s: \"%.*s\" is not a number of the type\n", program, flag,
+                text, (int)strcspn(element, ","), element);
             free(out->data);
             *out = (struct eb_arguments_values){0};
             return false;

@@ -13,7 +13,7 @@ bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failu
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(tensor, shape);
     return is_good ||
-           eb_failure_set(failure, "%s of %s are no keys; they are one dimension of i64 or u64",
+           eb_failure_set(failure, "%s of %s cannot be keys; keys have one dimension of i64 or u64",
                shape, eb_storage_name(tensor->storage));
 }
 

@@ -293,7 +293,7 @@ void eb_tls_stream_feed(
     if (!stream->has_begun && count > 0) {
         stream->has_begun = true;
         if (bytes[0] != EB_TLS_HANDSHAKE_RECORD) {
-            end_stream(stream, "the peer speaks no TLS, and this port nothing else");
+            end_stream(stream, "the peer sent plain text to a TLS port");
         }
     }
 }

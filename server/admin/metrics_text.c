@@ -75,8 +75,8 @@ static void write_request_metrics(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_requests_total";
     begin(out, name, "counter",
-        "Requests that are over, each of a stream as one, by gRPC's code; service and method are "
-        "empty for calls of what there is not.");
+        "Finished requests by gRPC code; each message of a stream is one request. Service and "
+        "method are empty for unknown methods.");
     for (size_t i = 0; i < stats->method_count; i++) {
         for (int code = 0; code < EB_COUNTERS_STATUSES; code++) {
             uint64_t count = stats->total.requests[i][code];
@@ -94,8 +94,7 @@ static void write_request_metrics(FILE *out, const struct eb_stats *stats)
 static void write_refusals(FILE *out, const struct eb_counters *total)
 {
     static const char name[] = "embag_refused_total";
-    begin(out, name, "counter",
-        "Requests, or connections, that were not served though nothing is wrong with them.");
+    begin(out, name, "counter", "Valid requests or connections that were refused, by reason.");
     for (int i = 0; i < EB_REFUSAL_COUNT; i++) {
         fprintf(out, "%s{reason=\"%s\"} %" PRIu64 "\n", name, eb_refusal_name((enum eb_refusal)i),
             total->refusals[i]);
@@ -139,8 +138,8 @@ static void write_stages(FILE *out, const struct eb_counters *total)
 static void write_lag(FILE *out, const struct eb_histogram *lag)
 {
     static const char name[] = "embag_loop_lag_seconds";
-    begin(out, name, "histogram",
-        "How long loops were busy between two looks at what has come: what comes waits so long.");
+    begin(
+        out, name, "histogram", "Time that an event loop was busy before it read new input again.");
     write_buckets(out, name, "", lag);
     fprintf(out, "%s_sum", name);
     write_seconds(out, (double)lag->sum_ns * 1e-9);
@@ -196,15 +195,15 @@ static void write_executor_metrics(FILE *out, const struct eb_executor_stats *ex
         "Bytes of rows that requests waiting for the executor will touch, of queue_bytes_max.",
         executor->queued_bytes);
     write_gauge(out, "embag_executor_threads", "Threads of the executor.", executor->threads);
-    write_gauge(out, "embag_executor_idle_threads",
-        "Threads of the executor that have nothing to do.", executor->idle_threads);
-    write_count(out, "embag_executor_tiles_total",
-        "Pieces of requests that the executor has computed.", executor->tiles);
-    begin(out, busy, "counter", "Time that the executor's threads were busy, all together.");
+    write_gauge(out, "embag_executor_idle_threads", "Idle threads of the executor.",
+        executor->idle_threads);
+    write_count(out, "embag_executor_tiles_total", "Tiles of requests computed by the executor.",
+        executor->tiles);
+    begin(out, busy, "counter", "Busy time of all executor threads together.");
     fputs(busy, out);
     write_seconds(out, (double)executor->busy_ns * 1e-9);
     write_gauge(out, "embag_executor_thread_bytes_per_second",
-        "Bytes of rows that one thread of the executor gathers, as measured lately.",
+        "Recent rate at which one executor thread gathers row bytes.",
         executor->bytes_per_us * 1000000);
 }
 
@@ -217,13 +216,10 @@ static size_t at_most(size_t count, size_t max)
 
 /* The metrics of every table: X("name", help, count of `table`). */
 #define TABLE_LIST(X)                                                                              \
-    X("embag_table_bags_total", "Bags that were asked for of a table.", table->bags)               \
+    X("embag_table_bags_total", "Bags requested from a table.", table->bags)                       \
     X("embag_table_rows_touched_total",                                                            \
-        "Rows of a table that were named, each as often as it was, those that it does not have "   \
-        "among them.",                                                                             \
-        table->indices)                                                                            \
-    X("embag_missing_total", "Rows that were named and that the table does not have.",             \
-        table->missing)
+        "Rows requested from a table, counting repetitions and missing rows.", table->indices)     \
+    X("embag_missing_total", "Requested rows that the table does not have.", table->missing)
 
 /* The tables that have rows of their own. */
 struct named_tables {
@@ -332,7 +328,7 @@ static void write_versions(FILE *out, const struct eb_stats *stats)
 static void write_states(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_model_versions";
-    begin(out, name, "gauge", "Versions of a model by what became of them.");
+    begin(out, name, "gauge", "Versions of a model by state.");
     for (size_t i = 0; i < at_most(stats->model_count, EB_METRICS_MODELS_MAX); i++) {
         const struct eb_stats_model *model = &stats->models[i];
         uint64_t counts[EB_VERSION_STATES] = {0};
@@ -352,13 +348,13 @@ static void write_served(FILE *out, const struct eb_stats *stats)
     size_t count = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
     static const char served[] = "embag_model_serving_version";
     static const char bad[] = "embag_model_faulty";
-    begin(out, served, "gauge", "The version that answers where none is named; 0: none.");
+    begin(out, served, "gauge", "The version served to requests that name none; 0: none.");
     for (size_t i = 0; i < count; i++) {
         open_model(out, served, stats->models[i].name);
         fprintf(out, "} %" PRIu64 "\n", stats->models[i].served);
     }
     begin(out, bad, "gauge",
-        "1 where a model's directory or model.yaml cannot be used; it goes on as before.");
+        "1 if a model's directory or model.yaml cannot be used; the model is served as before.");
     for (size_t i = 0; i < count; i++) {
         open_model(out, bad, stats->models[i].name);
         fprintf(out, "} %d\n", stats->models[i].failure ? 1 : 0);
@@ -389,18 +385,18 @@ static void write_model_metrics(FILE *out, const struct eb_stats *stats)
     write_served(out, stats);
     write_states(out, stats);
     write_versions(out, stats);
-    begin(out, loads, "counter", "Loads of versions that are over.");
+    begin(out, loads, "counter", "Finished loads of versions, by outcome.");
     fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", loads, stats->loads.done);
     fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", loads, stats->loads.failed);
-    write_count(out, "embag_model_versions_freed_total",
-        "Versions that were in memory and are no longer.", stats->loads.freed);
+    write_count(out, "embag_model_versions_freed_total", "Versions unloaded from memory.",
+        stats->loads.freed);
     write_gauge(out, "embag_model_versions_kept",
-        "Versions in memory that nothing wants, which stay for versions.keep_s or as spare ones.",
+        "Versions kept in memory for versions.keep_s or as spare ones, though no longer needed.",
         stats->loads.kept);
     write_gauge(out, "embag_model_versions_kept_bytes",
-        "Bytes of memory that these versions alone have.", stats->loads.kept_bytes);
+        "Bytes of memory used by kept versions alone.", stats->loads.kept_bytes);
     write_count(out, "embag_model_versions_evicted_total",
-        "Versions that went before versions.keep_s was over, for kept_versions_max or "
+        "Versions evicted before versions.keep_s was over, because of kept_versions_max or "
         "kept_bytes_max.",
         stats->loads.evicted);
     write_page_bytes(out, stats);
@@ -423,7 +419,7 @@ static void write_left_out(FILE *out, const struct eb_stats *stats)
     while (find_next(&at, &model, &version)) {
     }
     begin(out, name, "gauge",
-        "Models, versions and tables that these metrics do not tell of, for there are too many.");
+        "Models, versions and tables without metrics of their own because there are too many.");
     fprintf(out, "%s{what=\"models\"} %zu\n", name, stats->model_count - models);
     fprintf(out, "%s{what=\"versions\"} %zu\n", name, versions - at.passed);
     fprintf(
@@ -433,7 +429,7 @@ static void write_left_out(FILE *out, const struct eb_stats *stats)
 static void write_server(FILE *out, const struct eb_metrics_source *source)
 {
     static const char phase[] = "embag_phase";
-    begin(out, phase, "gauge", "1 for the part of its life that the server is in.");
+    begin(out, phase, "gauge", "1 for the server's current phase.");
 #define X(id, text)                                                                                \
     fprintf(out, "%s{phase=\"%s\"} %d\n", phase, text, source->stats->phase == EB_STATS_##id);
     EB_STATS_PHASE_LIST(X)
@@ -453,29 +449,28 @@ static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
     static const char reloads[] = "embag_reloads_total";
     static const char readable[] = "embag_repository_readable";
-    begin(out, expiry, "gauge", "When the server's certificate expires, where it has one.");
+    begin(out, expiry, "gauge", "When the server's certificate expires, if it has one.");
     if (facts->certificate_expiry_unix_s != 0) {
         fprintf(out, "%s %" PRId64 "\n", expiry, facts->certificate_expiry_unix_s);
     }
-    begin(out, reloads, "counter", "Times that certificate and auth_file were read again.");
+    begin(out, reloads, "counter", "Reloads of certificate and auth_file, by outcome.");
     fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, facts->reloads_done);
     fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, facts->reloads_failed);
     begin(out, readable, "gauge",
-        "0 where the model repository cannot be read, and models stay as they are; of one that is "
-        "watched.");
+        "0 if the watched model repository cannot be read; models stay as they are.");
     if (facts->is_repository_watched) {
         fprintf(out, "%s %d\n", readable, !facts->is_repository_unreadable);
     }
-    write_gauge(out, "embag_load_done_bytes",
-        "Bytes in memory of the version that is being loaded; 0: none is.", facts->load_done_bytes);
-    write_gauge(out, "embag_load_total_bytes",
-        "Bytes of the version that is being loaded; 0: none is.", facts->load_total_bytes);
+    write_gauge(out, "embag_load_done_bytes", "Bytes loaded of the version being loaded; 0: none.",
+        facts->load_done_bytes);
+    write_gauge(out, "embag_load_total_bytes", "Total bytes of the version being loaded; 0: none.",
+        facts->load_total_bytes);
 }
 
 static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
 {
     static const char name[] = "embag_limit";
-    begin(out, name, "gauge", "What the settings allow of what other metrics count.");
+    begin(out, name, "gauge", "Limits from the settings, for comparison with other metrics.");
 #define X(member) fprintf(out, "%s{name=\"" #member "\"} %" PRIu64 "\n", name, limits->member);
     EB_METRICS_LIMIT_LIST(X)
 #undef X
@@ -484,20 +479,22 @@ static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
 static void write_process(FILE *out, const struct eb_metrics_source *source)
 {
     const struct eb_process_usage *usage = source->usage;
-    begin(out, "process_cpu_seconds_total", "counter", "Time of CPUs that the process has used.");
+    begin(out, "process_cpu_seconds_total", "counter",
+        "Total user and system CPU time spent in seconds.");
     fputs("process_cpu_seconds_total", out);
     write_seconds(out, usage->cpu_seconds);
-    begin(out, "process_start_time_seconds", "gauge", "When the process began.");
+    begin(out, "process_start_time_seconds", "gauge",
+        "Start time of the process since unix epoch in seconds.");
     fprintf(
         out, "process_start_time_seconds %.3f\n", (double)source->stats->started_unix_ms * 1e-3);
-    write_gauge(out, "process_resident_memory_bytes", "Bytes of memory that are the process's.",
+    write_gauge(out, "process_resident_memory_bytes", "Resident memory size in bytes.",
         usage->resident_bytes);
-    write_gauge(out, "process_virtual_memory_bytes", "Bytes of the process's addresses.",
-        usage->virtual_bytes);
-    write_gauge(out, "process_open_fds", "Files that the process has open.", usage->open_files);
     write_gauge(
-        out, "process_max_fds", "Files that the process may have open.", usage->open_files_max);
-    write_gauge(out, "process_threads", "Threads of the process.", usage->threads);
+        out, "process_virtual_memory_bytes", "Virtual memory size in bytes.", usage->virtual_bytes);
+    write_gauge(out, "process_open_fds", "Number of open file descriptors.", usage->open_files);
+    write_gauge(
+        out, "process_max_fds", "Maximum number of open file descriptors.", usage->open_files_max);
+    write_gauge(out, "process_threads", "Number of OS threads in the process.", usage->threads);
 }
 
 char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size)

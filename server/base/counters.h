@@ -93,23 +93,21 @@ enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
 /* X(member, "name in metrics", "help"): counters that only grow. */
 #define EB_COUNTERS_COUNT_LIST(X)                                                                  \
     X(connections, "connections_accepted", "Connections that were accepted.")                      \
-    X(calls, "calls_started", "Calls that began, streams among them as one.")                      \
+    X(calls, "calls_started", "Calls started; a stream is one call.")                              \
     X(received_bytes, "received_bytes", "Bytes read from clients' sockets.")                       \
     X(sent_bytes, "sent_bytes", "Bytes that clients' sockets took.")                               \
     X(undecodable, "requests_undecodable",                                                         \
-        "Requests that ended as INTERNAL since their bytes are no message: their clients' "        \
-        "faults.")                                                                                 \
-    X(queries, "queries", "Queries and features of groups that were computed.")                    \
-    X(bags, "bags", "Bags that were pooled, and rows that were asked for one by one.")             \
-    X(indices, "rows_touched", "Indices that were looked up, those that named no row among them.") \
-    X(row_bytes, "row_bytes_touched",                                                              \
-        "Bytes of tables that were read for indices and for empty bags.")                          \
-    X(value_bytes, "value_bytes", "Bytes of pooled values that were made.")                        \
-    X(inline_lookups, "lookups_inline", "Lookups that were computed on the loop that read them.")  \
+        "Requests that could not be decoded and ended as INTERNAL (client error).")                \
+    X(queries, "queries", "Queries and group features computed.")                                  \
+    X(bags, "bags", "Bags pooled, and rows looked up without pooling.")                            \
+    X(indices, "rows_touched", "Indices looked up, including those that named no row.")            \
+    X(row_bytes, "row_bytes_touched", "Bytes of table rows read, for indices and for empty bags.") \
+    X(value_bytes, "value_bytes", "Bytes of pooled values computed.")                              \
+    X(inline_lookups, "lookups_inline", "Lookups computed on the event loop that received them.")  \
     X(receive_shortages, "receive_memory_shortages",                                               \
-        "Times that receive_memory_bytes had no room, of one request none or several.")            \
+        "Times that receive_memory_bytes was exhausted; one request may cause none or several.")   \
     X(answer_shortages, "answer_memory_shortages",                                                 \
-        "Times that answer_memory_bytes had no room, of one request none or several.")
+        "Times that answer_memory_bytes was exhausted; one request may cause none or several.")
 
 struct eb_counters {
     uint64_t requests[EB_COUNTERS_METHODS_MAX][EB_COUNTERS_STATUSES]; /* ended, by method */

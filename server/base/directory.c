@@ -62,6 +62,6 @@ bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *
     *is_directory = false;
     return error == ENOENT ||
            eb_failure_set(failure, "%s: it cannot be looked at (%s); %s", path, strerror(error),
-               error == ELOOP ? "the link leads to itself: mend it or remove it"
+               error == ELOOP ? "the link leads to itself: correct it or remove it"
                               : "check its permissions, and those of what it leads to");
 }

@@ -286,7 +286,8 @@ static bool read_config_count(const struct place *place, const char *field, cons
     unsigned long long number = strtoull(text, NULL, 10);
     if (!is_config_number(text, false) || errno != 0 || number < range[0] || number > range[1]) {
         char why[WORDS_BYTES];
-        snprintf(why, sizeof why, "is no number from %" PRIu64 " to %" PRIu64, range[0], range[1]);
+        snprintf(
+            why, sizeof why, "is not a number from %" PRIu64 " to %" PRIu64, range[0], range[1]);
         return refuse_config(place, field, text, why);
     }
     *value = number;
@@ -541,7 +542,8 @@ static bool check_selected(const struct place *place, const struct eb_model_conf
 {
     return eb_model_config_selects(config, source) ||
            refuse_config(place, field, source,
-               "is left out by the patterns of only and exclude; mend them or remove this entry");
+               "is left out by the patterns of only and exclude; correct them or remove this "
+               "entry");
 }
 
 static bool read_config_tables(

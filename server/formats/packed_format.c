@@ -161,7 +161,7 @@ static bool check_format_keys(const struct eb_packed_format *format, struct eb_f
             bytes, rows);
     }
     return bytes > 0 || rows == 0 || format->sections[EB_PACKED_KEY_INDEX].bytes == 0 ||
-           eb_failure_set(failure, "field 'key index': there are no keys that it is an index of");
+           eb_failure_set(failure, "field 'key index': the file has no keys for it");
 }
 
 static uint64_t measure_head(uint64_t data_bytes)

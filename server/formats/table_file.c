@@ -42,8 +42,8 @@ static const char *find_table_file_hint(int error)
 {
     switch (error) {
     case ENOENT:
-    case ENOTDIR: return "put it back, or mend the link that leads to it";
-    case ELOOP: return "mend the link";
+    case ENOTDIR: return "put it back, or correct the link that leads to it";
+    case ELOOP: return "correct the link";
     case EACCES:
     case EPERM: return "give the server's user the right to read it";
     default: return "see that its disk answers and that files can be opened";

@@ -113,8 +113,9 @@ static void on_config_failed(void *context, const char *model, const char *why)
     const struct eb_registry_model *known = eb_registry_find(&manager->registry, model);
     eb_log(EB_LOG_ERROR, "model_config_failed", eb_log_text("model", model),
         eb_log_text("reason", why),
-        eb_log_text("remedy", known->served ? "mend the file; what it said before holds until then"
-                                            : "mend the file; the model is held back until then"));
+        eb_log_text("remedy", known->served
+                                  ? "correct the file; what it said before holds until then"
+                                  : "correct the file; the model is held back until then"));
 }
 
 /* ---- scans ---- */

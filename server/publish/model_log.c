@@ -90,7 +90,7 @@ static void log_notes(const struct eb_model_version *version)
     log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
         "none, if the version's tables are complete without them; else convert them");
     log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
-        "mend only and exclude in model.yaml: these patterns match no table of the version");
+        "correct only and exclude in model.yaml: these patterns match no table of the version");
 }
 
 void eb_model_log_loaded(const struct eb_table_memory_options *options,
@@ -115,8 +115,8 @@ void eb_model_log_unserved(const char *model, const char *why)
 {
     eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "mend it or take its directory away; the other models are served, and "
-            "this one when a version of it loads"));
+            "correct it or remove its directory; the other models are served, and this "
+            "one will be once a version of it loads"));
 }
 
 /* ---- events of the registry ---- */

@@ -611,7 +611,8 @@ static bool refuse_none(const struct planning *planning, const char *directory)
     }
     if (scan->left_out_count > 0) {
         return eb_failure_set(planning->failure,
-            "%s: only and exclude of model.yaml leave out all of its %zu tables; mend the patterns",
+            "%s: only and exclude of model.yaml leave out all of its %zu tables; correct the "
+            "patterns",
             directory, scan->left_out_count);
     }
     if (scan->notes.files.count > 0) {

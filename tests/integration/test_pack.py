@@ -211,7 +211,7 @@ class Pack(WithDirectory):
                     self.path('k.npy'), self.input, self.output)
         self.refuse('k.npy: it has 300 keys for the 301 rows of ' + self.input, 'pack', '--keys',
                     self.save('k.npy', keys[:300]), self.input, self.output)
-        self.refuse('k.npy: (301,) of i32 are no keys', 'pack', '--keys',
+        self.refuse('k.npy: (301,) of i32 cannot be keys', 'pack', '--keys',
                     self.save('k.npy', keys.astype('i4')), self.input, self.output)
         self.refuse(self.path('none.npy') + ': ', 'pack', '--keys', self.path('none.npy'),
                     self.input, self.output)

@@ -163,7 +163,7 @@ class Handshakes(TlsTest):
             plain.sendall(PREFACE)
             while plain.recv(4096):
                 pass
-        self.refused(server, 'the peer speaks no TLS')
+        self.refused(server, 'the peer sent plain text to a TLS port')
         plain_server = self.serve()
         with self.assertRaises(OSError):
             self.handshake(plain_server, self.context('h2'))

@@ -368,7 +368,7 @@ static void takes_no_other_tensor_for_keys(void **state)
     struct eb_pack_keys keys;
     struct eb_failure failure = {.text = ""};
     assert_false(eb_pack_keys_read(&keys, input, &failure));
-    eb_scratch_expect(failure.text, "(700, 37) of f32 are no keys");
+    eb_scratch_expect(failure.text, "(700, 37) of f32 cannot be keys");
 }
 
 EB_TEST_GROUP(pack_table)

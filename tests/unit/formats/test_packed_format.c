@@ -180,7 +180,7 @@ static void refuses_what_cannot_be(void **state)
     EXPECT_FAILURE(unknown_row, -2, "'unknown_row': -2");
     EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 41, "'keys': 41 bytes");
     EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 48, "'keys': 48 bytes");
-    EXPECT_FAILURE(sections[EB_PACKED_KEY_INDEX].bytes, 192, "'key index': there are no keys");
+    EXPECT_FAILURE(sections[EB_PACKED_KEY_INDEX].bytes, 192, "'key index': the file has no keys");
 }
 
 static void refuses_what_no_file_can_hold(void **state)

@@ -327,7 +327,7 @@ static void refuses_plain_bytes(void **state)
     eb_tls_stream_feed(fixture.stream, (const uint8_t *)"PRI * HTTP/2.0", 14, 0);
     read_plain(&fixture);
     assert_true(fixture.is_over);
-    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), "speaks no TLS");
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), "plain text");
     assert_false(write_output(&fixture));
     close_fixture(&fixture);
 }

@@ -95,8 +95,8 @@ static void refuses_rules_that_could_be_misread(void **state)
     static const struct {
         const char *yaml, *part;
     } cases[] = {
-        {"", "there is none"},
-        {"principals: []", "there is none"},
+        {"", "principals is empty"},
+        {"principals: []", "principals is empty"},
         {"principals: [{client_name: x}]", "principals[0].name: is missing"},
         {"principals: [{name: '', client_name: x}]", "principals[0].name: is missing"},
         {"principals: [{name: x}]", "principals[0].name: it has no token_file"},
@@ -160,7 +160,7 @@ static void knows_a_file_that_says_where_it_ends(void **state)
         {"{principals: [{name: x, client_name: y}], end:\ntrue\n}", "end: not in the last line"},
         {"end: true\nprincipals:\n  - name: x\n    client_name: 'y\n      end: true'",
             "end: not in the last line"},
-        {"end: true", "there is none"},
+        {"end: true", "principals is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_failure(scratch, cases[i].yaml, cases[i].part);
@@ -267,7 +267,7 @@ static void refuses_files_that_are_too_large(void **state)
     assert_null(read_bytes(scratch, bytes, EB_AUTH_FILE_BYTES_MAX + 1, &failure));
     eb_scratch_expect(failure.text, "larger than");
     assert_null(read_bytes(scratch, bytes, EB_AUTH_FILE_BYTES_MAX, &failure));
-    eb_scratch_expect(failure.text, "there is none");
+    eb_scratch_expect(failure.text, "principals is empty");
     free(bytes);
 }
 
