@@ -193,7 +193,7 @@ static void names_flag_and_value_in_one_line(void **state)
 {
     (void)state;
     assert_says(&without_place, "try|--list=1,b,3",
-        "embag: --list 1,b,3: \"b\" is no number of the type\n");
+        "embag: --list 1,b,3: \"b\" is not a number of the type\n");
     assert_says(&without_place, "try|more", "embag: try: \"more\" is one argument too many\n");
 }
 
@@ -207,7 +207,7 @@ static void speaks_as_the_program_whose_arguments_they_are(void **state)
         {"x|--number=0|here", "embag-try: --number 0: not between 1 and 10\n"},
         {"x|--number=a|here", "embag-try: --number a: not a whole number\n"},
         {"x|--colour=blue|here", "embag-try: --colour blue: not one of RED GREEN\n"},
-        {"x|--list=b|here", "embag-try: --list b: \"b\" is no number of the type\n"},
+        {"x|--list=b|here", "embag-try: --list b: \"b\" is not a number of the type\n"},
         {"x", "embag-try: PLACE is missing\n"},
         {"x|here|more", "embag-try: \"more\" is one argument too many\n"},
         {"x|-1", "embag-try: \"-1\": no flag, and no number below 0 can stand there\n"},
