@@ -12,7 +12,7 @@ command -v go >/dev/null || {
     echo "there is no Go toolchain"
     exit 77
 }
-mkdir -p "$build/client/pb" "$build/bin"
+mkdir -p "$build/client" "$build/bin"
 build=$(cd "$build" && pwd)
 export GOBIN=$build/bin GOFLAGS=-buildvcs=false
 cp "$here"/{main.go,go.mod,go.sum} "$build/client/"
@@ -22,7 +22,5 @@ timeout 120 go mod download google.golang.org/grpc google.golang.org/protobuf ||
     exit 77
 }
 go install google.golang.org/protobuf/cmd/protoc-gen-go
-protoc --plugin="$GOBIN/protoc-gen-go" -I "$source/proto" --go_out=pb \
-    --go_opt=Membag/v1/embedding_bag.proto=embag/interop/pb --go_opt=module=embag/interop/pb \
-    embag/v1/embedding_bag.proto
+protoc --plugin="$GOBIN/protoc-gen-go" -I "$source/proto" --go_out=. embag/v1/embedding_bag.proto
 go build -o "$GOBIN/interop" .

@@ -25,7 +25,7 @@ import (
 	reflection "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"embag/interop/pb"
+	pb "embag/interop/embag/v1"
 )
 
 const (
