@@ -9,7 +9,7 @@ set -euo pipefail
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
     libprotobuf-c-dev libnghttp2-dev libssl-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
-    libjemalloc-dev libmicrohttpd-dev libnuma-dev libsystemd-dev libxxhash-dev zlib1g-dev
+    libjemalloc-dev libmicrohttpd-dev libnuma-dev libsystemd-dev libxxhash-dev zlib1g-dev help2man
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler

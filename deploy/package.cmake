@@ -4,6 +4,30 @@
 if(NOT TARGET embagd OR NOT TARGET embag_load OR NOT TARGET embag_shared)
   return()
 endif()
+# Manual pages, from --help. A cross-compiled program cannot be asked here.
+find_program(HELP2MAN help2man)
+if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING AND NOT EMBAG_SANITIZE)
+  set(man ${PROJECT_BINARY_DIR}/man)
+  set(man_service embagd.8)
+  set(man_tools embag.1 embag-lookup.1 embag-models.1 embag-pack.1 embag-check.1 embag-make-model.1
+    embag-demo.1 embag-load.1)
+  list(TRANSFORM man_service REPLACE "(.+)" "${man}/\\1.gz")
+  list(TRANSFORM man_tools REPLACE "(.+)" "${man}/\\1.gz")
+  add_custom_command(
+    OUTPUT ${man_service} ${man_tools}
+    COMMAND ${PROJECT_SOURCE_DIR}/deploy/man/make.sh ${PROJECT_BINARY_DIR} ${PROJECT_VERSION} ${man}
+    DEPENDS embagd embag_cli embag_load deploy/man/make.sh deploy/man/embagd.txt
+    VERBATIM)
+  add_custom_target(man ALL DEPENDS ${man_service} ${man_tools})
+  # Optional: an installation of single programs is made without the target man.
+  install(FILES ${man_service} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
+    COMPONENT server OPTIONAL)
+  install(FILES ${man_tools} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+    COMPONENT tools OPTIONAL)
+else()
+  message(STATUS "No manual pages will be made: help2man is missing, or the programs cannot run here")
+endif()
+
 set(EMBAG_MAINTAINER "The authors of embag <embag@example.org>"
   CACHE STRING "Who answers for packages, as Debian writes it")
 

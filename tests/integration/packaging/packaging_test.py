@@ -7,6 +7,7 @@ Where no such system can be had, or TAR is not there, what needs it is skipped, 
 says so. Ends with a line "N passed, N failed"; exit status 0 if none failed.
 """
 
+import gzip
 import os
 import re
 import shutil
@@ -122,6 +123,17 @@ class Installing(InstalledTest):
         self.machine.run('embag-load', '--help')
         config = self.machine.run('embagd', '--config', '/etc/embag/embagd.yaml', '--print-config')
         self.assertIn('model_repository: ' + MODELS, config.stdout.replace('"', ''))
+
+    def test_every_program_and_command_has_a_manual_page(self):
+        pages = {'man8/embagd.8.gz', 'man1/embag.1.gz', 'man1/embag-load.1.gz'}
+        commands = re.findall(r'^  ([a-z-]+)  ', self.machine.run('embag', '--help').stdout, re.M)
+        self.assertIn('lookup', commands)
+        pages.update('man1/embag-%s.1.gz' % command for command in commands)
+        for page in sorted(pages):
+            with open(self.machine.path('/usr/share/man/' + page), 'rb') as file:
+                text = gzip.decompress(file.read()).decode()
+            for heading in 'NAME', 'SYNOPSIS', 'DESCRIPTION', 'SEE ALSO':
+                self.assertRegex(text, r'(?m)^\.SH "?%s"?$' % heading, page)
 
     def test_guides_rules_and_dashboard_are_there(self):
         for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'LOAD.md', 'MODELS.md',

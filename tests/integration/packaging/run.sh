@@ -16,7 +16,7 @@ read_options '--build DIR --work DIR' "$@"
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 
-cmake --build "$build" --target embagd embag_cli embag_load embag_client embag_shared
+cmake --build "$build" --target embagd embag_cli embag_load embag_client embag_shared man
 rm -rf "$work/packages"
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages"
 packages=("$work"/packages/*.deb)
