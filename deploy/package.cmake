@@ -25,7 +25,7 @@ if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING AND NOT EMBAG_SANITIZE)
   install(FILES ${man_tools} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
     COMPONENT tools OPTIONAL)
 else()
-  message(STATUS "No manual pages will be made: help2man is missing, or the programs cannot run here")
+  message(STATUS "No manual pages: help2man is missing or the programs cannot run here")
 endif()
 
 set(EMBAG_MAINTAINER "The authors of embag <embag@example.org>"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the manual pages of embagd, embag and embag-load from their --help, by help2man.
 #     deploy/man/make.sh BIN VERSION OUT
-# BIN is the folder of the three programs. OUT receives NAME.SECTION.gz for each program and for each
+# BIN is the folder of the three programs. OUT receives NAME.SECTION.gz for each program and each
 # command of embag. SOURCE_DATE_EPOCH sets the date in the footer.
 set -euo pipefail
 
