@@ -4,9 +4,9 @@
 
 #define STEP_BYTES 4 /* kind, flags, stream, count */
 #define STREAMS 16
-#define ADVANCES 0x40          /* in the stream's byte */
-#define REPEATS_SHIFT_MAX 12   /* up to 2048 times: budgets of frames have some 1000 */
-#define SCRIPT_BYTES_MAX 65536 /* repetitions end here */
+#define ADVANCES 0x40          /* bit of the stream byte: each repetition uses the next stream */
+#define REPEATS_SHIFT_MAX 12   /* up to 2048 times: the budgets of frames are about 1000 */
+#define SCRIPT_BYTES_MAX 65536 /* no frame is added beyond this size */
 #define ZEROS_KIB 16
 
 enum kind {
@@ -19,7 +19,7 @@ enum kind {
     KIND_COUNT
 };
 
-/* One frame's description. */
+/* The description of one frame. */
 struct step {
     enum kind kind;
     uint8_t flags;
@@ -44,7 +44,7 @@ static void put_block(
         frames_field(&block, field[0], field[1]);
     }
     uint8_t type = step->kind == KIND_HEADERS ? FRAME_HEADERS : FRAME_CONTINUATION;
-    /* Neither padding nor priority: the block has no room for them. */
+    /* Drops the flags for padding and priority: the block has no room for those fields. */
     frames_head(
         out, block.size, type, step->flags & (FLAG_END_STREAM | FLAG_END_HEADERS), stream_of(step));
     frames_put(out, block.bytes, block.size);
@@ -69,7 +69,7 @@ static void put_zeros(struct frames *out, const struct step *step)
     frames_data(out, stream_of(step), step->flags & FLAG_END_STREAM, zeros, kib * 1024);
 }
 
-/* A message by gzip: "hello", or 50 000 zeros. */
+/* Adds a gzip-compressed message: "hello", or 50 000 zeros. */
 static void put_compressed(struct frames *out, const struct step *step)
 {
     static const uint8_t hello[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03,

@@ -56,7 +56,7 @@ void frames_field(struct frames *frames, const char *name, const char *value)
     frames_put(frames, value, strlen(value));
 }
 
-/* HPACK's length of a string that is not Huffman-coded. */
+/* Adds the HPACK length of a string that is not Huffman-coded. */
 static void put_length(struct frames *frames, size_t length)
 {
     uint8_t byte = (uint8_t)(length < 127 ? length : 127);

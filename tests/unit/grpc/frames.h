@@ -1,4 +1,5 @@
-/* HTTP/2 frames made and read by hand: what a peer may send that nghttp2 never would. */
+/* Writes and reads HTTP/2 frames by hand, also those that a peer may send but nghttp2 never
+ * would. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,12 +20,12 @@
 #define FLAG_END_STREAM 1
 #define FLAG_END_HEADERS 4
 
-/* Bytes of a header block that name a whole field of HPACK's tables. */
-#define HPACK_NEWEST 0xbe /* of the dynamic one */
+/* Bytes of a header block that refer to a whole field of HPACK's tables. */
+#define HPACK_NEWEST 0xbe /* the newest field of the dynamic table */
 #define HPACK_METHOD_POST 0x83
 #define HPACK_ACCEPT_ENCODING 0x90 /* gzip, deflate */
 
-/* A growing string of bytes. Zeroed is empty. */
+/* A growing string of bytes. A zeroed one is empty. */
 struct frames {
     uint8_t *bytes;
     size_t size;
@@ -33,23 +34,24 @@ struct frames {
 
 void frames_deinit(struct frames *frames);
 void frames_put(struct frames *frames, const void *bytes, size_t count);
-/* Begins a frame whose payload of `length` bytes the caller puts next. */
+/* Begins a frame. The caller adds the `length` bytes of its payload next. */
 void frames_head(
     struct frames *frames, size_t length, uint8_t type, uint8_t flags, uint32_t stream_id);
 void frames_put32(struct frames *frames, uint32_t value);
-/* The client's preface and an empty SETTINGS. */
+/* Adds the client's preface and an empty SETTINGS. */
 void frames_open(struct frames *frames);
-/* One field as HPACK's literal without indexing; both texts are shorter than 127 bytes. */
+/* Adds one field as an HPACK literal without indexing. Both texts are shorter than 127 bytes. */
 void frames_field(struct frames *frames, const char *name, const char *value);
-/* A field whose value is `size` bytes of 'a', the last one of them `last`. `way` 0x40 puts it into
- * HPACK's table, 0 does not. */
+/* Adds a field whose value is `size` bytes: 'a', and `last` as the last one. `way` 0x40 puts it
+ * into HPACK's dynamic table, 0 does not. */
 void frames_large_field(
     struct frames *frames, uint8_t way, const char *name, size_t size, char last);
 void frames_repeat(struct frames *frames, uint8_t byte, size_t count);
-/* The HEADERS of a gRPC request; `extra` (may be NULL) is a field's name, and its value. */
+/* Adds the HEADERS of a gRPC request. `extra`, which may be NULL, is the name and the value of one
+ * more field. */
 void frames_request(
     struct frames *frames, uint32_t stream_id, bool ends, const char *const extra[2]);
-/* A DATA frame with these bytes. */
+/* Adds a DATA frame with these bytes. */
 void frames_data(
     struct frames *frames, uint32_t stream_id, bool ends, const void *bytes, size_t count);
 
@@ -61,7 +63,8 @@ struct frame {
     const uint8_t *payload;
 };
 
-/* The whole frame at *at, which moves behind it. false: there is none. */
+/* Reads the whole frame at *at and moves *at past it. Returns false if there is none. */
 bool frames_next(const struct frames *frames, size_t *at, struct frame *frame);
-/* How many whole frames of a type there are; *last (may be NULL) is the last of them. */
+/* Returns how many whole frames of a type there are. *last, if not NULL, becomes the last of
+ * them. */
 size_t frames_count(const struct frames *frames, uint8_t type, struct frame *last);

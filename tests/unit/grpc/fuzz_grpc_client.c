@@ -1,5 +1,6 @@
-/* Any bytes a server may send, as they are or by a frame script, in portions and with failing
- * memory that the first three bytes choose, while calls are written to, withdrawn and begun. */
+/* Feeds a client any bytes that a server may send, raw or built by a frame script. The first three
+ * bytes choose which of the two, the size of the portions, and the allocation that fails. Meanwhile
+ * calls are begun, written to and cancelled. */
 #include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/pair.h"
 
@@ -16,7 +17,7 @@ static void require(bool condition)
     }
 }
 
-/* What a frame script's header blocks are made of. */
+/* The fields that a frame script can put into header blocks. */
 static const char *const fields[][2] = {{":status", "200"}, {"content-type", "application/grpc"},
     {"grpc-status", "0"}, {"grpc-status", "5"}, {"grpc-status", "99"}, {"grpc-status", "x"},
     {"grpc-message", "no such thing: 100%25 %c3%a4 %zz"}, {"grpc-encoding", "gzip"},
@@ -27,7 +28,7 @@ static const char *const fields[][2] = {{":status", "200"}, {"content-type", "ap
     {"x-bin", "AAAA"}};
 static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
-/* What the client sends goes nowhere. */
+/* Discards everything that the client sends. */
 static void send(struct pair *pair)
 {
     struct frames sent = {0};
@@ -40,7 +41,8 @@ static void send(struct pair *pair)
     frames_deinit(&sent);
 }
 
-/* One that has written all, one that goes on, one that has written nothing. */
+/* Begins a call that has sent everything, one that continues to send, and one that sends
+ * nothing. */
 static void begin_calls(struct pair *pair)
 {
     pair_write(pair_call(pair, 0, "/t/Unary"), 10, true);
@@ -65,7 +67,7 @@ static void step_client(struct pair *pair, size_t number)
     }
 }
 
-/* The server's first frames, as one begins that means well. */
+/* Adds the first frames of a well-behaved server. */
 static void put_opening(struct frames *in)
 {
     struct frames block = {0};

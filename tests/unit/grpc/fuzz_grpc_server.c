@@ -1,6 +1,6 @@
-/* Any bytes a peer may send, as they are or by a frame script, in portions and with failing memory
- * that the first three bytes choose, while time passes, paused calls go on and, late, the
- * connection drains. */
+/* Feeds a server any bytes that a peer may send, raw or built by a frame script. The first three
+ * bytes choose which of the two, the size of the portions, and the allocation that fails. Meanwhile
+ * time passes, paused calls are resumed and, late in the input, the connection drains. */
 #include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/host.h"
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What a frame script's header blocks are made of. */
+/* The fields that a frame script can put into header blocks. */
 static const char *const fields[][2] = {{":method", "POST"}, {":scheme", "http"},
     {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"},
     {"te", "trailers"}, {":path", "/t/Slow"}, {":path", "/t/Refuse"}, {":path", "/t/First"},

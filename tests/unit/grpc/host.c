@@ -114,7 +114,7 @@ static void on_close(void *context, struct eb_grpc_call *call)
 {
     struct host *host = context;
     host->close_count++;
-    /* What is said to a call that is going is dropped. */
+    /* Once a call is closing, answers and ends are dropped. */
     eb_grpc_call_answer(call, host_outgoing(3));
     eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     host->call = host->call == call ? NULL : host->call;

@@ -1,10 +1,10 @@
-/* A gRPC server for tests whose methods are told by their path:
- *   /t/Echo    answers every message with itself, ends OK with the request
+/* A gRPC server for tests. The path of a call selects what happens:
+ *   /t/Echo    echoes every message; ends with OK when the request ends
  *   /t/Refuse  ends at once: NOT_FOUND, "no such thing: 100%", pushback 250 ms
- *   /t/First   ends with the first message: FAILED_PRECONDITION
- *   /t/Slow    pauses after every message; the test resumes; otherwise as Echo
+ *   /t/First   ends at the first message: FAILED_PRECONDITION
+ *   /t/Slow    pauses after every message until the test resumes it; otherwise as Echo
  *   /t/Keep    does nothing; the test acts
- *   /t/One     expects one message, answers it with itself, ends OK
+ *   /t/One     expects one message, echoes it, ends with OK
  *   /t/Later   expects one message, which the test takes */
 #pragma once
 
@@ -20,36 +20,37 @@ struct host {
     struct eb_grpc_server_limits limits;
     struct eb_grpc_server *server;
     uint64_t now_ms;
-    size_t call_count; /* on_call so far, and so on */
+    size_t call_count; /* calls of on_call so far; the other counts are of the other callbacks */
     size_t message_count;
     size_t message_bytes;
-    int32_t order[HOST_ORDER_MAX]; /* of which streams the first messages were */
+    int32_t order[HOST_ORDER_MAX]; /* the streams of the first messages, in order of arrival */
     size_t end_count;
     size_t request_count;
     size_t inflated_count;
-    struct eb_grpc_hold hold; /* of calls that expect one message */
+    struct eb_grpc_hold hold; /* limits what calls that expect one message hold */
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */
-    struct eb_grpc_call *older; /* the one before */
-    char authorization[64];     /* what on_call saw of the newest, cut; "": nothing */
-    bool is_over;               /* receive or send has said so */
-    struct frames sent;         /* what went out, where host_write was used */
+    struct eb_grpc_call *older; /* the one before the newest */
+    char authorization[64];     /* of the newest call, as on_call saw it, cut off; "": none */
+    bool is_over;               /* receive or send has reported the end */
+    struct frames sent;         /* output that host_write has collected */
 };
 
-/* `fail_at` as for a lender. */
+/* `fail_at`: as for lender_init. */
 void host_init(struct host *host, size_t fail_at);
-/* Also for the limits as the test has changed them. false: no memory. */
+/* Creates the server, with the limits as the test has set them. Returns false if out of memory. */
 bool host_start(struct host *host);
 void host_deinit(struct host *host);
 
 void host_receive(struct host *host, const void *bytes, size_t count);
-/* Sends all that can be sent and adds it to host->sent. */
+/* Sends everything that can be sent and adds it to host->sent. */
 void host_write(struct host *host);
 
-/* A message of `size` bytes, each its position's; host_outgoing_live counts those not released. */
+/* Creates a message of `size` bytes whose byte i is (uint8_t)i. host_outgoing_live returns how many
+ * are not released yet. */
 struct eb_outgoing *host_outgoing(size_t size);
 struct eb_outgoing *host_outgoing_of(const uint8_t *bytes, size_t size);
 size_t host_outgoing_live(void);
 
-/* Moves all bytes that wait into `out`. */
+/* Moves all waiting bytes into `out`. */
 void host_drain_queue(struct eb_send_queue *queue, struct frames *out);

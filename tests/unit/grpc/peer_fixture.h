@@ -1,4 +1,4 @@
-/* A server and the bytes of a peer that tests write by hand.
+/* A server, and the bytes that a test writes by hand as its peer.
  * Thread: one at a time. Memory: on the heap from set-up to tear-down. */
 #pragma once
 
@@ -9,9 +9,9 @@ struct peer_fixture {
     struct frames in; /* what the peer sends next */
 };
 
-/* For cmocka: *state is the trial. Tear-down fails where memory was not given back, or calls were
- * not closed. */
+/* For cmocka: *state is the fixture. Tear-down fails if memory was not given back or calls were not
+ * closed. */
 int peer_fixture_set_up(void **state);
 int peer_fixture_tear_down(void **state);
-/* Hands the prepared bytes over and forgets them. */
+/* Hands the prepared bytes to the server and empties `in`. */
 void peer_fixture_deliver(struct peer_fixture *fixture);

@@ -37,7 +37,7 @@ static void forgives_noise_with_time_and_with_calls(void **state)
     assert_int_equal(spend_all(&budget), burst);
 }
 
-/* Whether a ping passes, which comes `gap_ms` after the one before. */
+/* Sends a ping `gap_ms` after the previous one. Returns whether the budget allows it. */
 static bool spend_ping(struct eb_grpc_budget *budget, uint64_t gap_ms)
 {
     static uint64_t now_ms = 1000;
@@ -95,7 +95,7 @@ static void counts_resets_against_normal_ends(void **state)
     assert_false(eb_grpc_budget_spend_reset(&budget));
 }
 
-/* Spends resets at a pace, from `from_ms` on. Returns how many of `count` pass. */
+/* Spends resets at a steady pace from `from_ms`. Returns how many of `count` pass. */
 static size_t reset_at_pace(
     struct eb_grpc_budget *budget, uint64_t from_ms, size_t per_second, size_t count)
 {
@@ -115,7 +115,7 @@ static void lets_a_client_cancel_at_a_steady_pace_for_ever(void **state)
     eb_grpc_budget_init(&budget, 4000, 1000);
     assert_int_equal(reset_at_pace(&budget, 7000, 750, 12000), 12000);
     assert_int_equal(reset_at_pace(&budget, 23000, 1000, 12000), 12000);
-    /* Faster than that uses up what is left. */
+    /* A faster pace uses up what is left. */
     assert_in_range(reset_at_pace(&budget, 35000, 4000, 12000), 5000, 5400);
 }
 
@@ -140,7 +140,7 @@ static void forgives_large_header_blocks_with_time(void **state)
     assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
     assert_true(eb_grpc_budget_spend_excess(&budget, 0));
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
-    /* Time counts even if the clock is read often. */
+    /* Time counts even if refills are a millisecond apart. */
     for (uint64_t ms = 9000; ms <= 9500; ms++) {
         eb_grpc_budget_refill(&budget, ms);
     }
@@ -149,7 +149,7 @@ static void forgives_large_header_blocks_with_time(void **state)
     eb_grpc_budget_refill(&budget, UINT64_C(1) << 60);
     assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
-    /* Progress of a call forgives noise, but not header blocks. */
+    /* When a call makes progress, noise is forgiven, but header blocks are not. */
     eb_grpc_budget_calm(&budget);
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
 }

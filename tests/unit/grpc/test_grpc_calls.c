@@ -1,4 +1,4 @@
-/* Calls as both sides see them: a client and a host, wired over bytes. */
+/* Calls as both sides see them: a client and a host, connected in memory. */
 #include "tests/unit/grpc/pair.h"
 
 #include "tests/lib/test_group.h"
@@ -39,7 +39,7 @@ static void start(struct pair *pair)
     assert_true(pair_start(pair, 64 * MIB));
 }
 
-/* The talk ended with this status, having brought `count` messages of `bytes` together. */
+/* The call ended with this status, after `count` answers of `bytes` bytes in all. */
 static void assert_call_end(
     const struct client_call *client_call, int status, size_t count, size_t bytes)
 {
@@ -162,7 +162,7 @@ static void takes_a_message_at_the_limit_and_refuses_one_byte_more(void **state)
     pair_write(client_call, 10 * MIB, true);
     pair_run(pair, ALL);
     assert_call_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
-    /* What was refused has been credited: the connection goes on. */
+    /* Refused messages have been credited to the window, so the connection continues to work. */
     for (int i = 0; i < 10; i++) {
         client_call = pair_call(pair, 0, "/t/Echo");
         pair_write(client_call, HOST_REQUEST_BYTES_MAX, true);
@@ -197,7 +197,7 @@ static void answers_of_many_mebibytes_arrive_whole(void **state)
     eb_grpc_call_answer(pair->host.call, host_outgoing(3));
     eb_grpc_call_finish(pair->host.call, EB_STATUS_DATA_LOSS, "and yet", 0);
     assert_true(eb_grpc_server_send(pair->host.server));
-    /* Lent, not copied. */
+    /* Answers are lent, not copied. */
     assert_true(pair->host.lender.largest_bytes < MIB);
     pair_run(pair, 100000);
     assert_call_end(client_call, EB_STATUS_DATA_LOSS, 3, 21 * MIB + 3);
@@ -249,7 +249,7 @@ static void keeps_messages_back_while_paused(void **state)
         assert_int_equal(pair->host.message_count, i);
         assert_int_equal(client_call->message_count, i);
         assert_int_equal(pair->host.end_count, 0);
-        /* Bounded by the window, which holds the largest message twice. */
+        /* The memory is bounded by the window, which holds the largest message twice. */
         assert_true(pair->host.lender.lent_bytes < 10 * HOST_REQUEST_BYTES_MAX);
         eb_grpc_call_resume(pair->host.call);
         pair_run(pair, 3333);
@@ -285,7 +285,8 @@ static void delivers_what_calls_have_kept_back_in_turn(void **state)
     }
 }
 
-/* The peer cannot go on with a message while a paused call keeps the connection's window shut. */
+/* The peer cannot send the rest of a message while a paused call keeps the connection's window
+ * closed. */
 static void waits_for_a_message_that_has_no_window(void **state)
 {
     struct pair *pair = *state;
@@ -327,8 +328,8 @@ static void delivers_many_small_messages_after_a_pause(void **state)
     }
     pair_run(pair, 17);
     assert_int_equal(pair->host.message_count, 0);
-    /* The 50 000 bytes kept back cost no more than that and what is not yet filled, nor did they
-     * while there were fewer of them. */
+    /* At no time do the 50 000 bytes kept back cost more than themselves and the unfilled rest of
+     * the buffer. */
     assert_true(pair->host.lender.lent_bytes < 2 * 50000);
     assert_true(pair->host.lender.largest_bytes <= 65536);
     eb_grpc_call_resume(pair->host.call);
@@ -426,7 +427,7 @@ static void drains_after_a_round_trip(void **state)
     assert_false(eb_grpc_server_is_done(pair->host.server));
     eb_grpc_server_drain(pair->host.server);
     eb_grpc_server_drain(pair->host.server);
-    /* On its way while the notice is: still served. */
+    /* This call crosses the drain notice on the wire and is still served. */
     struct client_call *late = pair_call(pair, 1, "/t/Echo");
     pair_write(late, 5, true);
     pair_run(pair, ALL);

@@ -1,4 +1,4 @@
-/* Servers that do not answer as gRPC asks: what the client makes of them. */
+/* How the client handles servers that do not answer as gRPC requires. */
 #include "tests/unit/grpc/pair.h"
 
 #include "tests/lib/test_group.h"
@@ -12,7 +12,7 @@
 
 struct fixture {
     struct pair pair; /* its host is not used */
-    struct frames in; /* from the server that the test plays */
+    struct frames in; /* from the server, which the test plays */
     struct client_call *client_call;
 };
 
@@ -43,7 +43,8 @@ static int tear_down(void **state)
     return clean ? 0 : -1;
 }
 
-/* A header block on the call's stream: pairs of texts up to a NULL. */
+/* Adds a header block on the call's stream. `texts` alternates names and values and ends with
+ * NULL. */
 static void put_headers(struct fixture *fixture, const char *const *texts, bool ends)
 {
     struct frames block = {0};
@@ -256,7 +257,8 @@ static void a_server_that_speaks_something_else_ends_the_connection(void **state
     assert_int_equal(fixture->client_call->error.status, EB_STATUS_UNAVAILABLE);
 }
 
-/* A header block that repeats a field of 4 000 bytes, which ends with `last`, so many times. */
+/* Adds a header block that contains a field of 4 000 bytes `times` times. The value ends with
+ * `last`. */
 static void put_large_headers(struct fixture *fixture, size_t times, char last, bool ends)
 {
     struct frames block = {0};
@@ -303,7 +305,7 @@ static void refuses_trailers_that_are_too_large(void **state)
     assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
 }
 
-/* The server is left as soon as what it has sent expands to four times the limit. */
+/* The client closes the connection as soon as the header fields expand to four times the limit. */
 static void assert_left(struct fixture *fixture)
 {
     assert_false(eb_grpc_client_receive(fixture->pair.client, fixture->in.bytes, fixture->in.size));

@@ -1,5 +1,5 @@
-/* Header blocks that are small on the wire and large once they are decompressed: a connection that
- * sends them ends before they have cost much, and one too large block does not end it. */
+/* Header blocks that are small on the wire and large once decompressed. A connection that sends
+ * them ends before they have cost much. A single block that is too large does not end it. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_fixture.h"
@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #define CODE_ENHANCE_YOUR_CALM 11
-#define LARGE_BYTES 4000 /* of the value that is kept in the table, which has room for 4 096 */
+#define LARGE_BYTES 4000 /* of the value in the dynamic table, which has room for 4 096 */
 #define LARGE_NAME "x-large"
 #define BLOCKS_MAX 1500
 
-/* The fields of a call to /t/Echo. */
+/* Adds the fields of a call to /t/Echo. */
 static void put_usual(struct frames *block)
 {
     frames_field(block, ":method", "POST");
@@ -35,7 +35,8 @@ static void send_block(
     peer_fixture_deliver(fixture);
 }
 
-/* The connection, on which the peer has agreed to the server's settings: larger frames, mostly. */
+/* Opens the connection. The peer has acknowledged the server's settings, which mostly matters
+ * because they allow larger frames. */
 static void open_connection(struct peer_fixture *fixture)
 {
     frames_open(&fixture->in);
@@ -44,8 +45,8 @@ static void open_connection(struct peer_fixture *fixture)
     frames_head(&fixture->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
 }
 
-/* The connection, and a call on stream 1 that puts the large field, which ends with `last`, into
- * the table. */
+/* Opens the connection and begins a call on stream 1 that puts the large field into the dynamic
+ * table. The field's value ends with `last`. */
 static void open_with_large(struct peer_fixture *fixture, bool ends, char last)
 {
     struct frames block = {0};
@@ -56,7 +57,8 @@ static void open_with_large(struct peer_fixture *fixture, bool ends, char last)
     frames_deinit(&block);
 }
 
-/* A call that references the large field that often, and has one of `bytes` outside the table. */
+/* Makes a call that refers to the large field `times` times. If `bytes` is not 0, the call also has
+ * a field of that size outside the table. */
 static void call_with_large(
     struct peer_fixture *fixture, uint32_t stream_id, size_t times, size_t bytes)
 {
@@ -85,7 +87,8 @@ static void assert_calmed(struct peer_fixture *fixture)
     assert_true(eb_grpc_server_is_done(fixture->host.server));
 }
 
-/* Byte by byte of a block that never ends: how many names of the large field are taken. */
+/* Sends an endless block byte by byte. Returns how many references to the large field are
+ * accepted. */
 static size_t count_taken(struct peer_fixture *fixture)
 {
     size_t count = 0;
@@ -102,7 +105,7 @@ static void ends_a_block_that_expands_past_four_limits(void **state)
     struct peer_fixture *fixture = *state;
     open_with_large(fixture, true, 'a');
     frames_head(&fixture->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
-    /* 16 of them are 64 KiB, 20 of them more than that and what a connection has in hand. */
+    /* 16 references are 64 KiB. 20 are more than that plus the slack of a connection. */
     assert_in_range(count_taken(fixture), 12, 20);
     assert_calmed(fixture);
 }
@@ -116,7 +119,7 @@ static void ends_trailers_that_expand(void **state)
     assert_calmed(fixture);
 }
 
-/* nghttp2 checks such a field to its end, and shows it to another callback. */
+/* nghttp2 checks an invalid field to its end, and passes it to another callback. */
 static void ends_a_block_of_fields_that_are_not_valid(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -138,8 +141,8 @@ static void ends_a_block_of_many_short_fields(void **state)
         peer_fixture_deliver(fixture);
         count++;
     }
-    /* As many as the bytes on the wire may be, the budget for more, and the one that is too many.
-     */
+    /* The limit, one for each 32 bytes on the wire, the budget for excess, and the one that is too
+     * many. */
     assert_int_equal(count, 64 + 60000 / 32 + 3 * 64 + 1);
     assert_calmed(fixture);
 }
@@ -176,7 +179,8 @@ static void tells_how_many_fields_are_too_many(void **state)
     assert_false(fixture->host.is_over);
 }
 
-/* Calls one after the other, each answered; returns how many until the connection ends. */
+/* Makes one call after the other, each of which is answered. Returns how many were made before the
+ * connection ended. */
 static size_t count_calls(
     struct peer_fixture *fixture, size_t times, size_t bytes, uint64_t pause_ms)
 {
@@ -189,7 +193,8 @@ static size_t count_calls(
     return count;
 }
 
-/* The connection may be that of a proxy, and the calls all of one client that does not know. */
+/* The connection may belong to a proxy, and all the calls to one client that does not know the
+ * limit. */
 static void refuses_calls_past_the_limit_again_and_again(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -200,7 +205,7 @@ static void refuses_calls_past_the_limit_again_and_again(void **state)
         EB_STATUS_RESOURCE_EXHAUSTED);
 }
 
-/* 40 KB each, of some 90 bytes on the wire. */
+/* Each block is 40 KB from about 90 bytes on the wire. */
 static void ends_a_peer_whose_blocks_expand_past_the_limit(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -209,7 +214,7 @@ static void ends_a_peer_whose_blocks_expand_past_the_limit(void **state)
     assert_calmed(fixture);
 }
 
-/* 12 KB each, which is within the limit, of some 80 bytes on the wire. */
+/* Each block is 12 KB, which is within the limit, from about 80 bytes on the wire. */
 static void ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -226,7 +231,7 @@ static void forgives_with_time(void **state)
     assert_false(fixture->host.is_over);
 }
 
-/* Honest use of the table is not limited. */
+/* Honest use of the dynamic table is not limited. */
 static void takes_a_table_that_is_used_once_in_each_call(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -236,7 +241,7 @@ static void takes_a_table_that_is_used_once_in_each_call(void **state)
         header_blocks_read(&fixture->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
 }
 
-/* Large fields in plain are work for their sender too. */
+/* Large fields that are not compressed cost their sender work, too. */
 static void takes_blocks_at_the_limit_that_are_as_large_on_the_wire(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -247,7 +252,8 @@ static void takes_blocks_at_the_limit_that_are_as_large_on_the_wire(void **state
     assert_false(fixture->host.is_over);
 }
 
-/* The connection, on which the server has forgotten stream 1. `block` becomes that of a call. */
+/* Opens a connection on which the server has forgotten stream 1. `block` becomes the header block
+ * of a call. */
 static void open_and_forget(struct peer_fixture *fixture, struct frames *block)
 {
     eb_grpc_server_destroy(fixture->host.server);
@@ -262,7 +268,7 @@ static void open_and_forget(struct peer_fixture *fixture, struct frames *block)
     assert_int_equal(fixture->host.call_count, 2);
 }
 
-/* nghttp2 decompresses the headers of a stream that is over but reports none of them. */
+/* nghttp2 decompresses the headers of a closed stream but does not report them. */
 static void ends_a_peer_that_sends_headers_for_streams_that_are_over(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -295,8 +301,8 @@ static void ends_a_peer_whose_headers_for_such_streams_are_large(void **state)
     assert_calmed(fixture);
 }
 
-/* CONTINUATION of such a block is not shown either. Clients that split their blocks send some that
- * cross the stream's end. */
+/* CONTINUATION frames of such a block are not reported either. Honest clients that split their
+ * blocks may send some that cross the end of the stream. */
 static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -308,7 +314,7 @@ static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
         frames_put(&fixture->in, block.bytes, block.size);
         frames_head(&fixture->in, 16384, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
         frames_repeat(&fixture->in, HPACK_METHOD_POST, 16384);
-        /* Nothing is known of it until another frame begins. */
+        /* The server learns of the block only when the next frame begins. */
         frames_head(&fixture->in, 8, FRAME_PING, FLAG_ACK, 0);
         frames_put(&fixture->in, "12345678", 8);
         peer_fixture_deliver(fixture);
@@ -319,7 +325,7 @@ static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
     assert_calmed(fixture);
 }
 
-/* As grpc-go sends them, where the server takes as large ones. */
+/* grpc-go splits blocks like this if the server accepts blocks of this size. */
 static void takes_a_large_block_that_crosses_the_end_of_its_stream(void **state)
 {
     struct peer_fixture *fixture = *state;

@@ -16,7 +16,7 @@ static void add(struct eb_grpc_headers *headers, const char *name, const char *v
         (struct eb_grpc_text){value, strlen(value)}, &limits);
 }
 
-/* How the block is answered: an HTTP status that is no gRPC's, or gRPC's status. */
+/* Returns how the block is answered: an HTTP status other than 200, or the gRPC status. */
 static int check(const struct eb_grpc_headers *headers)
 {
     struct eb_error error;
@@ -128,7 +128,8 @@ static void allows_the_limits_and_refuses_one_more(void **state)
     assert_int_equal(check(&headers), EB_STATUS_RESOURCE_EXHAUSTED);
 }
 
-/* By how much a block of so many fields and bytes is too large, with `wire` bytes on the wire. */
+/* Returns by how much a block of this many fields and bytes is too large if it has `wire` bytes on
+ * the wire. */
 static size_t excess(size_t fields, size_t bytes, size_t wire)
 {
     struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
@@ -144,7 +145,7 @@ static void tells_by_how_much_a_block_is_too_large(void **state)
     assert_int_equal(eb_grpc_block_bytes_max(16384, &large), 5120 + 32768);
     assert_int_equal(eb_grpc_block_bytes_max(65536, &large), 4 * 16384);
     assert_int_equal(excess(0, 0, 0), 0);
-    /* What was on the wire is no excess, as far as a block may grow. */
+    /* Bytes that were on the wire are not excess, up to the largest size that a block may have. */
     assert_int_equal(excess(64, 16385, 16384), 0);
     assert_int_equal(excess(64, 65536, 65536), 0);
     assert_int_equal(excess(64, 65537, 65536), SIZE_MAX);
@@ -153,7 +154,7 @@ static void tells_by_how_much_a_block_is_too_large(void **state)
     assert_int_equal(excess(5, 5120 + 20, 10), 0);
     assert_int_equal(excess(5, 5120 + 21, 10), 4);
     assert_int_equal(excess(5, 65537, 10), SIZE_MAX);
-    /* Fields too many are, beyond one for each 32 bytes on the wire. */
+    /* Fields past the limit are excess, except one for each 32 bytes on the wire. */
     assert_int_equal(excess(64, 100, 31), 0);
     assert_int_equal(excess(65, 100, 31), 256);
     assert_int_equal(excess(65, 100, 32), 0);

@@ -14,7 +14,8 @@ static struct eb_grpc_reader make_reader(struct lender *lender, uint32_t bytes_m
     return (struct eb_grpc_reader){.memory = &lender->memory, .bytes_max = bytes_max};
 }
 
-/* Reads a byte string in two cuts and checks that it is `count` messages of sizes 0, 1, 2, ... */
+/* Reads the bytes in two portions and checks that they are `count` messages of sizes 0, 1, 2,
+ * ... */
 static void read_in_two(const struct frames *wire, size_t cut, size_t count)
 {
     struct lender lender;
@@ -138,7 +139,7 @@ static void refuses_bad_prefixes(void **state)
     }
 }
 
-/* Doubles what it is given, which need not be compressed. */
+/* Doubles its input, which need not be compressed. */
 static enum eb_gzip inflate_twofold(const struct eb_memory *memory, const uint8_t *bytes,
     size_t size, uint32_t bytes_max, struct eb_gzip_bytes *out)
 {

@@ -1,4 +1,4 @@
-/* Peers that break rules: what they are answered, and that it costs little. */
+/* Peers that break rules: how they are answered, and that they cost little. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_fixture.h"
@@ -65,7 +65,8 @@ static void forgets_a_token_once_it_has_been_judged(void **state)
     }
 }
 
-/* As clients written in Go do: the last stream should be one that the server has opened. */
+/* As clients written in Go do, although the last stream should be one that the server has
+ * opened. */
 static void takes_the_farewell_of_a_peer_that_names_no_stream(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -152,7 +153,8 @@ static void survives_random_frames(void **state)
     }
 }
 
-/* A request with a changed or added field, or none (value NULL), and one DATA frame or none. */
+/* A request with one changed or added field, or none (value NULL), and with one DATA frame or
+ * none. */
 struct bad_request {
     const char *field[2];
     const char *data;
@@ -342,7 +344,8 @@ static void refuses_a_frame_over_the_frame_limit(void **state)
     assert_non_null(strstr(eb_grpc_server_reason(fixture->host.server), "HTTP/2 violation"));
 }
 
-/* Repeats a frame until the connection ends; returns how often it took. Output is read. */
+/* Repeats a frame until the connection ends, and reads the output. Returns how many frames that
+ * took. */
 static size_t flood(struct peer_fixture *fixture, const struct frames *frame)
 {
     size_t count = 0;
@@ -380,7 +383,7 @@ static void turns_away_floods_that_are_read(void **state)
     }
 }
 
-/* The peer sends what wants an answer, and reads nothing. */
+/* The peer sends frames that require an answer, and reads nothing. */
 static void gives_up_a_peer_that_does_not_read(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -462,8 +465,8 @@ static void answers_within_a_small_window(void **state)
     assert_int_equal(fixture->host.close_count, 1);
 }
 
-/* Sends pieces of one long message, half a second apart, where one may be silent for twice that;
- * returns after how many the call is over. */
+/* Sends pieces of one long message every 500 ms, where a peer may be silent for 1000 ms. Returns
+ * after how many pieces the call is over. */
 static int send_slowly(struct peer_fixture *fixture, size_t piece_bytes)
 {
     static const uint8_t prefix[] = {0, 0, 0x01, 0x86, 0xa0}; /* HOST_REQUEST_BYTES_MAX */
@@ -499,7 +502,7 @@ static void lets_a_slow_message_come(void **state)
     assert_int_equal(send_slowly(*state, 5000), 12);
 }
 
-/* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
+/* Opens the windows of the connection and of stream 1 by the initial window size of HTTP/2. */
 static void open_windows(struct peer_fixture *fixture)
 {
     for (uint32_t id = 0; id <= 1; id++) {

@@ -1,4 +1,4 @@
-/* Pings of both sides: which are allowed, and what becomes of who sends too many. */
+/* Pings of both sides: which are allowed, and how a peer that sends too many is turned away. */
 #include "tests/unit/grpc/peer_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -40,7 +40,7 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
     assert_int_equal(frames_count(&fixture->host.sent, FRAME_PING, NULL), 9500);
 }
 
-/* A ping; whether the connection lives on. */
+/* Sends a ping. Returns whether the connection is still open. */
 static bool send_ping(struct peer_fixture *fixture)
 {
     frames_head(&fixture->in, 8, FRAME_PING, 0, 0);

@@ -1,4 +1,4 @@
-/* Calls that expect one message, which is theirs with the request's end. */
+/* Calls that expect one message and get it when the request ends. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_fixture.h"
@@ -22,7 +22,7 @@ static void begin_request(
     frames_request(&fixture->in, stream_id, false, path);
 }
 
-/* Adds a message of so many zeros. */
+/* Adds a message of `size` zeros. */
 static void add_zeros(struct peer_fixture *fixture, uint32_t stream_id, uint32_t size)
 {
     static const uint8_t zeros[16000];

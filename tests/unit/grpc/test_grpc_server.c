@@ -1,4 +1,4 @@
-/* What the server's side promises of memory, windows, time and cuts in its input. */
+/* The server's promises about memory, windows, time and split input. */
 #include "tests/unit/grpc/pair.h"
 
 #include "tests/lib/test_group.h"
@@ -12,7 +12,8 @@
 
 #define ALL SIZE_MAX
 
-/* What a client sends that begins a few calls at once, without having heard from a server. */
+/* Returns the bytes of a client that begins several calls at once before it has heard from a
+ * server. */
 static struct frames record_client(struct pair *pair)
 {
     struct frames bytes = {0};
@@ -96,7 +97,7 @@ static void the_client_sees_the_same_wherever_its_input_is_cut(void **state)
     pair_deinit(&pair);
 }
 
-/* A conversation that takes memory of every kind on both sides. */
+/* Makes calls that take memory of every kind on both sides. */
 static void converse(struct pair *pair)
 {
     struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
@@ -112,14 +113,14 @@ static void converse(struct pair *pair)
     pair_run(pair, 4000);
 }
 
-/* Whether a call has ended, or could not even begin. */
+/* Returns whether a call has ended or could not even begin. */
 static bool is_over(const struct client_call *client_call)
 {
     return client_call->finished || !client_call->was_started;
 }
 
-/* Runs the conversation with the n-th allocation of one side failing; returns whether it was
- * reached. Calls may fail, but all of them end and nothing is lost. */
+/* Runs the calls with the n-th allocation of one side failing. Returns whether the n-th allocation
+ * was reached. Calls may fail, but all of them end and nothing leaks. */
 static bool converse_failing(size_t host_fails_at, size_t client_fails_at)
 {
     struct pair pair;
@@ -179,7 +180,7 @@ static void refuses_a_message_without_memory_and_goes_on(void **state)
     pair_deinit(&pair);
 }
 
-/* Sends the first `count` bytes of a message of the largest size on a stream. */
+/* Adds the first `count` bytes of a message of the largest size. */
 static void put_part(struct frames *frames, uint32_t stream_id, size_t count)
 {
     struct eb_outgoing *message = host_outgoing(HOST_REQUEST_BYTES_MAX);
@@ -199,7 +200,7 @@ static void the_youngest_of_unfinished_messages_gives_way(void **state)
     for (uint32_t id = 1; id <= 5; id += 2) {
         frames_request(&frames, id, false, NULL);
     }
-    /* Together the whole window of the connection, to the byte. */
+    /* The three parts together fill the connection's window to the byte. */
     put_part(&frames, 1, 80000);
     put_part(&frames, 3, 60000);
     host_write(&host);
@@ -214,7 +215,8 @@ static void the_youngest_of_unfinished_messages_gives_way(void **state)
     host_receive(&host, frames.bytes, frames.size);
     host_write(&host);
     struct frame last = {0};
-    /* One alone would not free half of the window, at which the peer is told. */
+    /* Two calls are ended: one alone would not free half of the window, and the peer gets no
+     * WINDOW_UPDATE for less. */
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, &last), 2);
     assert_int_equal(last.stream_id, 3);
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), 2);
@@ -304,7 +306,7 @@ static void ends_a_call_whose_message_stands_still(void **state)
     eb_grpc_server_tick(host.server, host.now_ms + 15000, 0);
     host_write(&host);
     struct frame last = {0};
-    /* The other call has no message under way, and may be idle for as long as it likes. */
+    /* The other call has no message under way, so it may be idle for any time. */
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, &last), 1);
     assert_int_equal(last.stream_id, 1);
     assert_int_equal(eb_grpc_server_call_count(host.server), 1);
@@ -323,7 +325,8 @@ static void blames_nobody_for_what_it_did_not_read(void **state)
     frames_request(&frames, 1, false, NULL);
     put_part(&frames, 1, 3);
     host_receive(&host, frames.bytes, frames.size);
-    /* 14 seconds are the peer's doing, and the one behind those that are not. */
+    /* The server does not read for 31 seconds in between. The 14 seconds before and the one after
+     * are the peer's responsibility. */
     for (uint64_t i = 1; i <= 45; i++) {
         eb_grpc_server_tick(host.server, host.now_ms + 1000 * i, i > 14 ? 1000 : 0);
     }
@@ -348,7 +351,7 @@ static void resets_a_call_whose_answer_stands_still(void **state)
     frames_open(&frames);
     frames_request(&frames, 1, true, (const char *const[2]){":path", "/t/Keep"});
     host_receive(&host, frames.bytes, frames.size);
-    /* More than the window that HTTP/2 begins with, and no more is opened. */
+    /* The answer is larger than HTTP/2's initial window, which the peer never opens further. */
     eb_grpc_call_answer(host.call, host_outgoing(200000));
     host_write(&host);
     eb_grpc_server_tick(host.server, host.now_ms, 0);

@@ -108,7 +108,8 @@ static void takes_a_block_larger_than_its_chunks(void **state)
     frames_deinit(&out);
 }
 
-/* Adds and removes by turns, in amounts of a pseudo-random sequence, and compares the two ends. */
+/* Alternately adds and removes pseudo-random amounts, and compares what went in with what came out.
+ */
 static void keeps_the_order_over_partial_drops(void **state)
 {
     struct fixture *fixture = *state;

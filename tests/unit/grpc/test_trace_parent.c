@@ -14,7 +14,7 @@
 #define SPAN "00f067aa0ba902b7"
 #define GOOD "00-" TRACE "-" SPAN "-01"
 
-/* From memory of exactly that size, so that a sanitizer sees what is read beyond. */
+/* Parses a copy in memory of exactly that size, so that a sanitizer finds reads beyond it. */
 static bool parse_bytes(const char *text, size_t size, struct eb_trace_parent *out)
 {
     char *copy = malloc(size > 0 ? size : 1);
@@ -46,7 +46,7 @@ static void reads_what_a_caller_says(void **state)
     assert_true(parent.is_sampled);
     assert_true(parse("00-" TRACE "-" SPAN "-00", &parent));
     assert_false(parent.is_sampled);
-    /* Other flags say nothing yet. */
+    /* The other flags have no meaning yet. */
     assert_true(parse("00-" TRACE "-" SPAN "-fe", &parent));
     assert_false(parent.is_sampled);
     assert_true(parse("00-" TRACE "-" SPAN "-ff", &parent));
