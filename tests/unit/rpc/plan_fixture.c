@@ -145,7 +145,7 @@ void plan_fixture_init(struct plan_fixture *fixture, size_t count)
     eb_arena_init(&fixture->answer_arena, &eb_memory_heap);
 }
 
-/* Gives back what an earlier run has taken. */
+/* Releases what an earlier run took. */
 static void reset(struct plan_fixture *fixture)
 {
     if (fixture->answer) {

@@ -14,7 +14,7 @@
 #define QUEUE_BYTES_MAX (UINT64_C(1) << 30)
 #define ANSWER_ARENA_BYTES (UINT64_C(1) << 26)
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 static void load_trial(struct service_host *host)
 {
@@ -98,7 +98,7 @@ static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
     uv_sem_wait(&host->released);
 }
 
-/* Its work has no weight: it is over when its turn comes. */
+/* Queues a work without weight, which is over when its turn comes. */
 static void queue_hold(struct service_host *host, struct service_hold *hold)
 {
     *hold = (struct service_hold){.work = {.on_done = wait_for_release}, .host = host};

@@ -15,15 +15,15 @@
 #define METHOD(name) "/embag.v1.ModelAdmin/" name
 #define ARENA_BYTES ((size_t)1 << 20)
 
-/* A service whose commands are done by the test, and a caller. */
+/* A service whose commands the test carries out, and its caller. */
 struct fixture {
     struct service_host host;
     struct wire_peer peer;
-    size_t count; /* of commands that have come */
+    size_t count; /* commands received so far */
     struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
 };
 
-/* On the heap: its threads may outlive a test that fails. */
+/* On the heap: its threads may outlive a failed test. */
 static struct fixture *fixture;
 
 /* A call, and the last message of its answer. */
@@ -102,7 +102,7 @@ static void ask_command(
     wire_peer_write_bytes(&call->wire, bytes, size, true);
 }
 
-/* Lets commands come until there are so many. */
+/* Lets commands arrive until there are `count`. */
 static void wait_for_commands(size_t count)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -177,7 +177,7 @@ static void tells_progress_until_the_end(void **state)
     assert_true(call.done);
 }
 
-/* The loop stays until then. */
+/* The loop does not finish draining before the command does. */
 static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **state)
 {
     struct command_call call;

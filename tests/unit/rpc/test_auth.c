@@ -59,7 +59,7 @@ static void finds_principals_by_token_and_by_name(void **state)
     assert_ptr_equal(eb_auth_find_token(&auth, &token), &principals[2]);
     token = digest_of("of C");
     assert_null(eb_auth_find_token(&auth, &token));
-    /* Who has no token has none of zeroes. */
+    /* A principal without a token is not found by a digest of zeros. */
     assert_null(eb_auth_find_token(&auth, &(struct eb_secret_digest){{0}}));
     assert_ptr_equal(eb_auth_find_named(&auth, has_name, "a.example"), &principals[0]);
     assert_ptr_equal(eb_auth_find_named(&auth, has_name, "c.example"), &principals[2]);

@@ -30,12 +30,12 @@ static const struct eb_server_facts facts = {.version = "1.2.3",
     .loops = 2,
     .threads = 3};
 
-/* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5, which has two
+/* "alpha" has versions 1 (never tried), 2 (served) and 3 (broken). "beta" has version 5 with two
  * labels. */
 static struct manager_host models;
 static struct eb_snapshot *snapshot;
 
-/* One call and its answer's bytes. */
+/* One call and the bytes of its answer. */
 struct asked {
     struct eb_buffer_pool pool;
     struct eb_memory memory;
@@ -52,7 +52,7 @@ static void asked_init(struct asked *asked)
     asked->memory = eb_buffer_pool_memory(&asked->pool);
 }
 
-/* Gives the answer back, of which nothing may be left. */
+/* Releases the answer and checks that nothing of it remains. */
 static void asked_reset(struct asked *asked)
 {
     if (asked->answer) {
@@ -69,7 +69,7 @@ static void asked_deinit(struct asked *asked)
     eb_buffer_pool_deinit(&asked->pool);
 }
 
-/* Who asks. */
+/* The caller of all requests. */
 static const struct eb_principal *caller = &eb_auth_anybody;
 
 static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *bytes, size_t size)
@@ -107,7 +107,7 @@ static size_t catalogue_bytes(const struct asked *asked)
     return asked->answer->size - EB_GRPC_PREFIX_BYTES;
 }
 
-/* The caller's to free, as protobuf does. */
+/* Returns the decoded model. The caller frees it with protobuf's function. */
 static Embag__V1__Model *decode_model(const struct asked *asked)
 {
     Embag__V1__Model *model =
@@ -246,7 +246,7 @@ static void describes_one_version(void **state)
     asked_deinit(&asked);
 }
 
-/* Asks for versions; the list is the caller's to free. NULL: refused. */
+/* Lists versions. Returns a list that the caller frees, or NULL if the request was refused. */
 static Embag__V1__ListModelsResponse *list_versions(
     struct asked *asked, const char *name, uint64_t version)
 {
@@ -293,7 +293,7 @@ static void lists_versions_without_their_tables(void **state)
     asked_deinit(&asked);
 }
 
-/* What holds until the file is mended, and what a command has done. */
+/* config_error stays until model.yaml is fixed. The other two fields are results of commands. */
 static void tells_what_differs_from_model_yaml(void **state)
 {
     (void)state;
@@ -383,7 +383,8 @@ static void tells_the_facts_and_every_limit(void **state)
 
 static const eb_unary_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
     eb_catalogue_get_server, eb_catalogue_list_versions};
-/* GetModelRequest {model: "alpha"}; or VersionRequest; unknown fields to the other two. */
+/* Field 1 is "alpha": a GetModelRequest or VersionRequest for that model. The other two messages do
+ * not know the field. */
 static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
 
 static void refuses_bytes_that_are_no_message(void **state)
@@ -410,7 +411,8 @@ static void skips_unknown_fields(void **state)
     asked_deinit(&asked);
 }
 
-/* Raises *cap until the method answers: before, it is refused each time and leaves nothing. */
+/* Raises *cap until the method answers. Until then every call is refused and leaves nothing
+ * behind. */
 static void expect_catalogue_refused_below(
     struct asked *asked, eb_unary_fn method, uint64_t *cap, uint64_t step)
 {

@@ -14,7 +14,7 @@ static const struct eb_feature first_features[2];
 static const struct eb_feature other_features[2];
 static const struct eb_model_version versions[2];
 
-/* A group of two features whose fields are these bytes, as decoding finds it. */
+/* A group of two features with these encoded bytes, as the decoder returns it. */
 struct asked {
     char run[32];
     const char *names[2];
@@ -40,7 +40,7 @@ static void ask_memo(struct asked *asked, const struct eb_feature_memo *memo, un
     }
 }
 
-/* Asks once, keeps what was not known. Whether it was. */
+/* Looks up a list and keeps it if it was not known. Returns whether it was known. */
 static bool ask_and_keep(struct eb_feature_memo *memo, unsigned number,
     const struct eb_model_version *version, const struct eb_feature *features)
 {
@@ -89,8 +89,8 @@ static void tells_versions_apart(void **state)
     eb_feature_memo_deinit(&memo);
 }
 
-/* Lists that come once each take no place of one that comes again and again, and of each other
- * only when they are old. */
+/* A list that comes only once does not displace one that comes repeatedly. It displaces another
+ * such list only if that one is old. */
 static void gives_up_only_what_nobody_names(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void gives_up_only_what_nobody_names(void **state)
     eb_feature_memo_deinit(&memo);
 }
 
-/* Of several that are old, the oldest goes. */
+/* If several lists are old, the oldest is dropped. */
 static void gives_up_the_oldest_first(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
     asked.group.run_bytes = sizeof run;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);
-    /* A tag of two bytes, which decoding does not look for. */
+    /* The tag has two bytes; the decoder does not look for those. */
     asked.group.run_bytes--;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);

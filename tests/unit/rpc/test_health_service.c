@@ -20,7 +20,7 @@ struct fixture {
     struct wire_peer peer;
 };
 
-/* A call of Check or Watch, and what it has told. */
+/* A call of Check or Watch, and the statuses that it has returned. */
 struct health_call {
     struct wire_call wire;
     size_t wanted;
@@ -28,7 +28,7 @@ struct health_call {
     enum eb_health_status told[TOLD_MAX];
 };
 
-/* On the heap: its threads may outlive a test that fails. */
+/* On the heap: its threads may outlive a failed test. */
 static struct fixture *fixture;
 
 static int set_up(void **state)
@@ -55,7 +55,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A HealthCheckResponse is a tag and a number, or nothing. */
+/* A HealthCheckResponse is empty or consists of a tag and a number. */
 static void on_health_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
 {
     struct health_call *call = EB_CONTAINER_OF(wire, struct health_call, wire);
@@ -155,7 +155,7 @@ static void refuses_what_is_no_request(void **state)
 static void tells_who_watches_what_changes(void **state)
 {
     (void)state;
-    static struct health_call calls[3]; /* that end with the peer only */
+    static struct health_call calls[3]; /* static: the calls end only with the peer */
     struct eb_snapshot empty = {0};
     ask_health(&calls[0], METHOD("Watch"), "trial");
     ask_health(&calls[1], METHOD("Watch"), "unknown");

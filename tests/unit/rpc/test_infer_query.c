@@ -1,4 +1,4 @@
-/* Tensors as queries: which belong together, and what becomes of them; and the answer's bytes. */
+/* How tensors are grouped into queries, how each becomes a query, and the bytes of the answer. */
 #include "server/rpc/infer_query.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/plan_fixture.h"
@@ -35,7 +35,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Adds one of rank 1, of as many ids. */
+/* Adds an input of rank 1 with `count` ids. */
 static struct eb_infer_input *add(const char *table, enum eb_infer_role role, uint64_t count)
 {
     assert_true(infer.input_count < INPUTS_MAX);
@@ -171,7 +171,7 @@ static void what_is_said_of_all_holds_where_a_tensor_says_nothing(void **state)
     assert_int_equal(queries[0].default_index, 2);
     assert_false(queries[1].include_last_offset);
     assert_int_equal(queries[1].default_index, -1);
-    /* Packed bags have no offsets that could end with the last bag's. */
+    /* Packed bags have no offsets, so include_last_offset does not apply. */
     assert_false(queries[2].include_last_offset);
     assert_int_equal(queries[2].default_index, 2);
 }
@@ -181,7 +181,7 @@ static void outputs_are_queries_in_their_order(void **state)
     (void)state;
     add_packed("rows", 2, 2);
     add_packed("wide", 1, 1);
-    add("plain", EB_INFER_WEIGHTS, 1); /* of no use, and not looked at */
+    add("plain", EB_INFER_WEIGHTS, 1); /* not used, and not checked */
     ask_for_output("wide", EB_BF16);
     ask_for_output("rows", 0);
     const struct eb_wire_query *queries = accept();
@@ -287,7 +287,7 @@ static void makes_no_query_without_memory(void **state)
         is_made = eb_infer_query_make(&infer, plan_fixture_version(), &arena, 4, &error);
         assert_true(is_made || error.status == EB_STATUS_RESOURCE_EXHAUSTED);
     }
-    /* What the arena's cap has room for. */
+    /* Stays within what the arena's cap provides for. */
     assert_true(arena.used_bytes <=
                 EB_INFER_QUERY_BYTES + sizeof(struct eb_wire_query) + 4 * EB_ARENA_ALIGNMENT);
 }

@@ -20,7 +20,7 @@
 static const struct eb_limits limits = {.name_bytes_max = 8};
 static const struct eb_server_facts facts = {.version = "1.2.3", .limits = &limits};
 
-/* "trial" in versions 9 (broken) and 7 (served), and "idle", of which none is there yet. */
+/* "trial" has versions 9 (broken) and 7 (served). "idle" has no version yet. */
 static char fixture_name[] = "trial";
 static char idle_name[] = "idle";
 static struct eb_snapshot_version versions[] = {{.number = 9}, {.number = 7}};
@@ -63,11 +63,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* What a unary request is, beside its bytes. */
+/* The context of a unary request. */
 struct circumstances {
     size_t arena_bytes;
     bool is_draining;
-    const struct eb_principal *caller; /* NULL: anybody */
+    const struct eb_principal *caller; /* NULL: eb_auth_anybody */
 };
 
 static const struct circumstances usual = {.arena_bytes = ARENA_BYTES};
@@ -91,7 +91,7 @@ static bool ask_infer(
     return answer;
 }
 
-/* Asks for a model, by the fields that all three requests have. */
+/* Sends a request for a model, made of the fields that all three request types share. */
 static bool ask_for(eb_unary_fn method, const char *name, const char *version,
     const struct circumstances *circumstances)
 {
@@ -143,7 +143,7 @@ static void a_model_is_ready_in_versions_that_answer(void **state)
         bool is_ready;
     } cases[] = {
         {"trial", "7", true},
-        {"", "7", true}, /* the only one that serves any */
+        {"", "7", true}, /* "trial" is the only model that serves a version */
         {"trial", "9", false},
         {"trial", "8", false},
         {"idle", "", false},
@@ -257,7 +257,7 @@ static int load(void **state)
     if (plan_fixture_load(state) != 0) {
         return -1;
     }
-    /* Borrowed: the snapshot is never freed. */
+    /* The version is borrowed. The snapshot is never freed. */
     versions[1].loaded = (struct eb_model_version *)(uintptr_t)plan_fixture_version();
     versions[1].state = EB_VERSION_SERVING;
     models[1].served = versions[1].loaded;

@@ -17,7 +17,7 @@
 
 static const struct service_request small = {.id = 1, .bags = 1};
 
-/* What the loop had counted when count_loop was called last. */
+/* The loop's counters at the last call of count_loop. */
 static struct eb_loop_stats counted;
 
 static void count_here(struct eb_loop *loop, void *part)
@@ -25,7 +25,7 @@ static void count_here(struct eb_loop *loop, void *part)
     struct eb_loop_stats *stats = part;
     *stats = (struct eb_loop_stats){0};
     eb_service_count(loop, stats);
-    free(stats->tables); /* which nothing here looks at */
+    free(stats->tables); /* no test here reads these */
     stats->tables = NULL;
 }
 
@@ -40,7 +40,8 @@ static uint64_t count_requests(const char *path, enum eb_status status)
     return counted.counters.requests[eb_method_find(path).index][status];
 }
 
-/* Of all methods and statuses, but those by which service_peer_settle waits. */
+/* Returns the count over all methods and statuses, without the requests that service_peer_settle
+ * makes. */
 static uint64_t count_all_requests(void)
 {
     unsigned unseen = eb_method_find(SERVICE_HOST_METHOD("GetServer")).index;
@@ -60,7 +61,7 @@ static void look_up(struct service_fixture *fixture, const struct service_reques
     service_call_expect_end(&fixture->peer, &call, EB_STATUS_OK);
 }
 
-/* ---- what is done ---- */
+/* ---- answered lookups ---- */
 
 static void counts_what_a_lookup_touches_and_how_long_each_stage_took(void **state)
 {
@@ -178,7 +179,7 @@ static void counts_calls_of_what_is_no_method_in_one_place(void **state)
     assert_int_equal(count_all_requests(), 3);
 }
 
-/* Paths of methods tell whose error it was; those of none are all alike. */
+/* A known path counts for its method. All unknown paths count together. */
 static void counts_what_is_refused_by_its_headers_by_its_method(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -226,9 +227,9 @@ static void counts_each_message_of_a_stream_that_is_not_of_lookups_by_its_method
     assert_int_equal(count_all_requests(), 2);
 }
 
-/* ---- what is given up ---- */
+/* ---- cancelled requests ---- */
 
-/* Two requests of a stream and a unary one, which wait for the executor. */
+/* Leaves two requests of a stream and a unary one waiting for the executor. */
 static void leave_three(struct service_fixture *fixture, struct service_call calls[2])
 {
     service_fixture_start(fixture);
@@ -308,7 +309,7 @@ static void counts_bytes_that_are_no_message_once_whatever_was_in_flight(void **
     assert_int_equal(count_all_requests(), 3);
 }
 
-/* The one lookup that there is has been computed. */
+/* Waits until the only lookup has been computed. */
 static void wait_until_answered(struct service_fixture *fixture)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -318,7 +319,7 @@ static void wait_until_answered(struct service_fixture *fixture)
     assert_int_equal(counted.counters.queries, 1);
 }
 
-/* An answer that the peer's window does not take leaves nobody to take it. */
+/* The peer closes its connection while its window still keeps the answer from being sent. */
 static void counts_an_answer_that_does_not_leave_as_cancelled(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -336,7 +337,7 @@ static void counts_an_answer_that_does_not_leave_as_cancelled(void **state)
     assert_int_equal(eb_histogram_count(&counted.counters.stages[EB_STAGE_TOTAL]), 0);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused requests ---- */
 
 static void counts_what_expires_in_the_queue(void **state)
 {
@@ -393,7 +394,8 @@ static void counts_what_there_is_no_memory_to_answer_once(void **state)
     assert_int_equal(count_all_requests(), 2);
 }
 
-/* A request of which its descriptions alone are too much, and a unary request. */
+/* A lookup whose descriptions alone are too large, and a request to a unary method that is not a
+ * lookup. */
 static void counts_what_there_is_no_memory_to_look_at(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -437,7 +439,7 @@ static void does_not_take_what_is_too_large_for_a_want_of_memory(void **state)
     assert_int_equal(count_requests(LOOKUP, EB_STATUS_RESOURCE_EXHAUSTED), 1);
 }
 
-/* Of two lookups that come while nothing is computed the second is refused. */
+/* Of two lookups that arrive while the executor is held, the second is refused. */
 static void expect_second_refused(struct service_fixture *fixture)
 {
     struct service_call calls[2];

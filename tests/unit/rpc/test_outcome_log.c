@@ -16,14 +16,14 @@
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define LINES_PER_S 100
 #define LATE_MS 2000
-#define LATE_MS_MAX 18000 /* on a slow machine */
+#define LATE_MS_MAX 18000 /* used on slow machines */
 
 static const struct service_request good = {.id = 5, .bags = 1};
 static const struct service_request bad = {.id = 6, .bags = 1, .table = "none"};
 
 static char captured[65536];
 
-/* The capture of standard error, and whether it runs. */
+/* The capture of standard error, and whether it is running. */
 static struct eb_capture capture;
 static bool is_capturing;
 
@@ -35,7 +35,7 @@ static void stop_capture(void)
     }
 }
 
-/* Ends the capture that a failed test has left running, so that cmocka's own lines are seen. */
+/* Ends a capture that a failed test has left running, so that cmocka's own lines are visible. */
 static int tear_down(void **state)
 {
     stop_capture();
@@ -60,7 +60,8 @@ static void stop_logging(struct service_fixture *fixture)
     stop_capture();
 }
 
-/* Lines of requests with these words in them, without those by which tests wait. */
+/* Returns how many request lines contain these words, without the requests that tests make to
+ * wait. */
 static unsigned count_lines(const char *words)
 {
     unsigned count = 0;
@@ -210,7 +211,7 @@ static void add_counts(struct eb_loop *loop, void *part)
     eb_service_count(loop, part);
 }
 
-/* How many lookups have been answered. */
+/* Returns how many lookups have been answered. */
 static uint64_t count_answered(struct service_fixture *fixture)
 {
     static struct eb_loop_stats part;
@@ -219,9 +220,9 @@ static uint64_t count_answered(struct service_fixture *fixture)
     return part.counters.queries;
 }
 
-/* Of an answer in parts the peer's window takes the first ones only; the others wait until
- * `late_ms` after the request was sent. Whether the log says that they have, which it does once;
- * not where the machine was so slow that none of them was made before. */
+/* Sends a lookup in parts whose first parts fill the peer's window. The others wait until `late_ms`
+ * after the request. Returns whether the log reports that they waited too long, which it does once.
+ * The log does not if the machine was too slow to compute any of them in time. */
 static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
 {
     start_logging(fixture);
@@ -241,7 +242,7 @@ static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
     assert_int_equal(
         fixture->call.answers[fixture->call.count - 1].error_code, EB_STATUS_DEADLINE_EXCEEDED);
     stop_logging(fixture);
-    service_host_init(&fixture->host); /* for the next, or for the teardown */
+    service_host_init(&fixture->host); /* for the next round or the teardown */
     const char *line = strstr(captured, " event=answer_unsent ");
     assert_true(!line || !strstr(line + 1, " event=answer_unsent "));
     return line;
@@ -271,7 +272,6 @@ static void tells_why_the_session_ended_a_call(void **state)
     expect_lines(1, "error=\"the message is larger than the limit of 32768 bytes\"");
 }
 
-/* What stats shows of the loop. */
 static struct eb_stats *take_stats(struct service_fixture *fixture)
 {
     static struct eb_loop_stats part;

@@ -123,7 +123,7 @@ static void counts_the_missing_of_every_query(void **state)
     plan_fixture_deinit(&fixture);
 }
 
-/* Of results that follow each other each says what it is, whatever it has of the one before. */
+/* Each result is described in full, however much it has in common with the one before. */
 static void answers_results_that_differ_in_one_thing(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void names_query_field_position_and_value(void **state)
     plan_fixture_deinit(&fixture);
 }
 
-/* What can be wrong with a query, in the order in which one query's errors are told. */
+/* Ways to break a query, in the order in which the errors of one query are reported. */
 static void make_unknown(struct eb_wire_query *query)
 {
     query->table = "nobody";
@@ -271,7 +271,7 @@ static void make_undecodable(struct eb_wire_query *query)
 struct flaw {
     void (*make)(struct eb_wire_query *query);
     enum eb_status status;
-    const char *part; /* of its text */
+    const char *part; /* a part of the error text */
 };
 
 static const struct flaw flaws[] = {
@@ -357,7 +357,7 @@ static void takes_weights_of_the_tables_type_where_none_is_said(void **state)
 
 /* ---- limits ---- */
 
-/* Two queries reach *limit with `most` and pass it with one less. */
+/* Two queries just reach *limit if it is `most`, and exceed it if it is one less. */
 static void expect_limit(
     struct plan_fixture *fixture, uint64_t *limit, uint64_t most, const char *part)
 {
@@ -427,8 +427,8 @@ static void refuses_more_bags_than_the_kernels_count(void **state)
 
 /* ---- memory ---- */
 
-/* Raises *cap from 0 until the request is answered: before, each run is refused and gives back
- * what it took. */
+/* Raises *cap from 0 until the request is answered. Until then every run is refused and gives back
+ * everything it took. */
 static void expect_plan_refused_below(struct plan_fixture *fixture, uint64_t *cap, uint64_t step)
 {
     static const float values[] = {30, 32, 30, 31};
@@ -470,7 +470,7 @@ static void refuses_what_the_arena_does_not_hold(void **state)
     plan_fixture_deinit(&fixture);
 }
 
-/* Values of a query stay where they are, however many a later one has. */
+/* A query's values do not move, however many values a later query has. */
 static void takes_scratch_in_pieces(void **state)
 {
     (void)state;

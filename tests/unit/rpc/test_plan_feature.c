@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 static const int32_t ids[] = {1, 9, 2};
-static const int32_t bags[] = {0, 2, 3}; /* the last is empty */
+static const int32_t bags[] = {0, 2, 3}; /* the last bag is empty */
 
 static struct plan_fixture fixture;
-static struct eb_wire_query *query; /* "highest" of two ids, of one, and of none */
+static struct eb_wire_query *query; /* to "highest", with bags of two ids, one id and none */
 
 static int set_up(void **state)
 {

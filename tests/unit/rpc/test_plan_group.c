@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Two features of two bags: rows [1, 2] and [3] of "rows", [] and [0, 1] of "wide". */
+/* Two features with two bags each: rows [1, 2] and [3] of "rows", [] and [0, 1] of "wide". */
 static const int32_t values[] = {1, 2, 3, 0, 1};
 static const int32_t lengths[] = {2, 1, 0, 2};
 static const int32_t offsets[] = {0, 2, 3, 3, 5};
@@ -96,8 +96,8 @@ static void takes_arrays_at_any_address(void **state)
     expect_pooled();
 }
 
-/* The second time the names are not looked at, the third in another group beside one that is new.
- */
+/* The second time, the names are not read. The third time, the list comes beside a group with a new
+ * list. */
 static void knows_a_list_that_comes_again(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void refuses_arrays_that_do_not_fit(void **state)
     assert_true(plan_fixture_check(&fixture));
 }
 
-/* As of queries: names, sizes, layouts, indices. */
+/* The order is the same as for queries: names, sizes, layouts, indices. */
 static void tells_names_before_lengths(void **state)
 {
     (void)state;
@@ -287,12 +287,13 @@ static void answers_each_query_for_itself(void **state)
     assert_int_equal(fixture.plan.counts.result_rows, 2);
     assert_int_equal(fixture.plan.counts.values_bytes, 4 * sizeof(float));
     plan_fixture_expect_rows(&fixture, 2, 2, rows, 4);
-    /* What concerns the request as a whole still fails it whole. */
+    /* An error of the request as a whole still fails the whole request. */
     fixture.limits.indices_max = 2;
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "queries[0]");
 }
 
-/* Three groups of five indices and four bags, the first two with an index that names no row. */
+/* Three groups of five indices and four bags each. The first two have an index that names no
+ * row. */
 static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
 {
     (void)state;
@@ -317,7 +318,8 @@ static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
 }
 
-/* Its bags count: as many as num_bags says are started before it fails, whatever its size. */
+/* The bags of a failed query count: before it fails, as many are started as num_bags says, however
+ * small the query is. */
 static void a_query_that_fails_takes_only_bags_of_the_limits(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #define LOOKUP SERVICE_HOST_METHOD("Lookup")
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define SHORT_MS 50       /* a limit that a test waits for */
-#define LARGE_BAGS 100000 /* take longer than inline_below_us */
+#define LARGE_BAGS 100000 /* takes longer than inline_below_us to compute */
 
 static void expect_lookup_answered(struct service_fixture *fixture)
 {
@@ -25,7 +25,7 @@ static void expect_lookup_answered(struct service_fixture *fixture)
     assert_memory_equal(call.answers[0].row, row, sizeof row);
 }
 
-/* A call of these messages ends so. */
+/* Makes a call of this many messages and expects it to end with this status. */
 static void expect_ends(
     struct service_fixture *fixture, const char *method, int message_count, enum eb_status status)
 {
@@ -56,7 +56,7 @@ static void answers_a_small_lookup_without_the_executor(void **state)
     expect_lookup_answered(fixture);
 }
 
-/* The executor has a lookup of this priority, the first call, when a small one comes. */
+/* Queues a lookup of this priority in the executor as the first call, then sends a small one. */
 static void queue_before(
     struct service_fixture *fixture, struct service_call calls[2], uint32_t priority)
 {
@@ -282,7 +282,7 @@ static void ends_a_stream_without_requests_at_its_deadline(void **state)
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
 }
 
-/* Until 2 ms have passed. */
+/* Lets at least 2 ms pass. */
 static void let_pass(struct service_host *host)
 {
     uint64_t late_ns = uv_hrtime() + 2000000;
@@ -295,7 +295,7 @@ static void computes_nothing_for_a_call_whose_deadline_passes_in_the_queue(void 
 {
     struct service_fixture *fixture = *state;
     struct service_call call;
-    fixture->host.loops.options.tick_ms = 1000000; /* which would end the call, too */
+    fixture->host.loops.options.tick_ms = 1000000; /* a tick would end the call, too */
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &call, LOOKUP, 1000);

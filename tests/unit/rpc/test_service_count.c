@@ -1,4 +1,5 @@
-/* What the service counts of a table: what it has answered, however that was computed. */
+/* The service's counters of a table: they cover answered requests, whether these were computed
+ * inline or by the executor. */
 #include "server/rpc/conn_state.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/service_host.h"
@@ -28,7 +29,7 @@ static void copy_sums(struct eb_loop *loop, void *context)
     *part = eb_table_counters_copy(&state->tables, uv_hrtime());
 }
 
-/* The loop has counted so much of its one table. */
+/* The loop has counted this much for its only table. */
 static void expect_sums(struct service_fixture *fixture, uint64_t bags, uint64_t indices)
 {
     struct eb_table_sums *part;
@@ -60,7 +61,7 @@ static void counts_what_it_answers_here_and_by_the_executor(void **state)
         count_lookup(fixture, &(struct service_request){.bags = 1, .queries = 2}, EB_STATUS_OK);
         expect_sums(fixture, 18, 3);
         service_fixture_stop(fixture);
-        service_host_init(&fixture->host); /* for the next, or for the teardown */
+        service_host_init(&fixture->host); /* for the next round or the teardown */
     }
 }
 

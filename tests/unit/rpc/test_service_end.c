@@ -10,14 +10,15 @@
 #include <cmocka.h>
 
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
-/* An answer, and what of the loop's pools tells whether such answers are there. */
+/* The size of a large answer. The bytes taken from the loop's pools show whether such answers
+ * exist. */
 #define LARGE_BAGS 100000
 #define LARGE_BYTES (LARGE_BAGS * SERVICE_HOST_ROW_BYTES)
 
 static const struct service_request large = {.id = 1, .bags = LARGE_BAGS};
 static const struct service_request small = {.id = 2, .bags = 1};
 
-/* A unary call and a stream's request, both large, wait for the executor. */
+/* A large unary call and a large request of a stream, both waiting for the executor. */
 struct fixture {
     struct service_host host;
     struct wire_peer peer;
@@ -56,13 +57,14 @@ static void start_large(struct fixture *fixture)
     service_peer_settle(&fixture->peer);
 }
 
-/* The answers of both are still where the executor may write. */
+/* The memory of both answers is still there for the executor to write to. */
 static void expect_held(struct fixture *fixture)
 {
     assert_true(loop_host_taken_bytes(&fixture->host.loops) >= UINT64_C(2) * LARGE_BYTES);
 }
 
-/* The executor gives both back: nothing is left of them, and the loop serves on. */
+/* The executor returns both lookups. Their memory is given back, and the loop continues to
+ * serve. */
 static void expect_given_back(struct fixture *fixture)
 {
     struct service_call call;
@@ -83,7 +85,7 @@ static void cancel_both(struct fixture *fixture)
     wire_peer_send(&fixture->peer);
 }
 
-/* ---- calls that go before their lookups ---- */
+/* ---- calls that end before their lookups ---- */
 
 static void keeps_what_a_cancelled_call_has_with_the_executor(void **state)
 {
@@ -163,7 +165,7 @@ static void reads_no_stream_while_it_drains(void **state)
     struct service_call late_unary;
     start_large(fixture);
     service_host_drain(&fixture->host);
-    /* The peer has not heard of it yet. */
+    /* The peer has not received the drain notice yet. */
     service_call_write(&fixture->stream, &small, true);
     service_call_open(&fixture->peer, &late_stream, STREAM, 0);
     service_call_write(&late_stream, &small, true);
@@ -172,7 +174,7 @@ static void reads_no_stream_while_it_drains(void **state)
     service_host_release(&fixture->host);
     service_call_expect_end(&fixture->peer, &fixture->unary, EB_STATUS_OK);
     service_call_expect_end(&fixture->peer, &late_unary, EB_STATUS_OK);
-    /* Its peer has said all, of which the last has no answer. */
+    /* The peer has ended its request, but the last message gets no answer. */
     service_call_expect_end(&fixture->peer, &fixture->stream, EB_STATUS_UNAVAILABLE);
     assert_int_equal(fixture->stream.count, 1);
     assert_int_equal(late_stream.count, 0);
@@ -196,7 +198,8 @@ static void ends_idle_streams_when_it_drains(void **state)
     assert_true(loop_host_wait_drained(&host->loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
-/* Both calls are gone, in a drain: the loop stays for what the executor has, and no longer. */
+/* Both calls have ended during a drain. The loop stays until the executor has returned their
+ * lookups, and no longer. */
 static void expect_drained_when_given_back(struct fixture *fixture)
 {
     assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
@@ -214,7 +217,7 @@ static void waits_for_cancelled_lookups_before_it_has_drained(void **state)
     start_large(fixture);
     service_host_drain(&fixture->host);
     cancel_both(fixture);
-    /* Until the server, which has no call left, closes. */
+    /* Runs until the server closes the connection, because it has no calls left. */
     assert_false(wire_peer_run(&fixture->peer, &never, SERVICE_HOST_TIMEOUT_MS));
     assert_true(fixture->peer.is_over);
     wire_peer_close(&fixture->peer);

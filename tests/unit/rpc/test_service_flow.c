@@ -14,11 +14,11 @@
 
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define MIB (UINT32_C(1) << 20)
-#define WINDOW_BYTES 65535 /* of a connection, where its peer says nothing else */
-/* What one idle lookup keeps of the answer memory: a block of its arena. */
+#define WINDOW_BYTES 65535 /* of a connection whose peer does not change it */
+/* Answer memory that an idle lookup keeps: one block of its arena. */
 #define IDLE_LOOKUP_BYTES (UINT32_C(32) << 10)
 
-/* ---- a peer whose windows are its own ---- */
+/* ---- a peer that controls its windows ---- */
 
 struct raw_peer {
     int socket;
@@ -78,7 +78,7 @@ static void raw_receive(struct raw_peer *peer)
     }
 }
 
-/* Reads until there are `count` frames of this type and flag. */
+/* Reads until `count` frames of this type and with this flag have arrived. */
 static void raw_read(struct raw_peer *peer, uint8_t type, uint8_t flag, size_t count)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -94,7 +94,7 @@ static void raw_read(struct raw_peer *peer, uint8_t type, uint8_t flag, size_t c
     assert_int_equal(count, 0);
 }
 
-/* The server has dealt with all that was sent until now. */
+/* Waits until the server has handled everything sent so far. */
 static void raw_settle(struct raw_peer *peer)
 {
     frames_head(&peer->out, 8, FRAME_PING, 0, 0);
@@ -160,7 +160,7 @@ static void does_not_read_a_stream_past_in_flight_max(void **state)
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
-    /* Read now, the second request 1 would be refused: the first is in flight. */
+    /* If the second request 1 were read now, it would be refused: the first is still in flight. */
     service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, false);
     service_call_write(&fixture->call, &(struct service_request){.id = 2, .bags = 1}, false);
     service_call_write(&fixture->call, &(struct service_request){.id = 1, .bags = 1}, true);
@@ -199,9 +199,10 @@ static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
 
 #define ANSWERS 20
 #define ANSWER_BAGS 30000
-#define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* of the pool */
+#define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* that one answer takes from the pool */
 
-/* Waits until at least `bytes` are taken and no more are. Returns what is taken, in good time. */
+/* Waits until at least `bytes` are taken and the amount no longer changes. Returns the amount
+ * taken, also after a timeout. */
 static uint64_t wait_until_quiet(struct raw_peer *peer, struct service_host *host, uint64_t bytes)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -217,8 +218,8 @@ static uint64_t wait_until_quiet(struct raw_peer *peer, struct service_host *hos
     return taken_bytes;
 }
 
-/* A stream of ANSWERS requests is not read further than outbound_bytes_max of answers, and is when
- * its peer opens its windows. */
+/* A stream of ANSWERS requests is not read beyond outbound_bytes_max of answers. Reading resumes
+ * when its peer opens its windows. */
 static void expect_paused_by_answers(struct service_host *host)
 {
     static const char *const path[2] = {":path", STREAM};
@@ -282,7 +283,7 @@ static void parks_a_unary_call_past_outbound_bytes_max(void **state)
     frames_request(&peer.out, 3, false, path);
     frames_data(&peer.out, 3, true, "\0\0\0\0\0", 5);
     raw_settle(&peer);
-    /* Only the first has an answer, whose HEADERS need no window. */
+    /* Only the first call has HEADERS, which need no window. */
     assert_int_equal(frames_count(&peer.in, FRAME_HEADERS, NULL), 1);
     raw_open_windows(&peer);
     raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 2);
@@ -291,11 +292,12 @@ static void parks_a_unary_call_past_outbound_bytes_max(void **state)
     raw_close(&peer);
 }
 
-/* ---- deadlines of answers that wait ---- */
+/* ---- deadlines of answers that wait to be sent ---- */
 
 #define TIMEOUT_MS 20
 
-/* The messages of stream 1, whose error codes become codes[id]. Returns how many there are. */
+/* Reads the messages of stream 1 and stores their error codes in codes[id]. Returns how many there
+ * are. */
 static size_t raw_read_codes(const struct raw_peer *peer, uint32_t codes[], size_t ids)
 {
     struct frames data = {0};
@@ -326,8 +328,8 @@ static size_t raw_read_codes(const struct raw_peer *peer, uint32_t codes[], size
     return count;
 }
 
-/* Both are computed at once; the first fills the windows, the second's deadline passes meanwhile.
- */
+/* All three are computed at once. The first answer fills the windows, and the second's deadline
+ * passes while it waits. */
 static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -357,7 +359,7 @@ static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
     assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
-/* The first part fills the windows; of those that wait behind it nothing but an error is left. */
+/* The first part fills the windows. The parts that wait behind it are replaced by one error. */
 static void sends_no_part_of_an_answer_after_its_deadline(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -420,7 +422,7 @@ static void refuses_what_finds_no_memory_and_recovers(void **state)
     service_fixture_start(fixture);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     for (uint64_t i = 1; i <= 16; i++) {
-        /* 64 KiB, and every other time 1 MiB. */
+        /* The answers take 64 KiB and 1 MiB alternately. Only the first kind fits. */
         struct service_request request = {.id = i, .bags = i % 2 == 1 ? 8000 : 100000};
         service_call_write(&fixture->call, &request, i == 16);
     }
@@ -474,7 +476,7 @@ static void refuses_what_the_queue_does_not_hold(void **state)
 {
     struct service_fixture *fixture = *state;
     struct service_call unary;
-    /* What weighs more is taken where nothing is queued, and then nothing else is. */
+    /* A work over the limit is taken if the queue is empty. Nothing else is taken then. */
     fixture->host.limits.queue_bytes_max = 1;
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);

@@ -26,11 +26,11 @@ static void start_held(struct service_fixture *fixture)
     wire_peer_open(&fixture->peer, &fixture->host.address);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
-    /* The server has opened its windows. */
+    /* Waits until the server has opened its windows. */
     service_peer_settle(&fixture->peer);
 }
 
-/* With little that may be in flight. */
+/* Starts with a low in_flight_max. */
 static void start_over_limit(struct service_fixture *fixture)
 {
     fixture->host.limits.in_flight_max = IN_FLIGHT_MAX;
@@ -60,7 +60,8 @@ static void expect_answer(struct service_fixture *fixture, uint64_t id, enum eb_
     assert_int_equal(answer->error_code, status);
 }
 
-/* Lets the executor go on: with one more for what ends the stream, `count` answers come in all. */
+/* Releases the executor and ends the stream with a request that gets one more answer. Expects
+ * `count` answers in all. */
 static void finish_stream(struct service_fixture *fixture, size_t count)
 {
     service_host_release(&fixture->host);
@@ -72,13 +73,14 @@ static void finish_stream(struct service_fixture *fixture, size_t count)
     service_host_stop(&fixture->host);
 }
 
-/* ---- memory of what waits ---- */
+/* ---- memory of waiting requests ---- */
 
-#define QUERIES 1000 /* make a small message, and a large plan */
+#define QUERIES 1000 /* make a small message and a large plan */
 #define CHEAP 64
 
-/* Waits until nothing more is taken, though the peer has sent it. The calls of a connection that is
- * full wait: it cannot be asked. Returns what is taken. */
+/* Waits until the memory taken no longer grows although the peer has sent everything. Settles by
+ * way of `other`, because the calls of a connection over its limit wait. Returns the bytes
+ * taken. */
 static uint64_t settle_by(struct wire_peer *other, struct service_fixture *fixture)
 {
     uint64_t before_bytes = 0;
@@ -92,7 +94,7 @@ static uint64_t settle_by(struct wire_peer *other, struct service_fixture *fixtu
     return bytes;
 }
 
-/* Cheap requests whose plans are large do not take more than outbound_bytes_max and one of them. */
+/* Cheap requests with large plans take at most outbound_bytes_max plus one such request. */
 static void expect_cheap_ones_bounded(struct service_fixture *fixture, uint32_t priority)
 {
     struct wire_peer other;
@@ -167,7 +169,7 @@ static void gives_back_what_a_closed_connection_had_waiting(void **state)
     service_host_stop(&fixture->host);
 }
 
-/* Waits until so many bytes are taken. */
+/* Waits until at least `bytes` bytes are taken. */
 static void wait_until_taken(struct service_fixture *fixture, uint64_t bytes)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -180,7 +182,8 @@ static void wait_until_taken(struct service_fixture *fixture, uint64_t bytes)
 #define SHARERS 6
 #define SHARER_REQUESTS 128
 
-/* Each asks for more than the whole memory: it waits for its share, and others are served. */
+/* Each connection asks for more than the whole memory. It waits for its share, and others are
+ * served. */
 static void leaves_answer_memory_to_others(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -216,7 +219,7 @@ static void leaves_answer_memory_to_others(void **state)
     finish_stream(fixture, 1);
 }
 
-/* There is memory for three of 3 MiB; the third would leave too little. */
+/* There is memory for three answers of 3 MiB each, but the third would leave too little. */
 static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -258,7 +261,7 @@ static void refuses_batch_requests_past_their_part(void **state)
     service_call_expect_answers(&fixture->peer, &fixture->call, 1);
     expect_answer(fixture, BATCH_MAX + 1, EB_STATUS_RESOURCE_EXHAUSTED);
     assert_true(fixture->call.answers[0].retry_after_ms > 0);
-    /* Interactive ones have their room all the same. */
+    /* Interactive requests still have their room. */
     for (uint64_t i = 0; i < IN_FLIGHT_MAX - BATCH_MAX; i++) {
         ask_for_row(fixture, 100 + i, 0);
     }
@@ -272,7 +275,7 @@ static void refuses_batch_requests_past_their_part(void **state)
     finish_stream(fixture, IN_FLIGHT_MAX + 3);
 }
 
-/* With as few as may be set: more than the batch request that waits. */
+/* in_flight_max is the lowest allowed, which is still above the one waiting batch request. */
 static void sees_cancels_where_few_may_be_in_flight(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -302,7 +305,7 @@ static void sees_cancels_while_batch_requests_fill_their_part(void **state)
     assert_null(service_call_find(&fixture->call, 2));
 }
 
-/* One that is larger than all that batch requests may hold. */
+/* The first batch request alone is larger than everything that batch requests may hold. */
 static void sees_cancels_while_a_large_batch_request_waits(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -351,7 +354,7 @@ static void counts_what_a_paused_stream_is_kept_back_as_waiting(void **state)
     finish_stream(fixture, IN_FLIGHT_MAX + 2);
 }
 
-/* Were it queued, it would have no answer before the executor goes on. */
+/* If the request were queued, it would get no answer while the executor is held. */
 static void judges_a_deadline_once_a_large_request_is_read(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -390,8 +393,8 @@ static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
     finish_stream(fixture, 5);
 }
 
-/* Two streams of one connection use the same ids; odd ones are withdrawn on one, even ones on the
- * other. */
+/* Two streams of one connection use the same ids. Odd ids are cancelled on one stream, even ids on
+ * the other. */
 static void withdraws_what_is_named_and_nothing_else(void **state)
 {
     struct service_fixture *fixture = *state;

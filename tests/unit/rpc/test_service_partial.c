@@ -11,7 +11,8 @@
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define ID 1
 #define PARTS 4
-/* A little less than a turn of the executor: in one the first part is computed, the second not. */
+/* A little less than one turn of the executor, so that one turn computes the first part but not the
+ * second. */
 #define PART_BAGS 60000
 #define PART_BYTES (UINT64_C(8) * PART_BAGS)
 #define TIMEOUT_MS 50
@@ -23,7 +24,7 @@ static void ask_parts(
     wire_peer_send(&fixture->peer);
 }
 
-/* A stream whose request in parts waits for the executor. */
+/* Starts a stream whose partial request waits for the executor. */
 static void start_parts(struct service_fixture *fixture, uint64_t timeout_us)
 {
     service_host_start(&fixture->host);
@@ -36,7 +37,7 @@ static void start_parts(struct service_fixture *fixture, uint64_t timeout_us)
     service_peer_settle(&fixture->peer);
 }
 
-/* The stream serves on, and nothing is left. */
+/* Checks that the stream still serves and that no memory remains taken. */
 static void finish_parts(struct service_fixture *fixture)
 {
     ask_parts(fixture, &(struct service_request){.id = ID + 1, .bags = 1}, true);
@@ -50,7 +51,7 @@ static void finish_parts(struct service_fixture *fixture)
     service_host_stop(&fixture->host);
 }
 
-/* One part has come, and those behind it wait. */
+/* Expects the first part to arrive while the others wait. */
 static void expect_first_part(struct service_fixture *fixture)
 {
     service_host_turn(&fixture->host);
@@ -106,7 +107,7 @@ static void serves_a_withdrawn_id_again_while_its_parts_come_back(void **state)
     assert_int_equal(fixture->call.count, 3);
 }
 
-/* On a machine that is slow none comes before the deadline. */
+/* On a slow machine no part arrives before the deadline. */
 static void ends_parts_with_an_error_when_the_deadline_passes(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -145,7 +146,7 @@ static void refuses_parts_of_which_one_finds_no_memory(void **state)
 {
     struct service_fixture *fixture = *state;
     for (uint64_t parts = 1; parts < PARTS; parts++) {
-        /* A part takes 512 KiB: so many of them fit, beside what is small. */
+        /* A part takes 512 KiB: there is room for `parts` of them and for small allocations. */
         fixture->host.loops.options.answer_memory_bytes = (parts << 19) + (UINT64_C(1) << 18);
         start_parts(fixture, 0);
         service_call_expect_answers(&fixture->peer, &fixture->call, 1);
@@ -155,7 +156,7 @@ static void refuses_parts_of_which_one_finds_no_memory(void **state)
         service_host_release(&fixture->host);
         finish_parts(fixture);
         assert_int_equal(fixture->call.count, 2);
-        service_host_init(&fixture->host); /* for the next, or for the teardown */
+        service_host_init(&fixture->host); /* for the next round or the teardown */
     }
 }
 

@@ -17,18 +17,19 @@
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define UNARY SERVICE_HOST_METHOD("Lookup")
 #define FLOOD_BYTES (UINT32_C(8) << 20)
-#define FLOOD_MIN 4000 /* messages in the sockets, for the test to mean something */
+#define FLOOD_MIN 4000 /* messages that the sockets must hold, else the test proves nothing */
 #define FRAME_BYTES 16384
 #define WINDOW_BYTES (UINT32_C(1) << 30)
 #define FLOODS 8
 
-/* What the loop has seen of floods and of another connection, a stream each of which only the
- * other's ends: the loop's, until it is held. */
+/* The messages of floods and the end of another connection's call, as the loop saw them. Each
+ * connection has one stream, and only the other's ends. Belongs to the loop's thread until the loop
+ * is held. */
 static struct {
-    struct eb_grpc_server_handler calls; /* the service's */
+    struct eb_grpc_server_handler calls; /* the handlers of the service */
     size_t flood_count;
-    size_t flood_count_at;     /* when the other sent its request */
-    size_t flood_count_before; /* when the other's call was over */
+    size_t flood_count_at;     /* when the other connection sent its request */
+    size_t flood_count_before; /* when the other connection's call was over */
     bool is_other_over;
 } watch;
 
@@ -54,7 +55,7 @@ struct fixture {
     int other;
     struct frames flood_bytes;
     struct frames other_bytes;
-    size_t message_bytes; /* of one of the flood, prefix included */
+    size_t message_bytes; /* of one flood message, prefix included */
     size_t sent_bytes;    /* of the floods, while the loop was held */
     ssize_t other_sent_bytes;
 };
@@ -70,7 +71,7 @@ static void watch_calls(struct eb_loop *loop, void *context)
     calls->on_close = note_close;
 }
 
-/* Reads until there is a frame of this type and flag. */
+/* Reads until a frame of this type and with this flag has arrived. */
 static void read_until(int socket, uint8_t type, uint8_t flag)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
@@ -105,7 +106,7 @@ static void put_message(struct frames *out)
     free(bytes);
 }
 
-/* A connection that has acknowledged the server's windows and opened its own. */
+/* Opens a connection that has acknowledged the server's settings and opened its own windows. */
 static int open_peer(const struct service_host *host, const char *path)
 {
     const char *const field[2] = {":path", path};
@@ -143,7 +144,7 @@ static void make_flood(struct fixture *fixture)
     frames_deinit(&message);
 }
 
-/* As much of the floods as their sockets take. */
+/* Sends as much of the floods as their sockets take. */
 static void send_floods(struct eb_loop *loop, void *context)
 {
     struct fixture *fixture = context;
@@ -213,7 +214,8 @@ static void start_floods(struct fixture *fixture, unsigned flood_count, uint64_t
     frames_deinit(&message);
 }
 
-/* Once the other's call is over. Returns how many messages of floods were sent. */
+/* Waits until the other connection's call is over, and ends the floods. Returns how many messages
+ * of the floods were sent. */
 static size_t stop_floods(struct fixture *fixture)
 {
     read_until(fixture->other, FRAME_HEADERS, FLAG_END_STREAM);
@@ -238,7 +240,7 @@ static void serves_others_before_the_rest_of_a_flood(void **state)
     start_floods(fixture, 1, EB_TIME_SLICE_NS);
     loop_host_act(fixture->host.loops.loops[0], send_floods_and_other, fixture);
     assert_true(stop_floods(fixture) >= FLOOD_MIN);
-    /* A turn or two, each of no more than what is read at once. */
+    /* One or two time slices, each of at most what is read at once. */
     assert_true(watch.flood_count_before <= 2 * EB_TIME_SLICE_READ_FIRST / fixture->message_bytes);
 }
 
@@ -248,7 +250,7 @@ static void read_flood_count(struct eb_loop *loop, void *context)
     *(size_t *)context = watch.flood_count;
 }
 
-/* Where every message is a turn's last. */
+/* Every message ends a time slice. */
 static void serves_one_of_many_floods_before_others(void **state)
 {
     struct fixture *fixture = *state;
@@ -260,14 +262,15 @@ static void serves_one_of_many_floods_before_others(void **state)
     }
     loop_host_act(fixture->host.loops.loops[0], send_other, fixture);
     assert_true(stop_floods(fixture) > watch.flood_count_before);
-    /* What one had begun, and what another does before the next look at what has come. */
+    /* One flood may be in the middle of a message, and another may have a slice before the loop
+     * next polls its sockets. */
     assert_true(watch.flood_count_before - watch.flood_count_at < FLOODS);
 }
 
 #define CALLS 8
-#define MESSAGES 25 /* of each stream */
+#define MESSAGES 25 /* per stream */
 
-/* Where every message is a turn's last. */
+/* Every message ends a time slice. */
 static void loses_nothing_that_is_put_off(void **state)
 {
     struct fixture *fixture = *state;

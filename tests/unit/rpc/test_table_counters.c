@@ -1,4 +1,4 @@
-/* Counters of plans that are made by hand. Requests for memory can be made to fail. */
+/* Counters of hand-made plans, also when allocations fail. */
 #include "server/rpc/table_counters.h"
 
 #include "tests/lib/faults.h"
@@ -13,7 +13,7 @@
 #define MANY (EB_TABLE_COUNTERS_TABLES_MAX + 2)
 #define VERSIONS_MAX 3
 
-/* ---- versions and what is asked of them ---- */
+/* ---- versions and lookups ---- */
 
 static char name_a[] = "a";
 static char name_b[] = "b";
@@ -26,7 +26,7 @@ static struct eb_named_table second_tables[] = {
     {.name = name_b, .table = {.row_count = 100}}, {.name = name_c, .table = {.row_count = 100}}};
 static struct eb_named_table other_tables[] = {{.name = name_a, .table = {.row_count = 100}}};
 
-/* m/1 has a and b, m/2 b and c, n/1 another a. */
+/* m/1 has tables a and b, m/2 has b and c, n/1 has another a. */
 static struct eb_model_version m_1 = {
     .model = model_m, .version = 1, .tables = {.count = 2, .tables = first_tables}};
 static struct eb_model_version m_2 = {
@@ -37,7 +37,7 @@ static struct eb_model_version n_1 = {
 static struct eb_table_counters counters;
 static uint64_t now_ns;
 
-/* From now on these versions answer; those that are NULL are not loaded. */
+/* Makes these versions the ones that answer. A version that is NULL is not loaded. */
 static void serve(struct eb_model_version *one, struct eb_model_version *other)
 {
     struct eb_snapshot_version versions[] = {{.number = 1, .loaded = one}};
@@ -56,7 +56,7 @@ static struct eb_plan_query plan_of_ids(
         .indices = {.data = ids, .bytes = id_count * sizeof *ids, .width = sizeof *ids}};
 }
 
-/* A lookup of one query is answered: two bags, and one index is missing. */
+/* Answers a lookup of one query with two bags and one missing index. */
 static void answer(const struct eb_model_version *version, struct eb_plan_query query)
 {
     struct eb_bag_job job = {.bag_count = 2, .missing_count = 1};
@@ -69,7 +69,7 @@ static void answer(const struct eb_model_version *version, struct eb_plan_query 
     eb_table_counters_add(&counters, &plan, now_ns);
 }
 
-/* Three indices of it. */
+/* Answers a lookup of three indices. */
 static void answer_three(const struct eb_model_version *version, size_t table)
 {
     static const int64_t ids[] = {5, 5, -1};
@@ -95,7 +95,7 @@ static const struct eb_table_sum *find(
     return found;
 }
 
-/* So many lookups of it have been counted. */
+/* Expects `lookups` lookups of this table to have been counted. */
 static void expect_counted(const char *model, const char *table, uint64_t lookups)
 {
     struct eb_table_sums *part = copy();
@@ -247,7 +247,8 @@ static void counts_somewhere_wherever_memory_ends(void **state)
         eb_table_counters_deinit(&counters);
         eb_table_counters_init(&counters, now_ns);
     }
-    /* Blocks, two lists, the list of all and three tables; and once nothing failed. */
+    /* Blocks, two lists, the list of all and three tables, and the last round, in which nothing
+     * fails. */
     assert_int_equal(n, 8);
 }
 
@@ -266,7 +267,7 @@ static void does_without_what_there_is_no_memory_for(void **state)
 
 /* ---- hot rows ---- */
 
-/* The ids' shares among what was kept of the table's samples. */
+/* Expects these ids, by falling share, as the hot rows of the table's samples. */
 static void expect_hot(const char *table, const int64_t *ids, size_t id_count)
 {
     struct eb_table_sums *part = copy();
@@ -290,7 +291,7 @@ static void expect_hot(const char *table, const int64_t *ids, size_t id_count)
 
 static void answer_often(const struct eb_model_version *version, struct eb_plan_query query)
 {
-    /* As many samples as there may be. */
+    /* A whole window has passed, so that as many samples as possible are taken. */
     now_ns += EB_INDEX_SAMPLER_WINDOW_NS;
     for (int i = 0; i < 20; i++) {
         answer(version, query);

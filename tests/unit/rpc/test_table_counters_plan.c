@@ -1,4 +1,4 @@
-/* What is counted of requests as they are planned, against counting them anew, one by one. */
+/* Compares the counters of planned requests with a second count, made one index at a time. */
 #include "server/rpc/table_counters.h"
 
 #include "tests/lib/test_group.h"
@@ -19,14 +19,14 @@
 #define TABLES 7
 #define NAMES 10
 #define QUERIES_MAX PLAN_FIXTURE_QUERIES_MAX
-#define FEATURES 2 /* of a group */
+#define FEATURES 2 /* per group */
 
-/* What may be named, and what it is. */
+/* A name that a request may use, and what it refers to. */
 struct name {
     const char *text;
     unsigned table;
     int32_t row_count;
-    bool is_mapped; /* each id has a row */
+    bool is_mapped; /* every id maps to a row */
 };
 
 static const struct name names[NAMES] = {
@@ -49,7 +49,7 @@ struct counts {
     uint64_t missing;
 };
 
-/* A query, or a feature of the group. */
+/* A query, or one feature of the group. */
 struct made {
     const struct name *name;
     int32_t indices[INDICES_MAX];
@@ -57,7 +57,7 @@ struct made {
     int32_t lengths[BAGS_MAX];
     uint32_t index_count;
     uint32_t bag_count;
-    uint32_t result_count; /* the bags, or with NONE the indices */
+    uint32_t result_count; /* bags or, with reduction NONE, indices */
 };
 
 static struct eb_snapshot_version served = {.number = 7};
@@ -80,7 +80,7 @@ static uint32_t roll(uint32_t count)
     return (uint32_t)(random_state >> 33) % count;
 }
 
-/* Indices of which some name no row, in bags from the first index on. */
+/* Makes indices, some of which name no row, in bags that begin at the first index. */
 static void make_plan(struct made *one, uint32_t bag_count)
 {
     *one = (struct made){.name = &names[roll(NAMES)], .bag_count = bag_count};
@@ -161,7 +161,7 @@ static bool is_answered(size_t result)
     return fixture.response->results[result].error_code == EB_STATUS_OK;
 }
 
-/* Returns how many queries and features were answered. */
+/* Checks each answered query and feature. Returns how many were answered. */
 static size_t expect_answered(void)
 {
     size_t query_count = fixture.request.query_count;
@@ -219,7 +219,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Random requests of all kinds. The lookups answered are a good part of them. */
+/* Random requests of all kinds, a good part of which are answered. */
 static void counts_what_was_asked_for(void **state)
 {
     (void)state;
