@@ -1,4 +1,4 @@
-"""How pip builds the package: by setuptools, with grpcio-tools where this machine has no protoc."""
+"""Build backend for pip: setuptools, plus grpcio-tools if this machine has no protoc."""
 
 import shutil
 
@@ -6,5 +6,5 @@ from setuptools.build_meta import *  # noqa: F403
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """What pip installs to build with, beside what pyproject.toml names."""
+    """Returns the packages that the build needs in addition to those in pyproject.toml."""
     return [] if shutil.which('protoc') else ['grpcio-tools']

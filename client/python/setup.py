@@ -1,5 +1,7 @@
-"""What pyproject.toml cannot say: the messages are generated from the project's .proto files, by
-protoc where it is on the PATH, otherwise by grpcio-tools."""
+"""Generates the messages from the project's .proto files, which pyproject.toml cannot express.
+
+Uses protoc if it is on the PATH, and grpcio-tools otherwise.
+"""
 
 import importlib.util
 import os
@@ -14,32 +16,32 @@ from setuptools.command.build_py import build_py
 
 PROTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'proto')
 FILES = ('embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto')
-# Generated code of before 5.26 does not say which runtime it needs.
+# protoc before 5.26 does not note in its output which runtime the code needs.
 OLDEST_PROTOBUF = '3.21'
 
 
 def generate(folder):
-    """Writes modules and their types to FOLDER/embag/v1."""
+    """Writes the generated modules and their type stubs to FOLDER/embag/v1."""
     if not os.path.exists(os.path.join(PROTO, FILES[0])):
-        sys.exit('setup.py: %s is not there: install from a whole checkout of embag' % PROTO)
+        sys.exit('setup.py: no .proto files in %s: install from a full checkout of embag' % PROTO)
     protoc = shutil.which('protoc')
     if not protoc and not importlib.util.find_spec('grpc_tools'):
-        sys.exit('setup.py: there is neither protoc nor grpcio-tools to make the messages with: '
-                 'install protobuf-compiler (Debian) or grpcio-tools (pip)')
+        sys.exit('setup.py: found neither protoc nor grpcio-tools, one of which must generate the '
+                 'messages: install protobuf-compiler (Debian) or grpcio-tools (pip)')
     compiler = [protoc] if protoc else [sys.executable, '-m', 'grpc_tools.protoc']
     subprocess.run([*compiler, '-I', PROTO, '--python_out', folder, '--pyi_out', folder, *FILES],
                    check=True)
 
 
 def needed_protobuf(folder):
-    """Version of the least runtime that the generated code works with."""
+    """Returns the oldest version of the protobuf runtime that the generated code works with."""
     with open(os.path.join(folder, 'embag', 'v1', 'embedding_bag_pb2.py'),
               encoding='utf-8') as file:
         told = re.search(r'^# Protobuf Python Version: ([\d.]+)', file.read(), re.M)
     return told.group(1) if told else OLDEST_PROTOBUF
 
 
-# Nothing is built in the checkout, since leftovers of an earlier build would be installed too.
+# Builds outside the checkout, because leftovers of an earlier build would be installed too.
 with tempfile.TemporaryDirectory() as work:
     messages, egg_base = os.path.join(work, 'messages'), os.path.join(work, 'egg')
     os.mkdir(messages)
@@ -47,10 +49,10 @@ with tempfile.TemporaryDirectory() as work:
     generate(messages)
 
     class BuildWithMessages(build_py):
-        """The package's own modules and the generated ones."""
+        """Builds the package's own modules and adds the generated ones."""
 
         def run(self):
-            """Puts all of them together."""
+            """Copies the generated modules into the built package."""
             super().run()
             self.copy_tree(messages, self.build_lib)
 

@@ -1,11 +1,11 @@
-"""Client of embag, a server of embedding bags: NumPy arrays in, NumPy arrays out.
+"""Client for embag, an embedding server: NumPy arrays in, NumPy arrays out.
 
     with embag.Client('127.0.0.1:8600') as client:
         vectors = client.lookup('emb_table', [0, 2, 3, 4], offsets=[0, 2, 2]).values
 
-`embag.Client` blocks, `embag.aio.Client` is for asyncio; both have a stream, by which many lookups
-are under way on one call. `RemoteEmbeddingBagCollection` and `embedding_lookup_sparse` take the
-place of what TorchRec and TensorFlow call so.
+`embag.Client` blocks and `embag.aio.Client` is for asyncio. Both have a stream, which keeps many
+lookups in flight on one gRPC call. `RemoteEmbeddingBagCollection` and `embedding_lookup_sparse`
+replace TorchRec's EmbeddingBagCollection and TensorFlow's function of the same name.
 """
 
 from embag.answer import Answer, Result

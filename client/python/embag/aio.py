@@ -1,4 +1,4 @@
-"""The same for asyncio: `embag.aio.Client`, its stream and its collection."""
+"""The asyncio counterparts of `embag.Client`, `LookupStream` and `RemoteEmbeddingBagCollection`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ['Client', 'LookupStream', 'RemoteEmbeddingBagCollection']
 
 
 class Client:
-    """As `embag.Client`; to be made and used in one running event loop.
+    """Counterpart of `embag.Client`; create it and use it in one running event loop.
 
-    A call whose task is cancelled is withdrawn.
+    Cancelling the task that awaits a call cancels the call.
     """
 
     def __init__(self, address: str, *, timeout: float | None = 10.0,
@@ -39,34 +39,37 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; calls under way raise `Cancelled`."""
+        """Closes the connection. Calls in flight raise `Cancelled`."""
         await self._channel.channel.close()
 
     async def lookup(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                      timeout: float | None = None, **fields: Unpack[LookupFields]) -> Answer:
-        """As `embag.Client.lookup`."""
+        """Looks up bags, as `embag.Client.lookup` does."""
         request = Request(asked, indices, fields)
         reply = await self._call(self._channel.lookup, request.message, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
-        """A stream: lookups by messages of one call."""
+        """Returns a new stream, which sends lookups as messages of one gRPC call."""
         return LookupStream(self._channel, self.timeout)
 
     async def models(self, *, timeout: float | None = None) -> list[pb.Model]:
-        """All models with their versions, tables, features and groups, ordered by name."""
+        """Returns all models with their versions, tables, features and groups, sorted by name."""
         reply = await self._call(self._channel.list_models, pb.ListModelsRequest(), timeout)
         return list(reply.models)
 
     async def model(self, name: str = '', version: int = 0, *,
                     timeout: float | None = None) -> pb.Model:
-        """One model: of its versions this one, or with 0 all. Raises `NotFound`."""
+        """Returns one model with the given version, or with all versions if `version` is 0.
+
+        Raises `NotFound` if there is no such model or version.
+        """
         request = pb.GetModelRequest(model=name, version=version)
         model: pb.Model = await self._call(self._channel.get_model, request, timeout)
         return model
 
     async def server(self, *, timeout: float | None = None) -> pb.Server:
-        """The server itself: its version, limits and threads."""
+        """Returns the server's software version, limits and threads."""
         server: pb.Server = await self._call(
             self._channel.get_server, pb.GetServerRequest(), timeout)
         return server
@@ -82,7 +85,8 @@ class Client:
         except grpc.aio.UsageError as error:
             raise ValueError(str(error)) from None
         except asyncio.CancelledError:
-            # grpc.aio cancels what is under way on a channel that is closed, as if the task were.
+            # Closing a channel makes grpc.aio raise CancelledError in calls whose task is not
+            # being cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling() > 0:
                 raise
@@ -119,7 +123,7 @@ class _Call:
             self.requests.put_nowait(None)
 
     async def close(self, timeout: float | None) -> None:
-        """Waits for the answers that are due."""
+        """Ends the requests, waits up to `timeout` seconds for the answers, and ends the call."""
         self.requests.put_nowait(None)
         await asyncio.wait([self.reader], timeout=timeout)
         self.replies.cancel()
@@ -127,7 +131,7 @@ class _Call:
 
 
 class LookupStream:
-    """As `embag.LookupStream`, with futures of asyncio."""
+    """Counterpart of `embag.LookupStream` whose futures are asyncio's."""
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
         self._channel = channel
@@ -144,9 +148,12 @@ class LookupStream:
     def submit(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                timeout: float | None = None,
                **fields: Unpack[LookupFields]) -> asyncio.Future[Answer]:
-        """Asks at once; awaiting the future gives the answer, or raises what `lookup` does.
-        Cancelling it, or the task that awaits it, withdraws the request. ValueError: the stream, or
-        its client, is closed."""
+        """Sends the lookup at once and returns a future, which resolves to its answer.
+
+        Awaiting the future raises the errors that `lookup` raises. Cancelling the future, or the
+        task that awaits it, cancels the request. Raises ValueError if the stream or its client is
+        closed.
+        """
         request = Request(asked, indices, fields)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         wait = seconds(timeout, self._timeout)
@@ -160,7 +167,7 @@ class LookupStream:
         return future
 
     async def close(self) -> None:
-        """Waits for what is under way, no longer than the client's timeout, and ends the call."""
+        """Waits for lookups in flight, for the client's timeout at most, and ends the call."""
         self._closed = True
         call, self._call = self._call, None
         if call is not None:
@@ -168,7 +175,7 @@ class LookupStream:
 
 
 class RemoteEmbeddingBagCollection:
-    """As `embag.RemoteEmbeddingBagCollection`; what calls it awaits the vectors."""
+    """Counterpart of `embag.RemoteEmbeddingBagCollection`, which is awaited."""
 
     def __init__(self, client: Client, features: Sequence[str] | Mapping[str, str],
                  **fields: Unpack[CollectionFields]) -> None:
@@ -176,7 +183,7 @@ class RemoteEmbeddingBagCollection:
         self._collection = Collection(features, **fields)
 
     async def __call__(self, features: KeyedJagged) -> KeyedVectors:
-        """The vectors of every key."""
+        """Returns the pooled vectors of all keys."""
         collection = self._collection
         answer = await self._client.lookup(collection.ask(features), **collection.fields)
         sizes = collection.sizes(answer.version)

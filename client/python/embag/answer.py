@@ -1,4 +1,4 @@
-"""What is answered."""
+"""The answer to a request and the results in it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from embag.v1 import embedding_bag_pb2 as pb
 class Result:
     """The vectors of one query or group.
 
-    `missing` counts the indices that named no row, `missing_positions` (uint32, ascending; empty
-    unless report_missing was asked for) says where they stand, and `missing_by_query`, of a group
-    and with concat, counts those of each feature or query. `error` is what was wrong with the
-    query, None where nothing was.
+    - missing: number of indices that name no row
+    - missing_positions: uint32, ascending: positions of these indices; empty unless the request
+      set report_missing
+    - missing_by_query: number of missing indices of each feature of a group, or of each query if
+      the request set concat; empty otherwise
+    - error: error of this query, or None
     """
 
     missing: int
@@ -32,8 +34,10 @@ class Result:
 
     @property
     def values(self) -> NDArray[Any]:
-        """[bags, trailing dims], read-only: `copy()` it to write. Raises `error` where there is
-        one."""
+        """Returns the vectors [bags, trailing dims], read-only: `copy()` them to write.
+
+        Raises `error` if the query failed.
+        """
         if self.error is not None:
             raise self.error
         assert self.array is not None
@@ -42,10 +46,11 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The results, in the order of what was asked; with concat one for all.
+    """The results of a request, in the order of its queries and groups.
 
-    All of them are of one `version` of `model`. `queue_us` and `compute_us` are the microseconds
-    that the request waited in the server, and was computed.
+    There is one result for all of them if the request set concat. All results are from `version`
+    of `model`. `queue_us` and `compute_us` are the microseconds for which the request waited in the
+    server and was computed there.
     """
 
     model: str
@@ -56,9 +61,14 @@ class Answer:
 
     @property
     def values(self) -> NDArray[Any]:
-        """Of the only result. ValueError: there are more."""
+        """Returns the vectors of the only result.
+
+        Raises ValueError if there is not exactly one result, and the result's `error` if it has
+        one.
+        """
         if len(self.results) != 1:
-            raise ValueError('%d results, not one: take them from `results`' % len(self.results))
+            raise ValueError('the answer has %d results, not one: read `results` instead'
+                             % len(self.results))
         return self.results[0].values
 
     def __len__(self) -> int:
@@ -86,8 +96,10 @@ def _result(position: int, message: pb.BagResult, expected: Expected) -> Result:
 
 
 def of_message(message: pb.LookupResponse, expected: Expected) -> Answer:
-    """Returns the answer. Raises the server's error, or `Internal` if the answer does not fit the
-    request."""
+    """Returns the answer.
+
+    Raises the server's error, or `Internal` if the answer does not fit the request.
+    """
     places = expected.places
     if message.error_code:
         raise errors.of_status(message.error_code, message.error_message, places,

@@ -1,4 +1,4 @@
-"""What a model's description says of the names that requests use."""
+"""Finds the tables behind the names that requests use, in a model's description."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 
 def tables_by_name(model: pb.Model, version: int = 0) -> dict[str, pb.Table]:
-    """The table of every name that a query may use: tables and features. Of this version, or of
-    the one being served."""
+    """Returns the table of every name that a query may use: table names and feature names.
+
+    They are those of `version`, or of the version being served if `version` is 0. Returns an empty
+    dict if the model has no such version.
+    """
     wanted = version or model.served_version
     for each in model.versions:
         if each.version == wanted:
@@ -20,5 +23,5 @@ def tables_by_name(model: pb.Model, version: int = 0) -> dict[str, pb.Table]:
 
 
 def row_size(table: pb.Table) -> int:
-    """Values of one row."""
+    """Returns the number of values in one row."""
     return math.prod(table.shape)

@@ -1,4 +1,4 @@
-"""How a server is reached: address, TLS, token; the same for both clients."""
+"""Connects to a server: address, TLS and token. Both clients use it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 _SERVICE = '/embag.v1.EmbeddingBag/'
 
-# gRPC refuses answers above 4 MiB otherwise; the server has limits of its own.
+# By default gRPC refuses answers above 4 MiB. The server has limits of its own.
 _OPTIONS = {'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1}
-# Some thirty years: what waits takes no number of seconds that is much larger.
+# About thirty years. Functions that wait do not accept much larger numbers of seconds.
 _SECONDS_MAX = 1e9
-# gRPC takes the environment's proxies (http_proxy and others) for loopback addresses too.
+# gRPC uses the proxies of the environment (http_proxy and others) for loopback addresses too.
 _NO_PROXY: dict[str, Any] = {'grpc.enable_http_proxy': 0,
                              'grpc.address_http_proxy_enabled_addresses': ''}
 
 
 class ConnectFields(TypedDict, total=False):
-    """How a server is reached:
+    """Connection settings of a client.
 
     - token: sent with every call, as `authorization: Bearer TOKEN`
-    - token_file: a file that holds it, read again when it changes
-    - tls: whether the connection is encrypted; it is wherever one of the following is given
-    - ca_file: PEM certificates that the server's must lead to, instead of gRPC's own
-    - cert_file, key_file: PEM certificate and key that say who the client is (mutual TLS)
-    - server_name: whom the server's certificate must name, instead of the address
+    - token_file: file that holds the token, read again when it changes
+    - tls: whether to encrypt the connection; ca_file, cert_file and server_name imply it
+    - ca_file: PEM root certificates to trust instead of gRPC's own
+    - cert_file, key_file: PEM certificate and key that identify the client (mutual TLS)
+    - server_name: name that the server's certificate must have, instead of the address
     - options: channel options of gRPC, which override those of the package
 
-    Without TLS a token could be read by everyone on the way: it is sent to this machine only, by a
-    loopback address or a unix socket, and by no proxy, whatever the options. Without TLS and token
-    this machine is reached by a proxy only where the options turn grpc.enable_http_proxy on.
+    Without TLS anyone on the network path could read a token. The client then sends it only to this
+    machine (a loopback address or a unix socket), and never through a proxy, whatever the options
+    are. Connections to this machine without TLS and token go through a proxy only if the options
+    turn grpc.enable_http_proxy on.
     """
 
     token: str | None
@@ -52,8 +53,10 @@ class ConnectFields(TypedDict, total=False):
 
 
 def seconds(timeout: float | None, otherwise: float | None = None) -> float | None:
-    """How long gRPC and threads are to wait: the timeout, or `otherwise` where it is None. None: no
-    bound, which infinity is too. ValueError: it is no number."""
+    """Returns the seconds that gRPC and threads wait: `timeout`, or `otherwise` if that is None.
+
+    Returns None for no limit, also for infinity. Raises ValueError for NaN.
+    """
     wait = otherwise if timeout is None else timeout
     if wait is None or wait == math.inf:
         return None
@@ -63,10 +66,13 @@ def seconds(timeout: float | None, otherwise: float | None = None) -> float | No
 
 
 def readable(reply: Any) -> Any:
-    """Returns what gRPC has received. Raises `Internal` for None, which grpcio returns if OK came
-    without a message, and grpc.aio also if the message cannot be decoded."""
+    """Returns the message that gRPC received.
+
+    Raises `Internal` for None, which grpcio returns if the status was OK without a message, and
+    which grpc.aio also returns if it cannot decode the message.
+    """
     if reply is None:
-        raise errors.Internal('there is no answer, or its bytes are no message')
+        raise errors.Internal('the server sent no answer, or one that could not be decoded')
     return reply
 
 
@@ -78,11 +84,11 @@ def _content(path: str | None) -> bytes | None:
 
 
 class _Token:
-    """What is sent beside each call."""
+    """The token, which is sent as metadata of each call."""
 
     def __init__(self, token: str | None, path: str | None) -> None:
         if token is not None and path is not None:
-            raise ValueError('token and token_file: only one of them')
+            raise ValueError('token and token_file are both given: expected one of them')
         self._path = path
         self._stamp: tuple[int, ...] = ()
         self._metadata = self._of(token) if token is not None else ()
@@ -92,7 +98,7 @@ class _Token:
         return (('authorization', 'Bearer ' + token.strip()),)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """OSError: the file cannot be read."""
+        """Returns the metadata of a call. Raises OSError if the token file cannot be read."""
         if self._path is not None:
             status = os.stat(self._path)
             stamp = status.st_mtime_ns, status.st_ino, status.st_size
@@ -103,10 +109,11 @@ class _Token:
 
 
 def _is_local(address: str) -> bool:
-    """Whether what is sent to it, a name as gRPC takes it, stays on this machine."""
+    """Returns whether data sent to `address`, a gRPC target name, stays on this machine."""
     if address.startswith(('unix:', 'unix-abstract:')):
         return True
-    # Of dns://SERVER/NAME, and of schemes that are not known here, others say where it leads.
+    # Targets of the form dns://SERVER/NAME and of unknown schemes count as remote, because
+    # something else decides where they lead.
     target = re.sub('^(dns|ipv4|ipv6):(///|/(?!/))?', '', address)
     return all(_is_loopback(one.rpartition(':')[0].strip('[]')) for one in target.split(','))
 
@@ -119,8 +126,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class Channel:
-    """A channel of `grpc` or of `grpc.aio`, and the service's calls on it. OSError: a file cannot
-    be read."""
+    """A channel of `grpc` or of `grpc.aio`, with the service's methods.
+
+    Raises ValueError for fields that do not go together, and OSError if a file cannot be read.
+    """
 
     def __init__(self, module: Any, address: str, *, token: str | None = None,
                  token_file: str | None = None, tls: bool = False, ca_file: str | None = None,
@@ -128,14 +137,15 @@ class Channel:
                  server_name: str | None = None,
                  options: Sequence[tuple[str, Any]] = ()) -> None:
         if (cert_file is None) != (key_file is None):
-            raise ValueError('cert_file and key_file: both of them, or none')
+            raise ValueError('cert_file and key_file must be given together')
         is_encrypted = bool(tls or ca_file or cert_file or server_name)
         has_token = token is not None or token_file is not None
         is_local = _is_local(address)
         if has_token and not is_encrypted and not is_local:
-            raise ValueError('a token is not sent to %s in clear: ask for TLS (tls or ca_file), or '
-                             'go by a loopback address or a unix socket' % address)
-        # Of an option that is there twice gRPC takes the first; its name may come as bytes.
+            raise ValueError('a token is not sent to %s in clear text: turn on TLS (tls or '
+                             'ca_file), or use a loopback address or a unix socket' % address)
+        # gRPC uses the first of two options with the same name, so the names must be unique here.
+        # A name may be bytes.
         named: dict[str, Any] = _OPTIONS | {
             name.decode() if isinstance(name, bytes) else name: value for name, value in options}
         if is_local and not is_encrypted:

@@ -1,4 +1,4 @@
-"""The client that blocks."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 
 class Client:
-    """One connection to a server, for any number of threads.
+    """One connection to a server. Any number of threads may share it.
 
     - address: 'HOST:PORT', or 'unix:PATH'
-    - timeout: seconds that a call may take where it does not say so itself; None, and infinity, of
-      a call too: no bound
+    - timeout: seconds that a call may take if it has no timeout of its own; None here, or infinity
+      here or for a call, means no limit
     - the rest: see `embag.channel.ConnectFields`
 
-    It connects with the first call, and again whenever the connection is lost; nothing is asked
-    twice. Every call raises an `EmbagError` where it fails: `Unavailable` without a connection,
-    `DeadlineExceeded` after the timeout, `Internal` for an answer that does not fit what was asked.
-    ValueError: the client is closed.
+    The client connects on the first call, and again when the connection is lost. It never repeats a
+    request. Every call that fails raises an `EmbagError`: `Unavailable` without a connection,
+    `DeadlineExceeded` after the timeout, `Internal` for an answer that does not fit the request. A
+    call on a closed client raises ValueError.
     """
 
     def __init__(self, address: str, *, timeout: float | None = 10.0,
@@ -41,40 +41,47 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls under way raise `Cancelled`."""
+        """Closes the connection. Calls in flight raise `Cancelled`."""
         self._channel.channel.close()
 
     def lookup(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                timeout: float | None = None, **fields: Unpack[LookupFields]) -> Answer:
-        """Looks up bags: `asked` is a table's or feature's name, with indices and the fields of a
-        `Query`; or a query, a group, or a sequence of both, answered together. See
-        `embag.request.RequestFields` for what else can be said.
+        """Looks up bags and returns their pooled vectors.
+
+        - asked: name of a table or feature, with `indices` and the fields of a `Query`; or a query,
+          a group, or a sequence of queries and groups, which are answered together
+        - timeout: seconds for this call; None: the client's timeout
+        - the rest: see `embag.request.RequestFields`
 
         Raises `NotFound`, `OutOfRange`, `InvalidArgument`, `ResourceExhausted`, `Unavailable`,
-        `DeadlineExceeded`; TypeError and ValueError where nothing was sent.
+        `DeadlineExceeded`. Raises TypeError and ValueError for invalid arguments, without sending
+        anything.
         """
         request = Request(asked, indices, fields)
         reply = self._call(self._channel.lookup, request.message, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
-        """A stream: many lookups under way from one thread."""
+        """Returns a new stream, which keeps many lookups in flight from one thread."""
         return LookupStream(self._channel, self.timeout)
 
     def models(self, *, timeout: float | None = None) -> list[pb.Model]:
-        """All models with their versions, tables, features and groups, ordered by name."""
+        """Returns all models with their versions, tables, features and groups, sorted by name."""
         reply = self._call(self._channel.list_models, pb.ListModelsRequest(), timeout)
         return list(reply.models)
 
     def model(self, name: str = '', version: int = 0, *,
               timeout: float | None = None) -> pb.Model:
-        """One model: of its versions this one, or with 0 all. Raises `NotFound`."""
+        """Returns one model with the given version, or with all versions if `version` is 0.
+
+        Raises `NotFound` if there is no such model or version.
+        """
         request = pb.GetModelRequest(model=name, version=version)
         model: pb.Model = self._call(self._channel.get_model, request, timeout)
         return model
 
     def server(self, *, timeout: float | None = None) -> pb.Server:
-        """The server itself: its version, limits and threads."""
+        """Returns the server's software version, limits and threads."""
         server: pb.Server = self._call(self._channel.get_server, pb.GetServerRequest(), timeout)
         return server
 

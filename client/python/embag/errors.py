@@ -1,5 +1,7 @@
-"""What a lookup can fail with: one class for each gRPC status, all of them EmbagError, and of
-Python's own class too where it has one that means the same."""
+"""Exceptions of a lookup: one subclass of EmbagError for each gRPC status.
+
+If Python has a built-in exception with the same meaning, the class derives from that one too.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ _CODE_MAX = 16
 class EmbagError(Exception):
     """A request was refused, or could not be answered.
 
-    `code` is the gRPC status number. `query` says which of the queries and groups that were asked
-    is at fault, counted from 0, None where it is the request as a whole. `retry_after` are the
-    seconds after which to come again, where the server says so. The text says what was wrong, where
-    and which value.
+    - code: gRPC status number
+    - query: position, from 0, of the query or group in the request that caused the error; None if
+      the error concerns the request as a whole
+    - retry_after: seconds to wait before a retry, or None if the server did not send any
+
+    The text says what was wrong, where, and which value it was.
     """
 
     code = 2
@@ -34,43 +38,43 @@ class EmbagError(Exception):
 
 
 class Cancelled(EmbagError):
-    """The call was given up, as when its client is closed."""
+    """The call was cancelled, for example because its client was closed."""
 
     code = 1
 
 
 class InvalidArgument(EmbagError, ValueError):
-    """Sizes that do not fit, offsets that decrease, weights with `mean`, and the like."""
+    """An invalid request: mismatched sizes, decreasing offsets, weights with `mean`, and so on."""
 
     code = 3
 
 
 class DeadlineExceeded(EmbagError, TimeoutError):
-    """No answer within the timeout, or the server says that there will be none."""
+    """No answer came within the timeout, or the server reports that it cannot answer in time."""
 
     code = 4
 
 
 class NotFound(EmbagError, LookupError):
-    """No such model, version, table, feature or group."""
+    """There is no such model, version, table, feature or group."""
 
     code = 5
 
 
 class PermissionDenied(EmbagError):
-    """Known, and not allowed."""
+    """The server knows the caller but does not allow the call."""
 
     code = 7
 
 
 class ResourceExhausted(EmbagError):
-    """Over a limit, or the server has too much to do: see `retry_after`."""
+    """The request is over a limit, or the server is overloaded: see `retry_after`."""
 
     code = 8
 
 
 class FailedPrecondition(EmbagError):
-    """Not in the state that the server is in."""
+    """The server cannot carry out the request in its present state."""
 
     code = 9
 
@@ -82,26 +86,29 @@ class OutOfRange(EmbagError, IndexError):
 
 
 class Unimplemented(EmbagError):
-    """The server does not know how."""
+    """The server does not support the request."""
 
     code = 12
 
 
 class Internal(EmbagError):
-    """The answer could not be decoded, or does not fit the request: it has other bags or another
-    type, for example, or one that this version of the package does not know."""
+    """The answer could not be decoded, or does not fit the request.
+
+    For example, it has another number of bags, another type, or a type that this version of the
+    package does not know.
+    """
 
     code = 13
 
 
 class Unavailable(EmbagError, ConnectionError):
-    """No connection, or the server is starting or shutting down: it is safe to ask again."""
+    """There is no connection, or the server is starting or shutting down. A retry is safe."""
 
     code = 14
 
 
 class Unauthenticated(EmbagError):
-    """No token or certificate that the server knows."""
+    """The client sent no token or certificate that the server accepts."""
 
     code = 16
 
@@ -110,13 +117,13 @@ _CLASSES: dict[int, type[EmbagError]] = {each.code: each for each in EmbagError.
 
 
 class Places(NamedTuple):
-    """Where in what was asked the queries and the groups stand, each in the server's order."""
+    """Positions, in the caller's arguments, of the queries and groups in the order of the wire."""
 
     queries: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
 
     def failing_query(self, message: str) -> int | None:
-        """The one that an error's text begins with."""
+        """Returns the position of the query or group that begins the text of an error, or None."""
         named = _NAMED.match(message)
         if named is None:
             return None
@@ -127,7 +134,10 @@ class Places(NamedTuple):
 
 def of_status(code: int, message: str, places: Places = Places(),
               retry_after_ms: int = 0) -> EmbagError:
-    """The exception for a status and its text; a number that gRPC does not define is UNKNOWN."""
+    """Returns the exception for a status and its text.
+
+    Numbers that gRPC does not define become UNKNOWN.
+    """
     code = code if code <= _CODE_MAX else EmbagError.code
     return _CLASSES.get(code, EmbagError)(
         message, code=code, query=places.failing_query(message),
@@ -135,7 +145,7 @@ def of_status(code: int, message: str, places: Places = Places(),
 
 
 def of_call(error: grpc.RpcError, places: Places = Places()) -> EmbagError:
-    """The exception for a call that failed."""
+    """Returns the exception for a call that failed."""
     call: Any = error
     trailers = dict(call.trailing_metadata() or ())
     wait = str(trailers.get('grpc-retry-pushback-ms', ''))

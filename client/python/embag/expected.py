@@ -17,8 +17,13 @@ _RANK_MAX = 8
 
 
 class Extent(NamedTuple):
-    """What is kept of one query or group: its number of bags, of indices or values, its reduction
-    and, for a group, its number of features, 0 if the model lists them."""
+    """What the checks need of one query or group.
+
+    - bags: number of bags
+    - indices: number of indices of a query, or of values of a group
+    - reduction: number of the enum
+    - features: number of a group's features, 0 if the model lists them; None for a query
+    """
 
     bags: int
     indices: int
@@ -26,8 +31,10 @@ class Extent(NamedTuple):
     features: int | None = None
 
     def has_rows(self, count: int, is_joined: bool) -> bool:
-        """Whether the first dim of the result may be `count`. If no reduction was named, it is the
-        feature's, which may be 'none'."""
+        """Returns whether the first dim of the result may be `count`.
+
+        A request that names no reduction uses the feature's, which may be 'none'.
+        """
         if count == self.bags and (is_joined or self.reduction != pb.REDUCTION_NONE):
             return True
         return (count == self.indices and not is_joined
@@ -53,8 +60,12 @@ def _refuse_result(position: int, text: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is kept of a whole request. `extents` has those of the queries, then those of the
-    groups; `places` says where each of them stands in the arguments."""
+    """What the checks need of a whole request.
+
+    - places: positions of the queries and groups in the caller's arguments
+    - extents: those of the queries, then those of the groups
+    - the rest: fields of the request
+    """
 
     places: errors.Places
     extents: tuple[Extent, ...]
@@ -69,44 +80,44 @@ class Expected:
         if message.more:
             refuse('more is set, but the request takes one message')
         if message.version == 0 or self.version not in (0, message.version):
-            refuse('version %d has answered, the request names %s'
+            refuse('it is from version %d, the request names %s'
                    % (message.version, self.version or 'none'))
         count = min(len(self.extents), 1) if self.concat else len(self.extents)
         if len(message.results) != count:
             refuse('%d results, the request has %d queries and %d groups%s' % (
                 len(message.results), len(self.places.queries), len(self.places.groups),
-                ', which have one result together' if self.concat else ''))
+                ' and sets concat, which asks for one result' if self.concat else ''))
 
     def check_result(self, position: int, message: pb.BagResult, shape: tuple[int, ...],
                      value_bytes: int) -> None:
-        """Checks one result, whose shape and number of bytes are given."""
+        """Checks one result, given its shape and number of bytes."""
         if message.query != position:
-            _refuse_result(position, 'it is of query %d' % message.query)
+            _refuse_result(position, 'it belongs to query %d' % message.query)
         if message.error_code:
             if self.concat or not self.errors_per_query:
-                _refuse_result(position, 'error %d, which the request does not take for one result'
-                               % message.error_code)
+                _refuse_result(position, 'error %d, but the request does not allow errors of '
+                               'single results' % message.error_code)
             return
-        # A result has several vectors side by side with concat, or if it is a group's.
+        # With concat, and for a group, a result has several vectors side by side.
         is_joined = self.concat or self.extents[position].features is not None
         self._check_type(position, is_joined, message.type)
         self._check_shape(position, is_joined, shape)
         wanted = math.prod(shape) * (dtypes.size_of(message.type) or 0)
         if wanted != value_bytes:
-            _refuse_result(position, 'shape %s of %s needs %d bytes, and there are %d' % (
+            _refuse_result(position, 'shape %s of %s needs %d bytes, but there are %d' % (
                 list(shape), dtypes.name_of(message.type), wanted, value_bytes))
         self._check_missing(position, is_joined, message)
 
     def _check_type(self, position: int, is_joined: bool, number: int) -> None:
         if dtypes.size_of(number) is None:
             _refuse_result(position, 'values of type %d, which this version of the package does '
-                           'not know: install a newer one' % number)
+                           'not know: install a newer version' % number)
         if self.output_type not in (pb.DATA_TYPE_UNSPECIFIED, number):
             _refuse_result(position, 'values are %s, the request asks for %s' % (
                 dtypes.name_of(number), dtypes.name_of(self.output_type)))
         if is_joined and number not in dtypes.FLOATS:
-            _refuse_result(position, 'values are %s, side by side they are floating-point'
-                           % dtypes.name_of(number))
+            _refuse_result(position, 'values are %s, but vectors side by side must be '
+                           'floating-point' % dtypes.name_of(number))
 
     def _check_shape(self, position: int, is_joined: bool, shape: tuple[int, ...]) -> None:
         extent = self.extents[position]
@@ -117,7 +128,7 @@ class Expected:
             _refuse_result(position, 'shape %s has %d %s, the request has %s'
                            % (list(shape), shape[0], what, asked))
         if 0 in shape[1:]:
-            _refuse_result(position, 'shape %s has rows of no value' % list(shape))
+            _refuse_result(position, 'shape %s has rows without values' % list(shape))
         if is_joined:
             columns = len(self.extents) if self.concat else extent.features or 0
             if len(shape) != 2 or shape[1] < columns:
@@ -130,11 +141,11 @@ class Expected:
         extent, counts = self.extents[position], message.missing_by_query
         wanted = len(self.extents) if self.concat else extent.features or len(counts)
         if len(counts) != wanted:
-            _refuse_result(position, '%d counts of missing indices, the request wants %d'
+            _refuse_result(position, '%d counts of missing indices, the request needs %d'
                            % (len(counts), wanted))
         if sum(counts) != message.missing:
-            _refuse_result(position, '%d indices are missing, but its queries or features miss %d'
-                           % (message.missing, sum(counts)))
+            _refuse_result(position, '%d indices are missing, but the counts of its queries or '
+                           'features add up to %d' % (message.missing, sum(counts)))
         if self.concat:
             return list(zip(counts, (each.indices for each in self.extents)))
         return [(message.missing, extent.indices)]

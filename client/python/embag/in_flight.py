@@ -1,4 +1,4 @@
-"""The requests of a stream that wait for their answers; the same for threads and asyncio."""
+"""Requests of a stream that wait for their answers. Threads and asyncio both use it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 
 class InFlight:
-    """Of one call. `send` takes a message at any time, from any thread. `claim` says of a future,
-    as only once, that its outcome may be set: not of one that has been cancelled."""
+    """The requests in flight on one gRPC call.
+
+    - send: queues a message; may be called at any time and from any thread
+    - claim: returns whether the outcome of a future may be set, which is False if the future has
+      been cancelled; called at most once for each future
+    """
 
     def __init__(self, send: Callable[[pb.LookupRequest], None],
                  claim: Callable[[Any], bool]) -> None:
@@ -30,7 +34,10 @@ class InFlight:
         return len(self._waiting)
 
     def add(self, request: Request, future: Any, timeout: float | None) -> bool:
-        """Sends a request, whose outcome the future will have. False: the call is over."""
+        """Sends a request, whose answer or error `future` receives.
+
+        A timeout of None, in seconds, means no limit. Returns False if the call has ended.
+        """
         request.message.timeout_us = 0 if timeout is None else max(int(timeout * 1e6), 1)
         with self._lock:
             if self._end is not None:
@@ -50,7 +57,7 @@ class InFlight:
             return self._waiting.pop(number, None)
 
     def settle(self, message: pb.LookupResponse) -> None:
-        """An answer has come; what is wrong with it is its future's to raise."""
+        """Gives an answer that arrived, or the error in it, to the future that waits for it."""
         taken = self._take(message.request_id)
         if taken is None or not self._claim(taken[0]):
             return
@@ -58,11 +65,11 @@ class InFlight:
         try:
             future.set_result(answer.of_message(message, expected))
         except Exception as error:
-            # Nobody else knows of this future any more.
+            # The future is no longer in `_waiting`, so nothing else would ever complete it.
             future.set_exception(error)
 
     def end(self, error: errors.EmbagError) -> None:
-        """The call is over: what still waits fails, and nothing more is taken."""
+        """Ends the call: fails all requests in flight with `error` and accepts no more."""
         with self._lock:
             self._end = error
             left = list(self._waiting.values())

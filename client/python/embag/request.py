@@ -1,4 +1,4 @@
-"""What is asked: queries, groups of features, and what holds for a whole request."""
+"""Builds requests: queries, groups of features, and the fields of a whole request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 
 class QueryFields(TypedDict, total=False):
-    """Of a `Query`, by name."""
+    """Keyword arguments of a `Query`."""
 
     offsets: ArrayLike | None
     lengths: ArrayLike | None
@@ -30,16 +30,18 @@ class QueryFields(TypedDict, total=False):
 
 
 class RequestFields(TypedDict, total=False):
-    """What holds for all queries of a request:
+    """Fields that apply to all queries of a request.
 
-    - model: its name; may be left out where the server has one only
-    - version: a number, as of an earlier answer; 0: the one being served
-    - version_label: a version by a label of the model's, instead of its number
-    - output_type: of all results, 'f32', 'f16', 'bf16' or 'f64'; None: each table's own
-    - concat: one result [bags, sum of row sizes], the queries' vectors side by side
-    - errors_per_query: a faulty query has a result with an `error`, the others are answered
-    - report_missing: results have `missing_positions`
-    - priority: 0, or 1, which gives way to 0
+    - model: name of the model; may be left out if the server has only one
+    - version: number of a version, for example that of an earlier answer; 0: the one being served
+    - version_label: label of a version, as set in the model, instead of its number
+    - output_type: type of all results, 'f32', 'f16', 'bf16' or 'f64'; None: each table's own
+    - concat: whether to return one result [bags, sum of row sizes], with the queries' vectors side
+      by side
+    - errors_per_query: whether a query that fails gets a result with an `error`, while the others
+      are answered
+    - report_missing: whether results have `missing_positions`
+    - priority: 0, or 1 for requests that yield to those with 0
     """
 
     model: str
@@ -53,33 +55,34 @@ class RequestFields(TypedDict, total=False):
 
 
 class LookupFields(QueryFields, RequestFields, total=False):
-    """Both, for a request of one query."""
+    """Fields of a request with one query."""
 
 
 class Query:
-    """One lookup in one table or feature; may be asked many times.
+    """One lookup in one table or feature; may be used in any number of requests.
 
-    - table: its name, or a feature's
-    - indices: [num_indices] or [bags, indices_per_bag] integers: rows, or keys of a keyed table,
-      unsigned ones as they are. int32 travels as such, all others as int64
-    - offsets: [bags] where each bag begins in the indices; the last one runs to the end. With
-      include_last_offset [bags + 1], and the last entry ends the last bag
+    - table: name of a table or feature
+    - indices: [num_indices] or [bags, indices_per_bag] integers: row numbers, or keys of a keyed
+      table, which may be unsigned. int32 is sent as int32, all others as int64
+    - offsets: [bags] position in the indices at which each bag begins; the last bag extends to the
+      end. With include_last_offset [bags + 1], and the last entry is the end of the last bag
     - lengths: [bags] number of indices of each bag, instead of offsets
-    - segment_ids, num_segments: [num_indices] the bag of each index, in any order, and how many
-      bags there are, instead of offsets
-    - num_bags: how many bags where nothing else says it: 1 makes one bag of all indices. Beside
-      indices of two dims 0, or what they say
-    - weights: like the indices, factor of each row: of the table's type, or float32 for every
-      floating-point table. A list is taken as float32
+    - segment_ids, num_segments: [num_indices] the bag of each index, in any order, and the number
+      of bags, instead of offsets
+    - num_bags: number of bags if nothing else determines it: 1 makes one bag of all indices. With
+      two-dimensional indices it is 0 or their first dim
+    - weights: factor of each row, in the shape of the indices; of the table's type, or float32 for
+      any floating-point table. A list is converted to float32
     - reduction: 'sum', 'mean', 'weighted_mean', 'sqrtn', 'max', 'min', 'none'; None: the feature's
-      own, of a table 'sum'
-    - missing: 'error', 'skip', 'zero', 'unknown_row', for an index that names no row; None: the
-      feature's or table's own, 'error' if it has none
-    - default_index: the row, or key, of empty bags; None: the feature's or table's own, zeros if it
-      has none; -1: zeros, unless the table is keyed
+      own, or 'sum' for a table
+    - missing: 'error', 'skip', 'zero', 'unknown_row': what happens if an index names no row; None:
+      the feature's or table's own, 'error' if it has none
+    - default_index: row, or key, that is the result of empty bags; None: the feature's or table's
+      own, zeros if it has none; -1: zeros, unless the table is keyed
 
-    The result is [bags, trailing dims of the table]; with 'none' [num_indices, trailing dims].
-    TypeError, ValueError: arguments that cannot be said on the wire; all else the server checks.
+    The result is [bags, trailing dims of the table], or with 'none' [num_indices, trailing dims].
+    Raises TypeError and ValueError for arguments that cannot be encoded. The server checks the
+    rest.
     """
 
     __slots__ = ('extent', 'message')
@@ -98,7 +101,7 @@ class Query:
         count = _set_integers(message, 'indices', indices)
         _set_packed(message, np.shape(indices), bool(said))
         if len(said) > 1:
-            raise ValueError('bags are said twice: by %s' % ' and by '.join(said))
+            raise ValueError('bags are given twice: by %s' % ' and by '.join(said))
         bags = num_segments or message.num_bags
         for name, values in said.items():
             entries = _set_integers(message, name, values)
@@ -113,17 +116,18 @@ class Query:
 
 
 class Group:
-    """Bags of many features in jagged form; one result [bags, sum of row sizes] with the features'
-    vectors side by side.
+    """Bags of many features in jagged form.
 
-    - features: names of features or tables, or the name of a list of features that the model has
-    - values: [num_values] integers, feature by feature, bag by bag
-    - lengths: [features, bags], or flattened with `bags` said: number of values of each bag, in
+    Its one result is [bags, sum of row sizes], with the features' vectors side by side.
+
+    - features: names of features or tables, or the name of a list of features in the model
+    - values: [num_values] integers, ordered by feature and then by bag
+    - lengths: [features, bags], or flattened if `bags` is given: number of values of each bag, in
       [0, 2**31)
-    - bags: how many every feature has; may be left out where `lengths` has two dims
-    - weights, reduction, missing: as of a `Query`, for all features; None: each one's own
+    - bags: number of bags of every feature; may be left out if `lengths` has two dims
+    - weights, reduction, missing: as in a `Query`, for all features; None: each feature's own
 
-    TypeError, ValueError: as of a `Query`.
+    Raises TypeError and ValueError as a `Query` does.
     """
 
     __slots__ = ('extent', 'message')
@@ -133,9 +137,9 @@ class Group:
                  reduction: str | None = None, missing: str | None = None) -> None:
         sizes = dtypes.lengths(lengths)
         if bags is None and sizes.ndim != 2:
-            raise ValueError('lengths has %d dims: say how many bags there are' % sizes.ndim)
+            raise ValueError('lengths has %d dims, not 2: bags must be given' % sizes.ndim)
         if bags is not None and sizes.ndim == 2 and bags != sizes.shape[1]:
-            raise ValueError('bags is %d, and lengths of shape %s are of %d bags'
+            raise ValueError('bags is %d, but lengths of shape %s has %d bags'
                              % (bags, sizes.shape, sizes.shape[1]))
         self.message = message = pb.FeatureGroup(
             bags=sizes.shape[1] if bags is None else bags,
@@ -156,7 +160,7 @@ Asked = Union[Query, Group, Sequence[Union[Query, Group]]]
 
 
 class Request:
-    """A message that is ready to be sent, and where in it stands what was asked."""
+    """A message that is ready to be sent, and what is needed to check its answer."""
 
     def __init__(self, asked: str | Asked, indices: ArrayLike | None,
                  fields: LookupFields) -> None:
@@ -165,10 +169,10 @@ class Request:
         rest = {name: value for name, value in fields.items() if name not in options}
         if isinstance(asked, str):
             if indices is None:
-                raise TypeError('lookups in a table need indices')
+                raise TypeError('a lookup by table name needs indices')
             asked = Query(asked, indices, **cast(QueryFields, rest))
         elif rest or indices is not None:
-            raise TypeError('%s: of queries and groups, not beside them'
+            raise TypeError('%s: expected inside the queries and groups, not beside them'
                             % ', '.join(rest or ['indices']))
         several = [asked] if isinstance(asked, (Query, Group)) else list(asked)
         queries = {n: each for n, each in enumerate(several) if isinstance(each, Query)}
@@ -195,20 +199,21 @@ def _message(*, model: str = '', version: int = 0, version_label: str = '',
 
 
 def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> int:
-    """Returns how many there are."""
+    """Sets the field to `values` and returns their number."""
     array = dtypes.integers(values, field)
     setattr(message, '%s_i%d' % (field, 8 * array.itemsize), array.tobytes())
     return array.size
 
 
 def _set_packed(message: pb.BagQuery, shape: tuple[int, ...], has_layout: bool) -> None:
-    """Two-dimensional indices are packed bags."""
+    """Sets the packed layout if the indices are two-dimensional."""
     if len(shape) < 2:
         return
     if has_layout or len(shape) > 2:
-        raise ValueError('indices of shape %s: one dim, or two and no other layout' % (shape,))
+        raise ValueError('indices of shape %s: expected one dim, or two dims without offsets, '
+                         'lengths or segment_ids' % (shape,))
     if message.num_bags not in (0, shape[0]):
-        raise ValueError('num_bags is %d, and indices of shape %s are %d bags'
+        raise ValueError('num_bags is %d, but indices of shape %s are %d bags'
                          % (message.num_bags, shape, shape[0]))
     message.layout = pb.BAG_LAYOUT_PACKED
     message.num_bags, message.indices_per_bag = shape

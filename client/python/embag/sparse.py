@@ -1,5 +1,7 @@
-"""TensorFlow's `tf.nn.embedding_lookup_sparse`, its table in a server. Nothing here needs
-TensorFlow: what comes in has the attributes of a SparseTensor."""
+"""A replacement for TensorFlow's `tf.nn.embedding_lookup_sparse` whose table is in a server.
+
+It does not need TensorFlow: the input has the attributes of a SparseTensor.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from embag.expected import refuse
 from embag.request import RequestFields
 from embag.v1 import embedding_bag_pb2 as pb
 
-# Without and with weights.
+# By combiner: the reduction without weights, and with weights.
 _REDUCTIONS = {'sum': ('sum', 'sum'), 'mean': ('mean', 'weighted_mean'),
                'sqrtn': ('sqrtn', 'sqrtn')}
 
 
 class Sparse(Protocol):
-    """What is used of a SparseTensor: indices [n, 2], values [n], dense_shape [2]."""
+    """The used attributes of a SparseTensor: indices [n, 2], values [n], dense_shape [2]."""
 
     @property
     def indices(self) -> Any: ...
@@ -35,26 +37,30 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
                             sp_weights: Sparse | None = None, combiner: str = 'mean',
                             max_norm: None = None,
                             **fields: Unpack[RequestFields]) -> NDArray[Any]:
-    """Combines, for each row of `sp_ids`, the embeddings of its ids: [dense_shape[0], trailing dims
-    of the table].
+    """Combines the embeddings of the ids in each row of `sp_ids`.
 
-    - combiner: 'sum' of weighted embeddings; 'mean', that sum divided by the sum of the weights;
-      'sqrtn', divided by the square root of the sum of their squares. Without weights each is 1
-    - sp_weights: of the same indices and shape as `sp_ids`, taken in the table's type. Where they
-      are float64 the server is asked once more, for that type
+    Returns [dense_shape[0], trailing dims of the table].
 
-    A row without ids, or whose divisor is 0, is zeros. Rows need not be sorted, and rows at the end
-    that have no ids are there too. TypeError: no SparseTensor. ValueError: shapes or indices that
-    differ, ids that are not a matrix, another combiner, or `max_norm`, which the server cannot do.
-    All that `Client.lookup` raises.
+    - combiner: 'sum' of the weighted embeddings; 'mean', that sum divided by the sum of the
+      weights; 'sqrtn', that sum divided by the square root of the sum of the squared weights.
+      Without sp_weights every weight is 1
+    - sp_weights: SparseTensor with the same indices and shape as `sp_ids`; the weights are used in
+      the table's type. float64 weights cost one more call, which asks the server for that type
+
+    A row that has no ids, or whose divisor is 0, is zeros. Rows need not be sorted, and the result
+    includes trailing rows without ids. Raises TypeError for arguments that are not SparseTensors.
+    Raises ValueError for shapes or indices that differ, ids that are not a matrix, another
+    combiner, or `max_norm`, which the server does not support. Also raises everything that
+    `Client.lookup` raises.
     """
     _check_sparse('sp_ids', sp_ids)
     if sp_weights is not None:
         _check_sparse('sp_weights', sp_weights)
     if max_norm is not None:
-        raise ValueError('max_norm is not there: the rows of the table are taken as they are')
+        raise ValueError('max_norm is not supported: the rows of the table are used as they are')
     if combiner not in _REDUCTIONS:
-        raise ValueError('combiner %r is none of %s' % (combiner, ', '.join(_REDUCTIONS)))
+        raise ValueError('unknown combiner %r: expected one of %s' % (
+            combiner, ', '.join(_REDUCTIONS)))
     shape, places = np.asarray(sp_ids.dense_shape), integers(sp_ids.indices, 'indices')
     if shape.shape != (2,):
         raise ValueError('sp_ids has %d dims, not 2' % shape.size)
@@ -63,7 +69,7 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
     if sp_weights is not None:
         if not (np.array_equal(sp_weights.dense_shape, shape)
                 and np.array_equal(sp_weights.indices, places)):
-            raise ValueError('sp_weights has other indices, or another shape, than sp_ids')
+            raise ValueError('sp_weights and sp_ids have different indices or shapes')
         weights = np.asarray(sp_weights.values)
         if weights.dtype == np.float64:
             weights = _narrowed(client, table, weights, fields)
@@ -76,14 +82,14 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
 def _check_sparse(name: str, given: object) -> None:
     for attribute in 'indices', 'values', 'dense_shape':
         if not hasattr(given, attribute):
-            raise TypeError('%s is a %s, which has no %s: expected a SparseTensor, which a '
-                            'RaggedTensor gives by .to_sparse(), a dense tensor by '
+            raise TypeError('%s is a %s, which has no %s: expected a SparseTensor; convert a '
+                            'RaggedTensor with .to_sparse() and a dense tensor with '
                             'tf.sparse.from_dense()' % (name, type(given).__name__, attribute))
 
 
 def _narrowed(client: Client, table: str, weights: NDArray[Any],
               fields: RequestFields) -> NDArray[Any]:
-    """float64 only for a table of it."""
+    """Returns float64 weights as float32, unless the table is float64."""
     model = client.model(fields.get('model', ''), fields.get('version', 0))
     described = tables_by_name(model, fields.get('version', 0)).get(table)
     is_double = described is not None and described.type == pb.DATA_TYPE_F64
@@ -91,9 +97,10 @@ def _narrowed(client: Client, table: str, weights: NDArray[Any],
 
 
 def _without_default(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
-    """Zeros for rows without ids, whatever the table has for empty bags."""
+    """Returns `values` with zeros for rows without ids, even if the table has a default row."""
     if rows.size and not 0 <= rows.min() <= rows.max() < len(values):
-        refuse('rows %d to %d of %d are answered' % (rows.min(), rows.max(), len(values)))
+        refuse('it has %d rows, the request has rows %d to %d' % (
+            len(values), rows.min(), rows.max()))
     empty = np.ones(len(values), bool)
     empty[rows] = False
     if values[empty].any():

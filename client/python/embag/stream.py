@@ -1,4 +1,4 @@
-"""A stream of lookups: many requests on one call, answered in any order."""
+"""A stream of lookups: many requests on one gRPC call, answered in any order."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class _Call:
             end = errors.of_call(error)
         finally:
             self.in_flight.end(end)
-            # Lets go of grpc's thread that waits for requests.
+            # Releases the thread of grpc that waits for requests.
             self.requests.put(None)
 
     def close(self, timeout: float | None) -> None:
-        """Waits for the answers that are due."""
+        """Ends the requests, waits up to `timeout` seconds for the answers, and ends the call."""
         self.requests.put(None)
         self.reader.join(timeout)
         self.replies.cancel()
@@ -52,11 +52,13 @@ class _Call:
 
 
 class LookupStream:
-    """Made by `Client.stream()`; for any number of threads.
+    """Many lookups on one gRPC call, created by `Client.stream()`.
 
-    A stream whose connection is lost begins anew with the next request; what was not answered by
-    then fails with `Unavailable` and may be asked again. How many requests are under way at once is
-    the caller's to bound: what the server does not take waits in memory here.
+    Any number of threads may use it.
+
+    If the connection is lost, requests without an answer fail with `Unavailable` and may be
+    retried, and the next request starts a new gRPC call. The caller must limit the number of
+    requests in flight: those that the server has not read yet wait in the client's memory.
     """
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
@@ -74,10 +76,13 @@ class LookupStream:
 
     def submit(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                timeout: float | None = None, **fields: Unpack[LookupFields]) -> Future[Answer]:
-        """`Client.lookup` without waiting: `result()` of the future is the answer, or raises what
-        `lookup` does. `cancel()` withdraws the request. The timeout is the server's to keep: pass
-        one to `result()` too where it may be out of reach. ValueError: the stream, or its client,
-        is closed."""
+        """Sends the lookup and returns a future, without waiting for the answer.
+
+        `result()` of the future returns the answer or raises what `Client.lookup` raises.
+        `cancel()` cancels the request. The server enforces the timeout, so pass one to `result()`
+        too if the server may become unreachable. Raises ValueError if the stream or its client is
+        closed.
+        """
         request = Request(asked, indices, fields)
         future: Future[Answer] = Future()
         wait = seconds(timeout, self._timeout)
@@ -89,7 +94,7 @@ class LookupStream:
         return future
 
     def close(self) -> None:
-        """Waits for what is under way, no longer than the client's timeout, and ends the call."""
+        """Waits for lookups in flight, for the client's timeout at most, and ends the call."""
         with self._lock:
             self._closed = True
             call, self._call = self._call, None

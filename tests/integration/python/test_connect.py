@@ -32,7 +32,7 @@ class TokensInClear(unittest.TestCase):
     def test_it_goes_to_this_machine_only(self):
         for address in self.FAR:
             for fields in {'token': 'x' * 16}, {'token_file': '/none'}:
-                with self.subTest(address), self.assertRaisesRegex(ValueError, 'in clear'):
+                with self.subTest(address), self.assertRaisesRegex(ValueError, 'in clear text'):
                     embag.Client(address, **fields)
             embag.Client(address).close()
             embag.Client(address, token='x' * 16, tls=True).close()

@@ -17,8 +17,8 @@ ADDRESS = '127.0.0.1:8600'
 PRINTED = [
     '[[-2.1 -2.4] [ 0. 0. ] [-0.2 0.8]]'
     '[[-0.15 -0.5 ] [-1.45 -0.15]] [[-0.2 -0.6] [ 2. -1.75]] [[-0.1 -0.4]]'
-    'not there: place [1] of version 1'
-    'query 0 is at fault: queries[0] "emb_table": indices[0] = 7 is outside the table\'s 5 rows'
+    'missing positions: [1] version: 1'
+    'query 0 failed: queries[0] "emb_table": indices[0] = 7 is outside the table\'s 5 rows'
     '[-0.2, -0.1, -1.9, -1.0, 0.8]',
     '[[[-0.2, -0.6]], [[-0.1, -0.4]], [[-1.9, -1.8]], [[-1.0, 1.5]], [[0.8, -0.7]]]',
 ]
