@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Calls embagd with stock clients over every transport, drains it beneath one, and has its HTTP/2
-judged by h2spec.
+"""Runs stock gRPC clients against embagd over every transport, drains a server under load, and
+checks its HTTP/2 with h2spec.
 
     tests/integration/interop.py --embagd PATH --build DIR --work DIR SUITE...
 
-A suite is grpcio, grpc-js, grpc-go, grpc++, drain, grpcurl or h2spec. What cannot be had here is
-skipped, with a line that says so. Ends with a line "N passed, N failed"; exit status 0 if none
-failed.
+A suite is grpcio, grpc-js, grpc-go, grpc++, drain, grpcurl or h2spec. A suite whose tools are not
+available on this machine is skipped, and a line says so. Prints "N passed, N failed" at the end;
+the exit status is 0 if none failed.
 """
 
 import argparse
@@ -19,54 +19,55 @@ import time
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HERE = os.path.join(TESTS, 'integration')
 SOURCE = os.path.dirname(TESTS)
-NOT_HERE = 77  # exit status of a build script where something cannot be had
+NOT_HERE = 77  # exit status of a build script if a tool or package is not available
 CLIENT_SECONDS = 120
 BUILD_SECONDS = 300
-# h2spec wants a connection error where HTTP/2 allows that a stream's number is passed over.
+# h2spec expects a connection error in a case where HTTP/2 allows a client to skip a stream number.
 H2SPEC_FAILURES = {'http2/5.1.1/2'}
 H2SPEC_MODULE = 'github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible'
 GRPCURL_MODULE = 'github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.1'
-# The same twice is what h2spec's frames need to be larger than ours may be (4.2/3).
+# h2spec case 4.2/3 sends two header fields of this size, so that its frame exceeds the largest that
+# the server accepts.
 H2SPEC_LARGE_HEADER = '60000'
 
 
 class Counts:
-    """Lines of clients, counted."""
+    """Counts the "ok" and "FAIL" lines of clients."""
 
     def __init__(self):
         self.passed = self.failed = 0
 
     def take(self, what, output, status):
-        """What a client has said, and how it ended."""
+        """Adds one client's output and exit status to the counts."""
         for line in output.splitlines():
             if re.match(r'(ok|FAIL) ', line):
                 print('%s: %s' % (what, line))
         passed = len(re.findall(r'^ok ', output, re.M))
         failed = len(re.findall(r'^FAIL ', output, re.M))
         if status != 0 and not failed or not passed and not failed:
-            print('FAIL: %s ended with status %d:\n%s' % (what, status, output[-4000:]))
+            print('FAIL: %s exited with status %d:\n%s' % (what, status, output[-4000:]))
             failed += 1
         self.passed += passed
         self.failed += failed
 
     def skip(self, what, why):
-        """What cannot be had here."""
+        """Reports a suite that cannot run on this machine."""
         print('%s: skipped, %s' % (what, why))
 
 
 def run_program(command, seconds=CLIENT_SECONDS, **keywords):
-    """Output and exit status of a program; one that hangs is a failure."""
+    """Returns the output and exit status of a program. A program that hangs counts as failed."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=seconds, check=False, **keywords)
         return done.stdout.decode('utf-8', 'replace'), done.returncode
     except subprocess.TimeoutExpired as error:
-        return (error.stdout or b'').decode('utf-8', 'replace') + '\nit hangs', 1
+        return (error.stdout or b'').decode('utf-8', 'replace') + '\ntimed out', 1
 
 
 class Server:
-    """embagd with a small and a large table and these settings, and the transports that lead to it:
-    names with the arguments of a client."""
+    """An embagd with a small and a large table and these flags. `transports` lists the ways to
+    reach it: a name and the arguments for a client."""
 
     def __init__(self, *flags):
         import numpy as np
@@ -86,13 +87,13 @@ class Server:
         ]
 
     def stop(self):
-        """Drains it; raises where that does not end well."""
+        """Drains the server; raises AssertionError if it does not exit cleanly."""
         self.process.stop()
         self.repository.remove()
 
 
 class SecureServers:
-    """One that speaks TLS, and one that asks for its clients' certificates as well."""
+    """Two servers with TLS, one of which also requires client certificates."""
 
     def __init__(self):
         from certificates import HERE as NAMES
@@ -111,14 +112,14 @@ class SecureServers:
         ]
 
     def stop(self):
-        """Drains both."""
+        """Drains both servers."""
         for server in self.servers:
             server.stop()
         self.authority.remove()
 
 
 def build_go(options):
-    """The folder of Go programs; None where they cannot be had, and why."""
+    """Returns the folder of the Go programs; (None, why) if they cannot be built here."""
     work = os.path.join(options.work, 'go')
     output, status = run_program([os.path.join(HERE, 'go', 'build.sh'), work], BUILD_SECONDS)
     if status == NOT_HERE:
@@ -129,7 +130,7 @@ def build_go(options):
 
 
 def install_go(options, module):
-    """A program by `go install`; None where it cannot be had."""
+    """Returns the path of a program installed by `go install`, or None if it is not available."""
     bin_folder = os.path.abspath(os.path.join(options.work, 'go', 'bin'))
     program = os.path.join(bin_folder, os.path.basename(module.split('@')[0]))
     environment = {**os.environ, 'GOBIN': bin_folder, 'GOFLAGS': '-buildvcs=false',
@@ -143,7 +144,8 @@ def install_go(options, module):
 
 
 def client_command(suite, options):
-    """How to run a client, and its environment; None and why where it cannot be had."""
+    """Returns the command line of a client and its environment; (None, why) if it is not
+    available."""
     paths = os.path.join(options.build, 'python'), os.path.join(TESTS, 'lib')
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
     if suite == 'grpcio':
@@ -162,7 +164,7 @@ def client_command(suite, options):
 
 
 def run_client(suite, options, transports, counts):
-    """One client over every transport."""
+    """Runs one client over every transport."""
     command, environment = client_command(suite, options)
     if not command:
         counts.skip(suite, environment)
@@ -173,8 +175,8 @@ def run_client(suite, options, transports, counts):
 
 
 def run_drain(options, server, counts):
-    """Lookups while one server drains and its client goes over to another. gRPC sends again only
-    what it had not sent yet, for there is no policy of retries."""
+    """Runs lookups while one server drains and its clients fail over to another. Without a retry
+    policy, gRPC resends only requests that it had not sent yet."""
     program = os.path.join(options.build, 'embag-interop-grpcpp')
     if not os.path.exists(program):
         counts.skip('drain', 'grpc++ is not built')
@@ -183,21 +185,21 @@ def run_drain(options, server, counts):
     target = 'ipv4:%s,%s' % (other.process.address, server.process.address)
     clients = [subprocess.Popen([program, '--target', target, '--drain'], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE) for _ in range(4)]
-    time.sleep(2)  # of load before
+    time.sleep(2)  # of load before the drain
     other.stop()
-    time.sleep(2)  # and after
+    time.sleep(2)  # of load after it
     for number, client in enumerate(clients):
         output, _ = client.communicate(b'\n', timeout=CLIENT_SECONDS)
         text = output.decode()
-        counts.take('drain beneath grpc++ %d' % number, text, client.returncode)
+        counts.take('drain under grpc++ %d' % number, text, client.returncode)
         print('drain: %s' % text.splitlines()[0])
 
 
 def run_grpcurl(options, server, counts):
-    """Lists and calls by reflection alone."""
+    """Lists services and makes a call by reflection alone."""
     program = install_go(options, GRPCURL_MODULE)
     if not program:
-        counts.skip('grpcurl', 'it cannot be had from a Go module proxy')
+        counts.skip('grpcurl', 'not available from a Go module proxy')
         return
     call = [program, '-plaintext']
     output, status = run_program([*call, server.process.address, 'list'])
@@ -211,7 +213,7 @@ def run_grpcurl(options, server, counts):
 
 
 def h2spec_failures(report):
-    """Cases that failed, as SECTION/NUMBER, and how many there were."""
+    """Returns the set of cases that failed, as SECTION/NUMBER, and the number of all cases."""
     import xml.etree.ElementTree as tree
     failed, count = set(), 0
     for suite in tree.parse(report).getroot().iter('testsuite'):
@@ -223,10 +225,11 @@ def h2spec_failures(report):
 
 
 def run_h2spec(options, server, counts):
-    """All of it, but what is known to be a matter of taste."""
+    """Runs every h2spec case. The cases in H2SPEC_FAILURES may fail: there the RFC leaves a
+    choice."""
     program = install_go(options, H2SPEC_MODULE)
     if not program:
-        counts.skip('h2spec', 'it cannot be had from a Go module proxy')
+        counts.skip('h2spec', 'not available from a Go module proxy')
         return
     report = os.path.join(options.work, 'h2spec.xml')
     call = [program, '-p', str(server.process.port), '-P', '/embag.v1.EmbeddingBag/Lookup',
@@ -247,8 +250,8 @@ def main():
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--embagd', required=True, help='the server')
-    parser.add_argument('--build', required=True, help='build folder, of a release')
-    parser.add_argument('--work', required=True, help='where clients are built')
+    parser.add_argument('--build', required=True, help='build folder of a release build')
+    parser.add_argument('--work', required=True, help='folder in which clients are built')
     parser.add_argument('suites', nargs='+')
     options = parser.parse_args()
     sys.path[:0] = [HERE, os.path.join(TESTS, 'lib')]

@@ -1,6 +1,6 @@
-"""The flood of test_abuse_backlog at length and with figures: what others see of 4 000 connections
-that each have more to be served than a time slice, with a processor for the server and one for all
-peers. It takes two processors that are otherwise idle."""
+"""The flood of test_abuse_backlog for longer and with figures. Prints the latency of other clients
+while 4 000 connections each have more to be served than a time slice. The server has one processor
+to itself, all peers share another; both must be otherwise idle."""
 
 import os
 import unittest
@@ -24,7 +24,7 @@ COST = 1.5
 
 
 class LongBacklog(OwnServerTest):
-    """One loop on a processor of its own."""
+    """A server with one loop on a processor of its own."""
 
     def setUp(self):
         super().setUp()
@@ -37,7 +37,7 @@ class LongBacklog(OwnServerTest):
             os.sched_setaffinity(0, others)
 
     def measure(self, connections, lookups):
-        """CPU seconds per lookup of a flood."""
+        """Returns the CPU seconds per lookup of a flood."""
         count = connections * lookups
         with Flood(self.server.port, connections, as_bytes(GOOD), lookups) as flood:
             taken, answered = cpu_seconds(self.server.pid), answers(self.server)
@@ -49,7 +49,7 @@ class LongBacklog(OwnServerTest):
         return taken / count
 
     def say(self, name, caller):
-        """Prints what a caller has seen."""
+        """Prints the latencies that a caller measured."""
         print('%s: %d answers, p50 %.2f ms, p99 %.2f ms, most %.0f ms' % (
             name, len(caller.seconds), 1e3 * caller.percentile(50), 1e3 * caller.percentile(99),
             1e3 * max(caller.seconds)), flush=True)
@@ -63,7 +63,7 @@ class LongBacklog(OwnServerTest):
                 many = self.measure(CONNECTIONS, LOOKUPS)
             self.say('small lookups', small)
             self.say('requests of 480 KB', large)
-            self.say('likewise, each on a new connection', new)
+            self.say('requests of 480 KB, each on a new connection', new)
             print('server CPU per lookup: %.2f us, beside 20 connections %.2f us' % (
                 1e6 * many, 1e6 * few), flush=True)
             self.assertLess(small.percentile(50), MEDIAN_S)

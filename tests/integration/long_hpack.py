@@ -1,5 +1,6 @@
-"""Forty connections that send header blocks which expand, as fast as the server takes them and
-again whenever they are ended: what others wait meanwhile, on a machine with two cores to spare."""
+"""Forty connections send header blocks that expand, as fast as the server accepts them, and
+reconnect whenever they are closed. Measures the latency of other clients meanwhile; needs two idle
+cores."""
 
 import json
 import os
@@ -11,7 +12,7 @@ import served
 from served import OwnServerTest
 
 CONNECTIONS = 40
-RATE = 300           # lookups of others in a second
+RATE = 300           # lookups per second of other clients
 SECONDS = 10         # of each kind of attack
 WARMUP_SECONDS = 1
 P50_US_MAX = 3000
@@ -19,10 +20,11 @@ P99_US_MAX = 50000
 
 
 class Others(OwnServerTest):
-    """Their lookups, by embag-load, whose latencies count from when a lookup was due."""
+    """The lookups of other clients, by embag-load, which counts latency from the time at which a
+    lookup was due."""
 
     def measure(self, server, data):
-        """embag-load's figures while the connections attack."""
+        """Returns embag-load's figures while the connections attack."""
         load = subprocess.Popen(
             [os.path.join(served.BUILD, 'embag-load'), '--server', server.address, '--tables',
              'emb_table', '--mode', 'unary', '--connections', '4', '--rate', str(RATE),

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Runs the tests that speak to embagd over the network: conformance and integration.
+"""Runs the tests that talk to embagd over the network: conformance and integration.
 
     tests/integration/run.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
         [--claims DIR] [--long]
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import argparse
@@ -29,16 +29,17 @@ def parse_arguments():
     parser.add_argument('--quick', action='store_true', help='fewer requests, for slow servers')
     parser.add_argument('--only', default='*', help='pattern of test names, such as *spec*')
     parser.add_argument('--long', action='store_true',
-                        help='the modules long_*.py alone, which take minutes each')
+                        help='run only the modules long_*.py, which take minutes each')
     parser.add_argument('--claims', metavar='DIR',
-                        help='a directory that is empty at first, shared with other runs: each '
-                             'module is run by the one that comes to it first')
+                        help='a directory, empty at first, shared with other runs: each module '
+                             'is run by the first run that claims it')
     return parser.parse_args()
 
 
 def generate_messages(build):
-    """The Python messages, made by protoc in the build folder; puts them on the path. File by file
-    they are the same, and whole, for whoever runs beside this."""
+    """Generates the Python messages with protoc in the build folder and puts them on the path. Each
+    file is replaced atomically by identical content, so runs that share the folder can do this at
+    the same time."""
     out = os.path.join(build, 'python')
     with tempfile.TemporaryDirectory(dir=build) as made:
         subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', made,
@@ -54,14 +55,14 @@ def generate_messages(build):
 
 
 def sanitizer(build):
-    """What the build folder's programs are sanitized with, or None."""
+    """Returns the sanitizers with which the build folder was configured, or None."""
     with open(os.path.join(build, 'CMakeCache.txt'), encoding='utf-8') as file:
         found = re.search(r'^EMBAG_SANITIZE:\w+=(.+)$', file.read(), re.M)
     return found and found.group(1)
 
 
 def all_tests(suite):
-    """Single tests of a nested suite."""
+    """Yields the single tests of a nested suite."""
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             yield from all_tests(test)
@@ -70,8 +71,8 @@ def all_tests(suite):
 
 
 class Modules(unittest.TestSuite):
-    """The tests of several modules, the largest first, each of which is claimed when its turn
-    comes. So runs side by side end at much the same time."""
+    """The tests of several modules, the largest first. Each module is claimed when its turn comes,
+    so that runs side by side end at about the same time."""
 
     _cleanup = False    # of the base class: tests are not in its list
 
@@ -81,8 +82,8 @@ class Modules(unittest.TestSuite):
         self.claims = claims
 
     def claim(self, tests):
-        """Whether no other run has claimed the module of these tests. A module goes by its first
-        test: those that cannot be imported have no name of their own."""
+        """Returns whether this run claimed the module of these tests. A module is identified by its
+        first test, because modules that cannot be imported have no name of their own."""
         if self.claims is None:
             return True
         try:
@@ -98,9 +99,9 @@ class Modules(unittest.TestSuite):
 
 
 def select(pattern, files):
-    """All tests whose name matches, by modules whose file name matches `files`; a module that
-    cannot be imported is a failing test. What one module needs for itself in the build folder is
-    one process's."""
+    """Yields, module by module, all tests whose name matches, from the modules whose file name
+    matches `files`. A module that cannot be imported is a failing test. Modules stay whole, because
+    the tests of one module may share files in the build folder."""
     modules = [module for folder in ('conformance', 'integration')
                for module in unittest.TestLoader().discover(os.path.join(TESTS, folder), files)]
     for module in modules:
@@ -119,13 +120,13 @@ def run(tests):
     try:
         passed += served.finish()
     except AssertionError as error:
-        print('FAIL: the shared server did not end well\n%s' % error)
+        print('FAIL: the shared server did not exit cleanly\n%s' % error)
         failed += 1
     return passed, failed
 
 
 def set_up(arguments):
-    """Tells the tests what they are to run."""
+    """Tells the tests which programs to run."""
     os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
     import embagd_process
     import served

@@ -1,6 +1,6 @@
-"""More connections than the kernel tells of at once, each with more small lookups than are answered
-in a time slice: others are served meanwhile, nobody is blamed for waiting, and serving them costs
-what serving few does."""
+"""More connections than epoll_wait returns at once, each with more small lookups than a time slice
+serves. Other clients are served meanwhile, no connection is closed for waiting, and the CPU cost of
+a lookup is the same as with few connections."""
 
 import unittest
 
@@ -16,23 +16,23 @@ from rpc import as_bytes
 from served import OwnServerTest, scaled
 from table_files import Table
 
-CONNECTIONS = 2500  # epoll_wait tells libuv of 1 024 at once
+CONNECTIONS = 2500  # libuv's epoll_wait returns 1 024 at once
 LOOKUPS = 500
 FEW_CONNECTIONS = 20
 HEAVY_CONNECTIONS = 1300
 HEAVY_LOOKUPS = 40
-LATE_S = 10          # of what takes some milliseconds alone
+LATE_S = 10          # for calls that take some milliseconds on an idle server
 LARGE = message(as_bytes(pb.LookupRequest(model='spec', queries=[pb.BagQuery(
     table='emb_table', indices_i64=np.zeros(60000, '<i8').tobytes(), num_bags=1)])))
 
 
 def answers(server):
-    """How many lookups of streams have been answered."""
+    """Returns how many lookups of streams have been answered."""
     return Metrics(server).sum('embag_requests_total', method='LookupStream', code='OK')
 
 
 class Backlog(OwnServerTest):
-    """One loop, so that all of them meet there."""
+    """One loop, so that all connections share it."""
 
     def setUp(self):
         super().setUp()
@@ -40,7 +40,8 @@ class Backlog(OwnServerTest):
         self.port = self.server.port
 
     def measure(self, connections, lookups):
-        """CPU seconds that the server takes for these lookups; those of others come on top."""
+        """Returns the CPU seconds that the server takes for these lookups, including those of
+        others."""
         with Flood(self.port, connections, as_bytes(GOOD), lookups) as flood:
             before = cpu_seconds(self.server.pid)
             answered = answers(self.server)
@@ -67,7 +68,7 @@ class Backlog(OwnServerTest):
 
 
 class HeavyBacklog(OwnServerTest):
-    """Lookups of which each takes most of a time slice."""
+    """Lookups each of which takes most of a time slice."""
 
     def test_who_leaves_amid_it_is_noticed_at_once(self):
         wide = Table.of_values('wide', 'f32', np.ones((4, 4096)))

@@ -1,5 +1,5 @@
-"""Commands that load, unload and serve versions, called as users will: by stock grpcio, and by the
-tool."""
+"""Commands that load, unload and serve versions, called as users call them: by stock grpcio and by
+the tool."""
 
 import json
 import os
@@ -23,7 +23,8 @@ from test_versions import SECONDS, VersionsTest, table_of
 
 STATES = pb.ModelVersion.State
 COMMANDS_MAX = 32  # EB_ADMIN_COMMANDS_MAX
-# Files are read by half a MiB, and then paced: a table of these rows takes four seconds.
+# Files are read half a MiB at a time, at this pace: a table of these rows takes four seconds to
+# load.
 SLOW = ('--load-bytes-per-s', '8MiB')
 SLOW_ROWS = 4 << 20
 TERABYTE = 1 << 40
@@ -31,7 +32,7 @@ RACES = 50
 
 
 class AdminTest(VersionsTest):
-    """A server with a socket for commands, which notices nothing by itself."""
+    """A server with a socket for commands, which does not watch the repository."""
 
     def setUp(self):
         super().setUp()
@@ -45,32 +46,32 @@ class AdminTest(VersionsTest):
         self.admin = self.connect()
 
     def connect(self):
-        """A further client on the socket."""
+        """Opens another client on the socket."""
         admin = Admin('unix:' + self.socket)
         self.addCleanup(admin.close)
         return admin
 
     def done(self, method, version, model='m'):
-        """Does a command that must succeed; returns what its last message says."""
+        """Runs a command that must succeed; returns the text of its last message."""
         *before, last = self.admin.command(method, model, version)
         self.assertFalse([p for p in before if p.done])
         self.assertTrue(last.done)
         return last.text
 
     def refused(self, code, text, method, version, model='m'):
-        """Does a command that must not succeed."""
+        """Checks that a command fails with this code and text."""
         got_code, got_text = error_of(self.admin.command, method, model, version)
         self.assertEqual(got_code, code, got_text)
         self.assertRegex(got_text, text)
 
     def tear(self, version):
-        """A version whose only file is cut short."""
+        """Writes a version whose only file is truncated."""
         self.publish(version)
         with open(self.repository.join('m', str(version), 't.npy'), 'r+b') as file:
             file.truncate(100)
 
     def tool(self, *words, server=None):
-        """Runs `embag models`; returns its exit status and all that it said."""
+        """Runs `embag models`; returns its exit status and all of its output."""
         ran = subprocess.run(
             [served.EMBAG, 'models', *words, '--server', server or 'unix:' + self.socket],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
@@ -79,7 +80,7 @@ class AdminTest(VersionsTest):
 
 
 class Commands(AdminTest):
-    """What each does, and what it says where it cannot."""
+    """What each command does, and what it reports if it fails."""
 
     def test_loads_serves_and_goes_back(self):
         self.serve('--watch', 'off')
@@ -209,11 +210,11 @@ class Commands(AdminTest):
             head = file.read(128)
             rows = b'%d, 2' % (TERABYTE // 8)
             grown = head.replace(b'4, 2', rows)
-            # What the text has grown by goes from the spaces behind it.
+            # The longer text takes the place of padding spaces behind it.
             grown = grown.replace(b' ' * (len(grown) - len(head)), b'', 1)
             file.seek(0)
             file.write(grown)
-            file.truncate(128 + TERABYTE)  # A hole: it takes no room on the disk.
+            file.truncate(128 + TERABYTE)  # a hole, which takes no room on the disk
         self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, 'bytes of memory more than are available',
                      'LoadVersion', 2)
         self.assertEqual(self.lookup(), 1)
@@ -240,14 +241,14 @@ class Commands(AdminTest):
         one = self.admin.list_versions('m', 1).models[0].versions
         self.assertEqual([v.version for v in one], [1])
         self.describe('versions: {serve: first}\n')
-        wait_until(lambda: self.admin.list_versions().models[0].config_error, SECONDS, 'the fault')
+        wait_until(lambda: self.admin.list_versions().models[0].config_error, SECONDS, 'the error')
         self.describe('')
         wait_until(lambda: not self.admin.list_versions().models[0].config_error, SECONDS,
-                   'the fault gone')
+                   'the error to go away')
 
 
 class Calls(AdminTest):
-    """Commands as calls: who may make them, how many, and how they end."""
+    """Commands as calls: who may make them, how many at once, and how they end."""
 
     def test_are_for_the_socket(self):
         self.serve()
@@ -263,7 +264,7 @@ class Calls(AdminTest):
             self.assertIn('embag.v1.ModelAdmin has LoadVersion', text)
         self.server.stop()
         self.assertFalse(os.path.exists(self.socket))
-        self.server.is_killed = True  # It has been stopped already.
+        self.server.is_killed = True  # already stopped
 
     def test_are_for_the_data_port_where_that_is_allowed(self):
         self.serve('--admin-on-data-port', 'true')
@@ -310,7 +311,7 @@ class Calls(AdminTest):
         self.publish(2, tables=[table_of(2, rows=SLOW_ROWS)])
         request = admin_pb.VersionRequest(model='m', version=2)
         calls = [self.admin.begin('LoadVersion', request) for _ in range(COMMANDS_MAX)]
-        next(calls[-1])  # The last of them is under way.
+        next(calls[-1])  # the last of them is running
         self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, '32 commands are being done already',
                      'LoadVersion', 1)
         self.assertEqual(len(self.admin.list_versions('m').models), 1)
@@ -330,7 +331,7 @@ class Calls(AdminTest):
         self.assertEqual((code, text), (grpc.StatusCode.UNAVAILABLE,
                                         'the server is shutting down'))
         self.admin.close()
-        self.server.stop()  # Most of the load is left.
+        self.server.stop()  # most of the load is still to do
         self.server.is_killed = True
 
     def test_survive_malformed_messages(self):

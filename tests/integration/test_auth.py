@@ -1,4 +1,4 @@
-"""Who may call, and what: bearer tokens and certificates' names, as an auth_file says."""
+"""Who may call which methods: bearer tokens and certificate names, according to an auth_file."""
 
 import hashlib
 import json
@@ -35,13 +35,13 @@ RANKING, ALL, CHIEF = 'ranking-token-0123456789', 'all-token-0123456789', 'chief
 
 
 def request_of(model):
-    """A bag of one of the models."""
+    """Returns a lookup of one bag of a model."""
     return pb.LookupRequest(model=model, queries=[pb.BagQuery(
         table='emb_table', indices=[0, 2], num_bags=1)])
 
 
 class AuthTest(OwnServerTest):
-    """A server with two models, and three who may call."""
+    """A server with two models and three principals."""
 
     def setUp(self):
         super().setUp()
@@ -58,15 +58,15 @@ class AuthTest(OwnServerTest):
         ]
 
     def write_rules(self):
-        """The file, which is YAML as JSON is; returns its path."""
+        """Writes the auth_file, as JSON, which is valid YAML; returns its path."""
         return self.authority.write('auth.yaml', json.dumps({'principals': self.principals}))
 
     def serve_rules(self, *flags, **keywords):
-        """Starts it."""
+        """Starts a server with the auth_file."""
         return self.serve('--auth-file', self.write_rules(), *flags, **keywords)
 
     def caller(self, server, token=None, scheme='Bearer', kind=Client):
-        """A connection whose calls show a token."""
+        """Returns a connection whose calls carry a token."""
         client = kind(server.address)
         self.addCleanup(client.close)
         if token is not None:
@@ -75,13 +75,13 @@ class AuthTest(OwnServerTest):
         return client
 
     def refused(self, code, text, call, *arguments):
-        """A call that must fail."""
+        """Checks that a call fails with this code and text."""
         got_code, got_text = error_of(call, *arguments)
         self.assertEqual(got_code, code, got_text)
         self.assertIn(text, got_text)
 
     def reload(self, server, event='reloaded'):
-        """Sends the signal and waits for what becomes of it."""
+        """Sends SIGHUP and waits for the log line that reports the result."""
         def count():
             return server.log.count(' event=%s ' % event)
         before = count()
@@ -91,7 +91,8 @@ class AuthTest(OwnServerTest):
 
 class Shown(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor,
             grpc.UnaryStreamClientInterceptor):
-    """Adds metadata to every call, over plain connections too."""
+    """Adds metadata to every call. gRPC's own call credentials need TLS; this works in plain text
+    too."""
 
     def __init__(self, metadata):
         self.metadata = metadata
@@ -157,7 +158,7 @@ class Tokens(AuthTest):
         self.refused(CODES.NOT_FOUND, 'none', self.caller(server, ALL).lookup, request_of('none'))
 
     def test_says_the_same_of_an_empty_name_everywhere(self):
-        """Whoever asks, and whichever of the two models he may see."""
+        """Every caller gets the same answer, whichever of the two models it may see."""
         server = self.serve_rules()
         for token in (RANKING, ALL):
             channel = self.caller(server, token).channel
@@ -199,7 +200,7 @@ class Tokens(AuthTest):
             self.assertIn(b'embag.v1.EmbeddingBag', services[0])
 
     def health(self, server, token):
-        """What a caller is told by Check, List and Watch of the models and the server."""
+        """Returns the models whose health Check, List and Watch report to a caller."""
         channel = self.caller(server, token).channel
         listed = set(LIST.unary(channel).statuses)
         told = {}
@@ -256,7 +257,7 @@ class Admins(AuthTest):
 
 
 class Names(AuthTest):
-    """Clients known by their certificates."""
+    """Clients identified by their certificates."""
 
     def setUp(self):
         super().setUp()
@@ -271,7 +272,7 @@ class Names(AuthTest):
             {'name': 'common', 'client_name': 'plain name', 'models': ['spec']}]
 
     def named(self, server, certificate):
-        """A connection with a certificate, or None."""
+        """Returns a connection with a certificate, or without one if it is None."""
         client = SecureClient('localhost:%d' % server.port, self.authority, certificate)
         self.addCleanup(client.close)
         return client
@@ -310,8 +311,8 @@ class Names(AuthTest):
         self.assertEqual(client.lookup(request_of('other')).model, 'other')
 
     def begin_call(self, server, certificate):
-        """A connection with a certificate and a call without a message, of which the server has
-        read the header."""
+        """Returns a connection with an open call that has sent no message; the server has read the
+        call's header."""
         context = ssl.create_default_context(cafile=self.authority.path('ca.pem'))
         context.load_cert_chain(self.authority.path(certificate + '.pem'),
                                 self.authority.path(certificate + '.key'))
@@ -325,12 +326,12 @@ class Names(AuthTest):
         said = b''
         while frame(PING, ACK, 0, b'has read') not in said:
             data = peer.recv(65536)
-            self.assertTrue(data, 'the server has ended the connection')
+            self.assertTrue(data, 'the server closed the connection')
             said += data
         return peer
 
     def test_asks_for_the_name_of_a_call_that_ends_with_its_connection(self):
-        # Memory that was given back is overwritten.
+        # Freed memory is overwritten, so that a use after free shows.
         server = self.serve_rules(*self.flags, environment={'MALLOC_CONF': 'junk:true'})
         self.authority.issue('client', 'plain name')
         peer = self.begin_call(server, 'client')
@@ -339,7 +340,7 @@ class Names(AuthTest):
         self.reload(server)
         peer.close()
         wait_until(lambda: server.has_ended() or ' principal=another ' in server.log, SECONDS,
-                   'a line of the lost call')
+                   'the log line of the lost call')
         client = self.named(server, 'client')
         self.assertEqual(client.lookup(request_of('spec')).model, 'spec')
 
@@ -373,12 +374,13 @@ class Reload(AuthTest):
         requests.end()
 
     def held_open(self, server, method, request):
-        """A call of an admin that has begun; returns what sends its request and reads on."""
+        """Opens an admin's call; returns a function that sends its request and returns the
+        answers."""
         client = self.caller(server, CHIEF, kind=Admin)
         call = client.channel.stream_stream(ADMIN + method, request_serializer=as_bytes)
         requests = Requests()
         answers = call(iter(requests), timeout=SECONDS)
-        # The server has read that call's header when it answers what is sent behind it.
+        # When the server answers this second call, it has read the header of the first.
         client.list_versions()
 
         def go_on():
@@ -428,7 +430,7 @@ class Reload(AuthTest):
         server = self.serve_rules()
         self.authority.write('auth.yaml', ''.join(lines))
         self.reload(server)
-        for count in range(2, len(lines)):  # cut between two principals, it is YAML still
+        for count in range(2, len(lines)):  # cut between principals, it is still YAML
             self.authority.write('auth.yaml', ''.join(lines[:count]))
             self.reload(server, 'reload_failed')
             self.assertEqual(len(self.caller(server, CHIEF).list_models().models), 2)
@@ -448,12 +450,12 @@ class Reload(AuthTest):
 
 
 class Strangers(AuthTest):
-    """Connections over which nobody calls who is known."""
+    """Connections on which no known principal has called."""
 
     TIME = '--auth-timeout-ms', '400'
 
     def greet(self, server):
-        """A connection of a stranger."""
+        """Opens a connection without credentials."""
         peer = Attacker(server.port)
         self.addCleanup(peer.socket.close)
         return peer
@@ -475,7 +477,7 @@ class Strangers(AuthTest):
         liar.send(liar.headers(extra=[('authorization', 'Bearer ' + RANKING + 'x')]))
         for peer in silent, prober, liar:
             self.assertEqual(peer.ending(), 'NO_ERROR')
-        while not watcher.goaway:  # what it watches may go on for a while
+        while not watcher.goaway:  # its watch may continue for a while
             watcher.read_frame()
 
     def test_who_is_known_may_stay(self):
@@ -497,7 +499,7 @@ class Strangers(AuthTest):
 
 
 class Limits(AuthTest):
-    """At what an auth_file may hold, and one past it."""
+    """The limits of an auth_file, and one past each."""
 
     def test_tokens_have_so_many_characters(self):
         self.principals = [{'name': 'longest', 'models': ['*'],

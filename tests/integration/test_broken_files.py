@@ -1,5 +1,5 @@
-"""Repositories that cannot be served, whole or in part: the start fails with one line that names
-file and fault, or falls back to a lower version."""
+"""Repositories that cannot be served, in whole or in part. The start fails with one line that names
+the file and the error, or a lower version is served instead."""
 
 import json
 import os
@@ -19,7 +19,7 @@ GOOD = pb.LookupRequest(model='spec', queries=[
 
 
 def npy_bytes(header, data, magic=b'\x93NUMPY', version=(1, 0), size=None):
-    """A .npy file by hand."""
+    """Builds a .npy file by hand."""
     text = header.encode() if isinstance(header, str) else header
     text += b' ' * (-(len(text) + 11) % 64) + b'\n'
     size = len(text) if size is None else size
@@ -28,13 +28,13 @@ def npy_bytes(header, data, magic=b'\x93NUMPY', version=(1, 0), size=None):
 
 
 def npy_header(descr="'<f4'", order='False', shape='(5, 2)', more=''):
-    """The dict literal in it."""
+    """Returns the dict literal of its header."""
     return "{'descr': %s, 'fortran_order': %s, 'shape': %s, %s}" % (descr, order, shape, more)
 
 
 DATA = spec_table().raw.tobytes()
 
-# Each with a pattern of the reason that the log must give.
+# Each with a pattern for the reason that the log must give.
 BROKEN_NPY = {
     'empty file': (b'', r'not an npy file'),
     'magic': (npy_bytes(npy_header(), DATA, magic=b'\x93NUMPZ'), r'not an npy file'),
@@ -89,17 +89,17 @@ BROKEN_NPY = {
 
 
 def entry(dtype='F32', shape=(5, 2), offsets=(0, 40)):
-    """One tensor's entry in a safetensors header."""
+    """Returns one tensor's entry in a safetensors header."""
     return {'dtype': dtype, 'shape': list(shape), 'data_offsets': list(offsets)}
 
 
 def tensors(data=DATA, **entries):
-    """A safetensors file by hand."""
+    """Builds a safetensors file by hand."""
     return safetensors_bytes(entries, data)
 
 
 def raw_header(text, data=DATA):
-    """One whose header is this text."""
+    """Builds a safetensors file whose header is this text."""
     return struct.pack('<Q', len(text)) + text + data
 
 
@@ -167,17 +167,17 @@ BROKEN_SAFETENSORS = {
 
 
 class BrokenFiles(OwnServerTest):
-    """A broken version 2; with a good version 1 below or without."""
+    """A broken version 2, with a good version 1 below it or none."""
 
     def write(self, version, name, data):
-        """One file of a version."""
+        """Writes one file of a version."""
         directory = self.repository.join('spec', str(version))
         os.makedirs(directory, exist_ok=True)
         with open(os.path.join(directory, name), 'wb') as file:
             file.write(data)
 
     def check_alone(self, name, data, reason):
-        """The start fails, in one line that names the file and then the reason."""
+        """Checks that the start fails with one line that names the file and then the reason."""
         self.write(2, name, data)
         log = Embagd(self.repository.path).start_fails()
         lines = [line for line in log.splitlines() if name in line]
@@ -270,10 +270,10 @@ class BrokenFiles(OwnServerTest):
 
 
 class FailedStart(OwnServerTest):
-    """Everything else that keeps a server from starting."""
+    """Other errors that keep a server from starting."""
 
     def fails(self, pattern, *flags, repository=None, **keywords):
-        """Starts and sees it fail with a line that matches."""
+        """Checks that the start fails with a line that matches."""
         server = Embagd(repository or self.repository.path, *flags, **keywords)
         self.assertRegex(server.start_fails(), pattern)
 
@@ -313,10 +313,10 @@ class FailedStart(OwnServerTest):
         try:
             self.fails(r'spec/1.*[Pp]ermission', user=user)
         except PermissionError:
-            self.skipTest('the server is not for everybody to run')
+            self.skipTest('other users cannot execute the server')
 
     def test_a_table_larger_than_memory(self):
-        """A sparse file of 8 TiB."""
+        """The table is a sparse file of 8 TiB."""
         directory = self.repository.join('spec', '1')
         os.makedirs(directory)
         header = npy_bytes(npy_header(shape='(%d, 4)' % 2**39), b'')
@@ -326,7 +326,7 @@ class FailedStart(OwnServerTest):
             try:
                 file.truncate(len(header) + 2**43)
             except OSError:
-                self.skipTest('no sparse files of this size here')
+                self.skipTest('the file system has no sparse files of this size')
         self.fails(r'spec/1.*need %d bytes of memory' % 2**43)
 
     def test_a_port_in_use_by_another_program(self):

@@ -1,4 +1,4 @@
-"""`cancel` on a stream: what is withdrawn is not answered, and nothing else is touched."""
+"""`cancel` on a stream: a cancelled request is not answered, and no other request is affected."""
 
 import unittest
 
@@ -15,14 +15,14 @@ ROUNDS = 8
 
 
 def cancel(request_id, **fields):
-    """Withdraws a request."""
+    """Returns a message that cancels a request."""
     return pb.LookupRequest(request_id=request_id, cancel=True, **fields)
 
 
 class Cancel(OwnServerTest):
-    """One thread computes all requests in order, the first of which takes long. Where the threads
-    are quicker than the loop all the same, a request is over before it is withdrawn and so is
-    answered: such a round counts for what must hold in any case only."""
+    """One thread computes all requests in order, and the first takes long. If the computation is
+    nevertheless faster than the loop, the request is finished before it is cancelled and is
+    answered. Such a round checks only what must hold in any case."""
 
     def setUp(self):
         super().setUp()
@@ -33,29 +33,29 @@ class Cancel(OwnServerTest):
         self.slow_rows = scaled(2000)
 
     def slow(self, request_id, **fields):
-        """30 MB of rows, and more in later rounds."""
+        """Returns a request of 30 MB of rows, and of more in later rounds."""
         query = to_message(Query('emb_table', self.rng.integers(0, 500, self.slow_rows),
                                  num_bags=1, index_form='i32'))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def row(self, request_id, row, **fields):
-        """One row."""
+        """Returns a request of one row."""
         query = to_message(Query('emb_table', np.array([row]), num_bags=1))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def check_row(self, answer, row):
-        """The answer to it."""
+        """Checks the answer to it."""
         self.assertEqual(answer.error_code, 0, answer.error_message)
         self.assertEqual(answer.results[0].values, self.table.raw[row].tobytes())
 
     def send(self, requests):
-        """All in one piece on a stream that then ends; the answers."""
+        """Sends all requests in one piece on a stream that then ends; returns the answers."""
         fields, answers = ask_at_once(self.server.port, requests)
         self.assertEqual(fields['grpc-status'], '0', fields)
         return answers
 
     def rounds(self, attempt):
-        """Until what is attempted came about once, each time with more to do."""
+        """Repeats an attempt until the cancel came in time once, with more work each time."""
         self.slow_rows = scaled(2000)
         for _ in range(ROUNDS):
             if attempt():
@@ -140,7 +140,7 @@ class Cancel(OwnServerTest):
         self.assertEqual(answers.code().name, 'OK')
 
     def test_another_streams_request_of_that_id(self):
-        """Each stream has its own ids, also those of one connection."""
+        """Each stream has its own ids, even on one connection."""
         slow, quick = Requests(), Requests()
         answers = [self.client.stream(slow), self.client.stream(quick)]
         for number in range(10):
@@ -175,7 +175,7 @@ class Cancel(OwnServerTest):
             self.assertRegex(text, 'cancel')
 
     def test_a_faulty_one(self):
-        """What it withdraws must not be answered in its place."""
+        """An invalid cancel takes effect: neither it nor the request that it names is answered."""
         malformed = (cancel(1, unnormalized=True), cancel(1, priority=9),
                      cancel(1, output_type=77),
                      cancel(1, model='a\0b'),

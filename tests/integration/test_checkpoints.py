@@ -1,4 +1,4 @@
-"""Checkpoints as frameworks write them: tables are served, and the rest is reported."""
+"""Checkpoints as frameworks write them: the tables are served, and everything else is reported."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from table_files import safetensors_bytes
 
 
 def state_dict(tensors):
-    """A safetensors file of (name, dtype of the format, array)."""
+    """Builds a safetensors file from (name, dtype of the format, array)."""
     entries, data = {'__metadata__': {'format': 'pt'}}, b''
     for name, dtype, array in tensors:
         body = array.tobytes()
@@ -25,7 +25,7 @@ def state_dict(tensors):
 
 
 EMB = np.arange(20, dtype='<f4').reshape(5, 4)
-# nn.EmbeddingBag, nn.BatchNorm1d, a mask, a scalar, a complex and an empty parameter.
+# Parameters of nn.EmbeddingBag and nn.BatchNorm1d, a mask, a scalar, a complex and an empty one.
 STATE = state_dict([
     ('emb.weight', 'F32', EMB),
     ('bn.weight', 'F32', np.ones(4, '<f4')),
@@ -42,7 +42,7 @@ class Checkpoints(OwnServerTest):
     """One model, described in several ways."""
 
     def write(self, name, data, version=1):
-        """A file of a version."""
+        """Writes a file of a version."""
         directory = self.repository.join('m', str(version))
         os.makedirs(directory, exist_ok=True)
         with open(os.path.join(directory, name), 'wb') as file:
@@ -56,20 +56,20 @@ class Checkpoints(OwnServerTest):
         os.replace(path, self.repository.join('m', 'model.yaml'))
 
     def start(self):
-        """A server of it and a client."""
+        """Starts a server of the model, and a client."""
         self.server = Embagd(self.repository.path, '--watch-poll-ms', '100')
         self.addCleanup(self.server.stop)
         self.client = self.connect(self.server.wait_ready())
 
     def tables(self, version=0):
-        """Names of the tables of a version."""
+        """Returns the names of a version's tables."""
         model = self.client.get_model('m')
         number = version or model.served_version
         found, = [v for v in model.versions if v.version == number]
         return sorted(table.name for table in found.tables)
 
     def check_tool(self, status, pattern):
-        """What `embag check` says of the version."""
+        """Checks what `embag check` reports about the version."""
         run = subprocess.run([served.EMBAG, 'check', self.repository.join('m', '1')], timeout=60,
                              check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(run.returncode, status, run.stdout + run.stderr)

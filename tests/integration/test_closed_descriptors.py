@@ -1,5 +1,4 @@
-"""Programs that were started with some of the descriptors 0, 1 and 2 closed, as a shell does for
-`2>&-`."""
+"""Programs started with some of the descriptors 0, 1 and 2 closed, as a shell does for `2>&-`."""
 
 import itertools
 import socket
@@ -21,26 +20,28 @@ EVERY_CHOICE = [closed for count in (1, 2, 3) for closed in itertools.combinatio
 
 
 def without(closed):
-    """The command that runs another one with these descriptors closed."""
+    """Returns the command prefix that closes these descriptors before it executes a command."""
     return ('sh', '-c', 'exec "$@" ' + ' '.join(CLOSERS[number] for number in closed), 'sh')
 
 
 def is_listening(path):
-    """Whether a unix socket takes connections; it has its name before."""
+    """Returns whether a unix socket accepts connections. The path exists slightly earlier."""
     with socket.socket(socket.AF_UNIX) as peer:
         return peer.connect_ex(path) == 0
 
 
 class ClosedDescriptors(OwnServerTest):
-    """Each with a server of its own, which is found by its socket: it may be unable to log."""
+    """Tests with a server each. The server is found by its socket, because it may be unable to
+    log."""
 
     def setUp(self):
         super().setUp()
         write_model(self.repository.path, 'spec', 1, [spec_table()])
 
     def serve_without(self, closed):
-        """A server, and its address, which no other server of the test has: a client library may
-        keep what it knows of an address beyond the client that asked for it."""
+        """Starts a server; returns it and its address. No other server of the test uses this
+        address, because a client library may cache what it knows of an address beyond the client
+        that used it."""
         path = self.repository.join('socket' + ''.join(map(str, closed)))
         server = embagd_process.Embagd(self.repository.path, listen=('unix:' + path,),
                                        under=without(closed))
@@ -61,7 +62,7 @@ class ClosedDescriptors(OwnServerTest):
                 server.stop()
 
     def run_without(self, closed, *command):
-        """The result of a program."""
+        """Runs a program; returns the completed process."""
         return subprocess.run([*without(closed), *command], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=60, check=False)
 

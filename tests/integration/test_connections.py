@@ -1,4 +1,5 @@
-"""Peers that speak something else, half of it or nothing; and the caps of a connection."""
+"""Peers that speak another protocol, send half a message or nothing; and the limits of a
+connection."""
 
 import os
 import resource
@@ -25,14 +26,15 @@ SILENT_CONNECTIONS = 1000
 
 
 class ForeignBytes(ServedTest):
-    """On the shared server; a normal call works before and after."""
+    """Runs on the shared server; a normal call works before and after each test."""
 
     def tearDown(self):
         self.assertEqual(len(self.client.lookup(GOOD).results), 1)
         super().tearDown()
 
     def send_alone(self, data):
-        """Everything a server says to these bytes until it closes; None where it does not."""
+        """Sends these bytes on a new connection; returns everything that the server sends until it
+        closes, or None if it does not close."""
         with socket.create_connection(('127.0.0.1', self.server.port), 20) as peer:
             answer = b''
             try:
@@ -70,7 +72,7 @@ class ForeignBytes(ServedTest):
 
     def test_answers_a_preface_in_pieces(self):
         class SlowGreeting(Connection):
-            """Byte by byte."""
+            """Sends byte by byte."""
 
             def greet(self, greeting):
                 for byte in greeting[:-1]:
@@ -95,7 +97,7 @@ class RawCalls(ServedTest):
         super().tearDown()
 
     def code(self, payload, end=True, **changes):
-        """gRPC status of a Lookup."""
+        """Returns the gRPC status of a Lookup."""
         return self.raw.status(self.raw.call(payload, call_fields(**changes), end=end))[1]
 
     def test_answers_a_call(self):
@@ -158,7 +160,7 @@ class RawCalls(ServedTest):
                             or 'reset' in fields, fields)
 
     def large_header(self, size):
-        """A call whose header block needs CONTINUATION frames."""
+        """Returns the frames of a call whose header block needs CONTINUATION frames."""
         self.raw.stream += 2
         block = header_encode(call_fields() + [('x-large', 'v' * size)])
         pieces = [block[at:at + 16384] for at in range(0, len(block), 16384)]
@@ -218,7 +220,7 @@ class RawCalls(ServedTest):
 
 
 class PatientPeers(OwnServerTest):
-    """Silence, with timeouts short enough to see their end."""
+    """Silent and slow peers, with timeouts short enough to see them pass."""
 
     def test_ends_half_a_message_and_silence(self):
         server = self.serve('--message-timeout-ms', '300')
@@ -241,7 +243,7 @@ class PatientPeers(OwnServerTest):
             for number, byte in enumerate(whole):
                 peer.send(frame(DATA, 0, stream, bytes([byte])))
                 if number < 12:
-                    time.sleep(0.1)  # the peer's slowness is what is tested
+                    time.sleep(0.1)  # the peer's slowness is under test
             peer.send(frame(DATA, END_STREAM, stream))
             self.assertEqual(peer.status(stream), OK)
 
@@ -282,7 +284,7 @@ class PatientPeers(OwnServerTest):
         with Connection(server.port) as peer, self.connect(server) as client:
             self.assertEqual(peer.status(peer.call(message(GOOD_BYTES))), OK)
             client.lookup(GOOD)
-            time.sleep(1)  # five times what a silent connection gets
+            time.sleep(1)  # five times the timeout of a silent connection
             self.assertEqual(peer.status(peer.call(message(GOOD_BYTES))), OK)
             client.lookup(GOOD)
 
@@ -292,7 +294,7 @@ class PatientPeers(OwnServerTest):
         big = pb.LookupRequest(model='spec', queries=[pb.BagQuery(
             table='emb_table', reduction=7, indices_i32=bytes(4 << 20))])
         with Connection(server.port, window=(1 << 31) - 1) as peer:
-            peer.send(frame(8, 0, 0, b'\x7f\xff\x00\x00'))  # the connection's window
+            peer.send(frame(8, 0, 0, b'\x7f\xff\x00\x00'))  # enlarges the connection's window
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             try:
                 for _ in range(6):
@@ -304,7 +306,7 @@ class PatientPeers(OwnServerTest):
         self.assertEqual(len(self.connect(server).lookup(GOOD).results), 1)
 
     def peer_is_gone(self, peer):
-        """Whether the server has closed, without reading what it sent."""
+        """Returns whether the server has closed the connection, without reading what it sent."""
         try:
             peer.send(frame(PING, 0, 0, b'12345678'))
             return False
@@ -313,7 +315,7 @@ class PatientPeers(OwnServerTest):
 
 
 class ConnectionCaps(OwnServerTest):
-    """Caps of a connection at a small value: at it and one past it."""
+    """Limits of a connection, set to a small value: at the limit and one past it."""
 
     def test_open_calls_of_a_connection(self):
         server = self.serve('--streams-max', '4')
@@ -327,15 +329,16 @@ class ConnectionCaps(OwnServerTest):
             self.assertEqual(other.status(other.call(message(GOOD_BYTES))), OK)
 
     def is_refused(self, peer, stream):
-        """Whether a call is reset; a peer that knew better may lose its connection."""
+        """Returns whether a call is reset. The connection may also be closed, because the peer had
+        seen the limit."""
         try:
             return 'reset' in peer.finish(stream)[0]
         except EOFError:
             return True
 
     def test_half_messages_do_not_starve_the_connection(self):
-        """Several messages together fill the connection's window, each of them unfinished; the
-        youngest has to give way so that others come through."""
+        """Several unfinished messages together fill the connection's window. The youngest must give
+        way so that others get through."""
         server = self.serve('--request-bytes-max', '65536')
         with Connection(server.port, timeout=10) as peer:
             for _ in range(6):
@@ -359,7 +362,7 @@ class ConnectionCaps(OwnServerTest):
         wait_until(lambda: self.is_answered(server), 20, 'a connection in place of the closed one')
 
     def is_answered(self, server):
-        """Whether a new connection works."""
+        """Returns whether a new connection works."""
         try:
             with Connection(server.port) as peer:
                 return peer.status(peer.call(message(GOOD_BYTES))) == OK
@@ -384,7 +387,8 @@ class ConnectionCaps(OwnServerTest):
             self.assertEqual(len(self.connect(server).lookup(GOOD).results), 1)
 
     def flood(self, peer, piece, what):
-        """Sends it for long; the server may close or go on, but must end a header block."""
+        """Sends the piece many times. The server may close the connection or not, but must end a
+        header block."""
         peer.socket.settimeout(1)
         try:
             for _ in range(scaled(300)):
@@ -393,7 +397,7 @@ class ConnectionCaps(OwnServerTest):
             return
         if what == 'continuation':
             peer.socket.settimeout(20)
-            self.assertTrue(peer.is_closed(), 'an endless header block was taken')
+            self.assertTrue(peer.is_closed(), 'an endless header block was accepted')
 
     def test_rapid_resets_end_the_connection_only(self):
         server = self.serve()

@@ -1,4 +1,5 @@
-"""The tool's demo, which quickstart shows: it must see what is wrong, not only what is right."""
+"""`embag demo`, which the quickstart shows: it must detect wrong values, not only confirm right
+ones."""
 
 import json
 import os
@@ -16,14 +17,14 @@ CASES = os.path.join(served.TESTS, 'conformance', 'spec_examples.json')
 
 
 def demo(address, *arguments):
-    """Runs embag demo; its exit status, output and messages."""
+    """Runs embag demo; returns its exit status, output and messages."""
     done = subprocess.run([served.EMBAG, 'demo', '--server', address, *arguments],
                           capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def demo_of_cases(text):
-    """Runs it on a file of its own."""
+    """Runs the demo on a case file of its own."""
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
         file.write(text)
         file.flush()
@@ -76,13 +77,13 @@ class DemoLookups(unittest.TestCase):
         self.addCleanup(self.repository.remove)
 
     def serve(self):
-        """A server of the repository."""
+        """Starts a server of the repository."""
         server = Embagd(self.repository.path).wait_ready()
         self.addCleanup(server.stop)
         return server.address
 
     def make_model(self):
-        """dlrm-v2, very small; returns its directory."""
+        """Makes a very small dlrm-v2; returns its directory."""
         subprocess.run([served.EMBAG, 'make-model', '--workload', 'dlrm-v2', '--scale', '1000000',
                         self.repository.path], check=True, capture_output=True, timeout=60)
         return self.repository.join('dlrm-v2', '1')
@@ -123,7 +124,7 @@ class DemoLookups(unittest.TestCase):
 
 
 class DemoUsage(unittest.TestCase):
-    """Flags that make no sense."""
+    """Flags that are invalid."""
 
     def test_refuses_faulty_flags(self):
         for arguments in (['--lookups', '0'], ['--lookups', 'x'], ['--lookups', '100001'],

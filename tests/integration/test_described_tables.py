@@ -1,5 +1,5 @@
-"""A model.yaml: tables stored smaller, keyed, split, packed and fused, with defaults of their own,
-answer as their values say."""
+"""Tables that a model.yaml describes: stored smaller, keyed, split, packed and fused, with their
+own defaults. Each answers with the values that its description implies."""
 
 import os
 import subprocess
@@ -20,11 +20,12 @@ tables:
 - {name: split, source: emb.0.weight, storage: f16, missing: zero}
 - {name: fused, format: fbgemm_int4}
 '''
-CLOSE = {'rtol': 1e-5, 'atol': 5e-4}    # a code is worth more than ten times that
+CLOSE = {'rtol': 1e-5, 'atol': 5e-4}    # a quantisation step is more than ten times as large
 
 
 def quantized(values, bits):
-    """What rows of codes say, by the definition in kernels/quantize.h."""
+    """Returns the values of rows stored as codes, following the definition in
+    kernels/quantize.h."""
     levels = 2**bits - 1
     low = values.min(axis=1, keepdims=True)
     width = values.max(axis=1, keepdims=True).astype('f8') - low
@@ -36,14 +37,14 @@ def quantized(values, bits):
 
 
 def fused_int4(codes, scales, biases):
-    """FBGEMM's rows: codes, low nibble first, then scale and bias in f16."""
+    """Returns rows in FBGEMM's format: codes, low nibble first, then scale and bias in f16."""
     packed = codes[:, ::2] | codes[:, 1::2] << 4
     tail = np.stack([scales, biases], axis=1).astype('<f2').view('u1')
     return np.concatenate([packed, tail], axis=1).astype('u1')
 
 
 class DescribedTables(OwnServerTest):
-    """One model of all of them."""
+    """One model that has all of these tables."""
 
     def setUp(self):
         super().setUp()
@@ -61,7 +62,7 @@ class DescribedTables(OwnServerTest):
         np.save(os.path.join(self.directory, name), array)
 
     def write_tables(self):
-        """The files, and what each table's rows are, by index or by key."""
+        """Writes the files and notes the expected rows of each table, by index or by key."""
         rng = self.rng
         codes = rng.normal(size=(200, 16)).astype('<f4')
         self.save('codes.npy', codes)
@@ -87,7 +88,7 @@ class DescribedTables(OwnServerTest):
         self.pack(codes)
 
     def pack(self, values):
-        """A packed table of int8 codes with keys."""
+        """Writes a packed table of int8 codes with keys."""
         keys = np.arange(len(values)).astype('<i8') * 1000003
         with_keys = self.repository.join('.rows.npy'), self.repository.join('.keys.npy')
         np.save(with_keys[0], values)
@@ -99,14 +100,14 @@ class DescribedTables(OwnServerTest):
         self.tables['packed'] = dict(zip(keys.tolist(), quantized(values, 8)))
 
     def ask(self, table, ids, offsets, **fields):
-        """Bags as an array."""
+        """Returns the pooled bags as an array."""
         query = pb.BagQuery(table=table, indices_i64=np.array(ids, '<i8').tobytes(),
                             offsets_i64=np.array(offsets, '<i8').tobytes(), **fields)
         result, = self.client.lookup(pb.LookupRequest(model='m', queries=[query])).results
         return np.frombuffer(result.values, '<f4').reshape(result.shape), result.missing
 
     def some_ids(self, table, count):
-        """Ids that are there."""
+        """Returns ids that the table has."""
         return self.rng.choice(sorted(self.tables[table]), count).tolist()
 
     def test_sums_rows_of_every_table(self):
@@ -159,7 +160,7 @@ class DescribedTables(OwnServerTest):
             'packed': ('int8', True, 200)})
 
     def check_files(self):
-        """What the tool says of the version."""
+        """Runs `embag check` on the version."""
         return subprocess.run([served.EMBAG, 'check', self.directory], timeout=60, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -183,10 +184,10 @@ class DescribedTables(OwnServerTest):
 
 
 class BrokenDescriptions(OwnServerTest):
-    """The start fails with a line that names the file, the place and what is allowed."""
+    """The start fails with a line that names the file, the position and the allowed values."""
 
     def check_start(self, yaml, pattern):
-        """A table of the specification, so described."""
+        """Checks how a start fails if the specification's table is described like this."""
         served.write_model(self.repository.path, 'spec', 1, [served.spec_table()])
         with open(self.repository.join('spec', 'model.yaml'), 'w', encoding='utf-8') as file:
             file.write(yaml)

@@ -1,4 +1,5 @@
-"""SIGTERM: what was sent is answered, new connections are refused, the process ends with 0."""
+"""SIGTERM: requests in flight are answered, new connections are refused, the process exits with
+0."""
 
 import socket
 import time
@@ -22,23 +23,23 @@ GOOD_BYTES = as_bytes(GOOD)
 
 
 class Drain(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def serve_large(self, *flags):
-        """A server whose answers take a while."""
+        """Starts a server whose answers take a while."""
         rng = np.random.default_rng(5)
         large = Table.of_values('large', 'f32', rng.normal(size=(100000, 64)))
         return self.serve(*flags, tables=[spec_table(), large])
 
     def slow_bytes(self, request_id=0):
-        """A request of many rows."""
+        """Returns a request of many rows, serialised."""
         indices = np.random.default_rng(6).integers(0, 100000, 80000)
         query = Query('large', indices, layout='packed', indices_per_bag=1000, index_form='i32')
         return as_bytes(pb.LookupRequest(model='spec', request_id=request_id,
                                          queries=[to_message(query)]))
 
     def ends_well(self, server, seconds=20):
-        """Exit status 0 and nothing bad in the log."""
+        """Checks that the exit status is 0 and that the log reports nothing bad."""
         self.assertEqual(server.wait(seconds), 0, server.log[-4000:])
         server.check_log()
 
@@ -75,15 +76,15 @@ class Drain(OwnServerTest):
         self.ends_well(server)
 
     def last_call(self, peer):
-        """Reads up to the final GOAWAY; the last stream that is served."""
+        """Reads up to the final GOAWAY; returns the last stream that is served."""
         last = (1 << 31) - 1
         while last == (1 << 31) - 1:
             last = int.from_bytes(peer.wait_frame(GOAWAY).payload[:4], 'big')
         return last
 
     def test_answers_reach_a_peer_that_reads_late(self):
-        """A peer's frames that arrive behind the last answer must not reset the connection under
-        answers that are still on their way."""
+        """Frames that a peer sends after the last answer must not reset the connection while
+        answers are still on their way."""
         server = self.serve_large()
         with Connection(server.port, window=1 << 24) as peer:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -92,7 +93,7 @@ class Drain(OwnServerTest):
             server.terminate()
             self.last_call(peer)
             late = time.monotonic() + 1
-            wait_until(lambda: server.has_ended() or time.monotonic() > late, 20, 'an end')
+            wait_until(lambda: server.has_ended() or time.monotonic() > late, 20, 'the exit')
             peer.send(frame(PING, 0, 0, b'12345678'))
             for stream in streams:
                 self.assertEqual(peer.status(stream), OK)
@@ -115,7 +116,7 @@ class Drain(OwnServerTest):
             count = scaled(10)
             for number in range(count):
                 peer.data(stream, message(self.slow_bytes(number + 1)), end=False)
-            peer.wait_frame(DATA)  # it is at work
+            peer.wait_frame(DATA)  # the request is being computed
             server.terminate()
             fields, body = peer.finish(stream)
             self.assertEqual(fields['grpc-status'], '14')
@@ -126,7 +127,7 @@ class Drain(OwnServerTest):
         self.ends_well(server)
 
     def messages(self, data):
-        """The answers in the DATA of a stream."""
+        """Returns the answers in the DATA of a stream."""
         answers = []
         while data:
             size = int.from_bytes(data[1:5], 'big')
@@ -148,7 +149,7 @@ class Drain(OwnServerTest):
         self.ends_well(server)
 
     def held(self, server):
-        """A connection with half a message, which keeps a draining server waiting."""
+        """Opens a connection with half a message, which keeps a draining server waiting."""
         peer = Connection(server.port)
         self.addCleanup(peer.close)
         self.assertEqual(peer.status(peer.call(message(GOOD_BYTES))), OK)
@@ -158,7 +159,7 @@ class Drain(OwnServerTest):
         return peer, half
 
     def is_refused(self, server):
-        """Whether the port is closed; a reset may come just before."""
+        """Returns whether the port is closed. A connection may be reset just before that."""
         try:
             socket.create_connection(('127.0.0.1', server.port), 5).close()
             return False

@@ -1,4 +1,4 @@
-"""tests/fuzz/keep_found.sh, with a target that merges as it is told."""
+"""tests/fuzz/keep_found.sh, with a stand-in for the fuzz target."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import unittest
 
 SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                       'fuzz', 'keep_found.sh')
-# Keeps the inputs that hold "new". SIGNAL and STATUS are what becomes of the merge.
+# Keeps the inputs that contain "new". SIGNAL and STATUS say how the merge ends.
 TARGET = """#!/bin/bash
 if [[ $1 == -runs=0 ]]; then
     echo '#9 DONE   cov: 7 ft: 9' >&2
@@ -23,7 +23,7 @@ done
 
 
 class KeepFound(unittest.TestCase):
-    """One target, with a corpus and inputs that runs have found."""
+    """One target with a corpus, and inputs that runs have found."""
 
     def setUp(self):
         self.root = tempfile.mkdtemp()
@@ -45,14 +45,14 @@ class KeepFound(unittest.TestCase):
                 file.write(text)
 
     def keep(self, **environment):
-        """Runs the script: its exit status and messages."""
+        """Runs the script; returns its exit status and messages."""
         done = subprocess.run([os.path.join(self.root, 'tests/fuzz/keep_found.sh'), 'some'],
                               env={**os.environ, 'TMPDIR': self.root, **environment},
                               capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stderr
 
     def inputs(self):
-        """The corpus: texts by name."""
+        """Returns the corpus: texts by name."""
         texts = {}
         for name in os.listdir(self.corpus):
             with open(os.path.join(self.corpus, name), encoding='utf-8') as file:

@@ -19,10 +19,10 @@ WATCHES_MAX = 32
 
 
 class Health(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def channel(self, server):
-        """A connection that the test's end closes."""
+        """Opens a connection that is closed at the end of the test."""
         channel = grpc.insecure_channel(server.address, options=OPTIONS)
         self.addCleanup(channel.close)
         return channel
@@ -100,7 +100,7 @@ class Health(OwnServerTest):
         self.assertEqual(server.wait(), 0)
 
     def test_a_draining_server_does_not_serve(self):
-        """An open call keeps the connection for a while, on which others still come."""
+        """An open call keeps the connection for a while, and other calls still arrive on it."""
         server = self.serve()
         with Connection(server.port) as peer:
             watch = peer.call(message(b''), call_fields('/%s/Watch' % SERVICE))

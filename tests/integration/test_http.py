@@ -1,5 +1,5 @@
-"""The operators' port: what it answers, when, and to whom; what its metrics count; and that nobody
-who reaches it can make it fall, or the server slow."""
+"""The operators' port: what it answers, when, and to whom; what its metrics count. Nobody who can
+reach the port can crash the server or slow it down."""
 
 import http.client
 import json
@@ -26,44 +26,44 @@ from table_files import Table, write_sparse_npy
 
 HTTP = '127.0.0.1:0'
 MIB = 1 << 20
-CONNECTIONS = 64     # that there may be
-SLOW_SECONDS = 60    # for what takes ten, on a slow machine
+CONNECTIONS = 64     # the port's limit
+SLOW_SECONDS = 60    # for steps that take ten, on a slow machine
 GOOD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 4, 2, 1], indices_per_bag=2)])
 BAD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 77], indices_per_bag=2)])
 OK = ('200', 0, '')
 SERVICE = 'embag.v1.EmbeddingBag'
-STARTS = 10          # until one has been seen loading
+STARTS = 10          # attempts to see a server that is still loading
 SPARSE_BYTES = 512 * MIB
 READY = b'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'
 
 
 def sockets_of(pid):
-    """How many the process has open."""
+    """Returns how many sockets the process has open."""
     count = 0
     for number in os.listdir('/proc/%d/fd' % pid):
         try:
             count += os.readlink('/proc/%d/fd/%s' % (pid, number)).startswith('socket:')
         except FileNotFoundError:
-            pass  # It has just been closed.
+            pass  # it has just been closed
     return count
 
 
 class Http(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def serve(self, *flags, **keywords):
         return super().serve(*flags, **{'http': HTTP, **keywords})
 
     def alive(self, server):
-        """It lives and answers."""
+        """Checks that the server lives and answers."""
         self.assertFalse(server.has_ended(), server.log[-4000:])
         self.assertEqual(fetch(server, '/healthz')[0], 200)
 
 
 class Paths(Http):
-    """What there is."""
+    """The paths of the port."""
 
     def test_answers_at_every_path(self):
         server = self.serve()
@@ -129,10 +129,10 @@ class Paths(Http):
 
 
 class Phases(Http):
-    """From the start to the end."""
+    """The server's life, from start to end."""
 
     def test_tells_that_it_loads_and_answers_meanwhile(self):
-        # It takes a moment to load.
+        # A table that takes a while to load.
         write_sparse_npy(self.repository.join('large', '1'), SPARSE_BYTES)
         seen = None
         for _ in range(STARTS):
@@ -180,7 +180,7 @@ class Phases(Http):
 
 
 class Counts(Http):
-    """What the metrics say of what has happened."""
+    """The metrics after known events."""
 
     def test_requests_add_up(self):
         server = self.serve('--loops', '2')
@@ -245,7 +245,7 @@ class Counts(Http):
 
 
 class Strangers(Http):
-    """Whoever reaches the port, and lookups meanwhile."""
+    """Hostile or broken clients of the port, while lookups continue."""
 
     def test_garbage_ends_its_connection_alone(self):
         server = self.serve()
@@ -267,7 +267,7 @@ class Strangers(Http):
             for begin, code in ((b'GET /', b' 414 '), (b'GET / HTTP/1.0\r\nA: ', b' 431 '),
                                 (b'GET / HTTP/1.0\r\n' + b'A: b\r\n' * 1000, b' 431 ')):
                 for _ in range(scaled(20)):
-                    # What it has not read may make the system withdraw its answer.
+                    # The server closes with unread input, so the system may discard its answer.
                     answer = exchange(server, begin, mib)
                     self.assertIn(code, answer or code)
         self.alive(server)
@@ -296,16 +296,17 @@ class Strangers(Http):
         self.assertLess(Metrics(server).get('process_open_fds'), 100)
 
     def wait_for_room(self, server):
-        """Until the port has room for one more."""
+        """Waits until the port has room for one more connection."""
         def has_room():
             try:
                 return fetch(server, '/readyz')[0] == 200
             except (OSError, http.client.HTTPException):
                 return False
-        wait_until(has_room, SLOW_SECONDS, 'room for another')
+        wait_until(has_room, SLOW_SECONDS, 'room for another connection')
 
     def test_who_does_not_go_on_is_closed(self):
-        """Who says nothing, half of it, or does not read what it has asked for."""
+        """Clients that send nothing, send half a request, or do not read the answer that they
+        requested."""
         server = self.serve()
         before = sockets_of(server.pid)
         held = [connect(server, receive_buffer=4096) for _ in range(CONNECTIONS // 2)]
@@ -318,13 +319,14 @@ class Strangers(Http):
         wait_until(lambda: sockets_of(server.pid) >= before + len(held), SLOW_SECONDS,
                    'all of them are accepted')
         with Bystander(server):
-            # The bystander has one. Threads that begin late open files that are no sockets.
+            # The bystander has one socket. Threads that start late open files that are not sockets.
             wait_until(lambda: sockets_of(server.pid) <= before + 1,
                        SLOW_SECONDS, 'all of them are closed')
         self.alive(server)
 
     def test_who_holds_connections_gives_way(self):
-        """All that there may be are held, half of them amid a request: who comes is answered."""
+        """As many connections as the port allows are held, half of them in the middle of a request.
+        A newcomer is still answered."""
         server = self.serve()
         for number in range(2 * CONNECTIONS):
             peer = connect(server)

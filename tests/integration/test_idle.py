@@ -1,4 +1,4 @@
-"""A server with nothing to do, and which CPUs one has."""
+"""A server with nothing to do, and the CPUs that a server uses."""
 
 import os
 import time
@@ -17,7 +17,7 @@ GOOD = pb.LookupRequest(model='spec', queries=[
 
 
 def count_wakeups(pid):
-    """How often threads of the process have given up the CPU to wait."""
+    """Returns how often threads of the process have given up the CPU to wait."""
     count = 0
     for thread in os.listdir('/proc/%d/task' % pid):
         with open('/proc/%d/task/%s/status' % (pid, thread), encoding='ascii') as file:
@@ -27,15 +27,15 @@ def count_wakeups(pid):
 
 
 class Idle(OwnServerTest):
-    """Nothing wakes where there is nothing to do."""
+    """No thread wakes up if there is nothing to do."""
 
     def setUp(self):
         super().setUp()
         if embagd_process.SANITIZE:
-            self.skipTest('sanitizers have threads of their own')
+            self.skipTest('sanitizers run threads of their own')
 
     def sleeps(self, server):
-        """Whether nothing wakes for two seconds, in which a clock would."""
+        """Returns whether no thread wakes for two seconds, long enough for any periodic timer."""
         before = count_wakeups(server.pid)
         time.sleep(2)
         return count_wakeups(server.pid) == before
@@ -51,7 +51,7 @@ class Idle(OwnServerTest):
             self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
 
     def test_while_connections_are_idle(self):
-        """One look at them a second on each loop, and nothing for each of them."""
+        """Each loop wakes once a second to scan its connections, and not for each of them."""
         server = self.serve('--loops', '1')
         peers = [Connection(server.port) for _ in range(50)]
         for peer in peers:
@@ -66,7 +66,7 @@ class Idle(OwnServerTest):
 
 
 class OneCpu(OwnServerTest):
-    """Bound to one CPU."""
+    """A server bound to one CPU."""
 
     def test_has_one_loop_and_one_thread_and_serves(self):
         cpu = min(os.sched_getaffinity(0))
@@ -80,15 +80,16 @@ class OneCpu(OwnServerTest):
 
 
 class BoundThreads(OwnServerTest):
-    """An environment that binds OpenMP's threads, as images for machine learning set it."""
+    """An environment that binds OpenMP's threads, as machine learning images set it."""
 
     def setUp(self):
         super().setUp()
         if embagd_process.SANITIZE:
-            self.skipTest('with sanitizers servers are told how many threads they have')
+            self.skipTest('with sanitizers the tests set the number of threads')
 
     def expect_all_cpus(self, **environment):
-        """As many loops and threads as without it; only those that compute stay in place."""
+        """Checks that the server has as many loops and threads as without this environment. Only
+        the threads that compute stay bound."""
         cpus = len(os.sched_getaffinity(0))
         server = self.serve(environment=environment)
         facts = self.connect(server).get_server()

@@ -1,5 +1,5 @@
-"""Connections that end by the clock: pings from both sides, idle ones, old ones; and no call is
-lost by any of that."""
+"""Connections that end because of time: pings from both sides, idle connections, old connections.
+No call is lost by any of these."""
 
 import json
 import os
@@ -26,7 +26,7 @@ LONG = str(24 * 3600 * 1000)
 
 
 def count_messages(body):
-    """How many there are, one after the other."""
+    """Returns the number of consecutive gRPC messages."""
     count = 0
     while body:
         body = body[5 + int.from_bytes(body[1:5], 'big'):]
@@ -38,33 +38,34 @@ class Raw(Connection):
     """A connection that pings."""
 
     def until(self, *kinds):
-        """The next frame of one of these kinds, of any stream."""
+        """Reads up to the next frame of one of these kinds, on any stream; returns it."""
         got = self.read_frame()
         while got.type not in kinds:
             got = self.read_frame()
         return got
 
     def ping(self):
-        """Sends one; the answer to it, or a GOAWAY."""
+        """Sends a ping; returns the answer to it, or a GOAWAY."""
         self.send(frame(PING, 0, 0, b'12345678'))
         return self.until(PING, GOAWAY)
 
     def is_answered(self):
-        """Sends one; whether its answer comes."""
+        """Sends a ping; returns whether it is answered."""
         return self.ping().type == PING
 
 
 class Pings(OwnServerTest):
-    """What comes from clients."""
+    """Pings from clients."""
 
     def open(self, server):
-        """A connection that the test's end closes."""
+        """Opens a connection that is closed at the end of the test."""
         peer = Raw(server.port)
         self.addCleanup(peer.close)
         return peer
 
     def check_turned_away(self, peer, count):
-        """After so many pings another is one too many; that may be answered too."""
+        """Checks that after this many pings the next one is one too many. It may still be
+        answered."""
         for _ in range(count):
             self.assertTrue(peer.is_answered())
         got = peer.ping()
@@ -115,7 +116,7 @@ class Pings(OwnServerTest):
 
 
 class Silence(OwnServerTest):
-    """Clients of which nothing is heard."""
+    """Clients that send nothing."""
 
     def test_one_that_answers_stays(self):
         server = self.serve('--keepalive-ms', '200', '--keepalive-timeout-ms', '5000')
@@ -140,7 +141,7 @@ class Ages(OwnServerTest):
     """Connections that are old, or have no calls."""
 
     def final(self, peer):
-        """Reads up to the final GOAWAY; its last stream and code."""
+        """Reads up to the final GOAWAY; returns its last stream and its code."""
         last = (1 << 31) - 1
         notices = 0
         while last == (1 << 31) - 1:
@@ -158,7 +159,7 @@ class Ages(OwnServerTest):
             self.assertTrue(peer.is_closed())
 
     def test_one_with_a_call_is_not_idle(self):
-        """It outlives one that was opened after its call and has none."""
+        """The connection with a call outlives one that was opened later and has no call."""
         server = self.serve('--connection-idle-max-ms', '3000')
         with Raw(server.port) as peer:
             stream = peer.open(call_fields(LOOKUP_STREAM))
@@ -182,7 +183,7 @@ class Ages(OwnServerTest):
             self.assertTrue(peer.is_closed())
 
     def test_one_that_does_not_end_is_cut(self):
-        """It never acknowledges the ping between the two steps."""
+        """The peer never acknowledges the ping between the two steps."""
         server = self.serve('--connection-age-max-ms', '300', '--connection-grace-ms', '100',
                             '--drain-timeout-ms', '200')
         with Raw(server.port) as peer:
@@ -191,9 +192,9 @@ class Ages(OwnServerTest):
         self.assertFalse(server.has_ended())
 
     def hammer(self, server, seconds):
-        """Unary calls and short streams, one after the other; what failed. Without a policy gRPC
-        sends again only what it knows that no server has begun: it has calls that it had not sent
-        yet when the GOAWAY came."""
+        """Makes unary calls and short streams one after the other; returns those that failed.
+        Without a retry policy gRPC resends only calls that certainly no server has begun. Some
+        calls had not been sent yet when the GOAWAY arrived."""
         failed, counts = [], [0]
         with_retries = tuple(o for o in OPTIONS if o[0] != 'grpc.enable_retries')
         end = time.monotonic() + seconds
@@ -228,7 +229,8 @@ class Ages(OwnServerTest):
         self.assertGreater(len(ended), 3)
 
     def test_our_client_does_not_notice(self):
-        """It opens another connection, and asks again what a stream has left unanswered."""
+        """The client opens another connection and repeats the requests that a stream left
+        unanswered."""
         server = self.serve('--connection-age-max-ms', '300', '--connection-grace-ms', '100')
         for mode in 'unary', 'stream':
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""In which pages tables lie: what the server says of them, and what the system says."""
+"""Which pages hold the tables: what the server reports, and what the system reports."""
 
 import ctypes
 import re
@@ -17,16 +17,17 @@ from table_files import Table
 PR_SET_THP_DISABLE = 41
 ROWS = 40000
 PAGE = 2 << 20
-TABLES = 12  # of 1.07 MiB
+TABLES = 12  # of 1.07 MiB each
 
 
 def fields_of(line):
-    """A log line's keys and values."""
+    """Returns a log line's keys and values."""
     return dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
 
 
 def huge_bytes(pid, flag):
-    """Bytes of huge pages in the read-only mappings that have the flag, seen from outside."""
+    """Returns the bytes of huge pages in the read-only mappings with the flag, according to the
+    kernel."""
     total, anonymous, readable = 0, 0, False
     with open('/proc/%d/smaps' % pid, encoding='utf-8') as smaps:
         for line in smaps:
@@ -41,7 +42,7 @@ def huge_bytes(pid, flag):
 
 
 def mapped_bytes(pid, flag):
-    """Bytes of the read-only mappings that have the flag."""
+    """Returns the bytes of the read-only mappings with the flag."""
     total, size, readable = 0, 0, False
     with open('/proc/%d/smaps' % pid, encoding='utf-8') as smaps:
         for line in smaps:
@@ -56,7 +57,7 @@ def mapped_bytes(pid, flag):
 
 
 class Memory(OwnServerTest):
-    """Tables of some 10 MiB, whose rows have gaps between them, beside a small one."""
+    """Tables of some 10 MiB, whose rows have gaps between them, and a small one."""
 
     def setUp(self):
         super().setUp()
@@ -65,12 +66,12 @@ class Memory(OwnServerTest):
         self.tables = [self.large, spec_table()]
 
     def start(self, *flags, **keywords):
-        """The server, and what it said of its only version."""
+        """Starts the server; returns it and the log line of its only version."""
         server = self.serve(*flags, tables=self.tables, **keywords)
         return server, fields_of(server.find('model_loaded'))
 
     def test_tables_below_a_page_take_what_check_says(self):
-        """Of none of them two fit into one page of 2 MiB."""
+        """No two of these tables fit into one page of 2 MiB."""
         rng = np.random.default_rng([SEED, 32])
         self.tables = [Table.of_values('t%02d' % i, 'f32', rng.normal(size=(1100, 256)))
                        for i in range(TABLES)]
@@ -82,7 +83,7 @@ class Memory(OwnServerTest):
         self.assertEqual(mapped_bytes(server.pid, 'nh'), told)
 
     def check_answers(self, server):
-        """A lookup in the large table."""
+        """Checks a lookup in the large table."""
         query = Query('large', np.arange(0, ROWS, 8), layout='packed', indices_per_bag=5)
         answer = self.connect(server).lookup(
             pb.LookupRequest(model='spec', queries=[to_message(query)]))

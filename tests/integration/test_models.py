@@ -26,10 +26,10 @@ ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queu
 
 
 class Models(ServedTest):
-    """What the server says of itself."""
+    """The server's description of itself and its models."""
 
     def check_model(self, model):
-        """Compares a Model with the files it came from."""
+        """Compares a Model with the files from which it was loaded."""
         tables = self.tables[model.name]
         version, = model.versions
         self.assertEqual((version.version, version.state), (model.served_version, 3))
@@ -114,7 +114,7 @@ class Models(ServedTest):
 
 
 class OnlyModel(OwnServerTest):
-    """A server of one model needs not be told its name."""
+    """A server of one model needs no model name in a request."""
 
     def test_an_empty_name_means_the_only_model(self):
         client = self.connect(self.serve())

@@ -1,4 +1,4 @@
-"""The commands of deploy/OPERATIONS.md are run as they are printed, and its tables are true."""
+"""Runs the commands of deploy/OPERATIONS.md as they are printed, and checks its tables."""
 
 import json
 import os
@@ -24,33 +24,33 @@ COMMAND_SECONDS = 120
 ROWS = 50000
 PAGE = 2 << 20
 SHELL = 'sh'
-# What the tests of packages, of the container and of the chart take from the guide.
+# Commands of the guide that the tests of packages, of the container and of the chart run.
 RUN_ELSEWHERE = ('apt-get install', 'systemctl', 'journalctl', 'embag models status',
                  'podman build', 'podman run', 'helm install')
 
 
 def document():
-    """The guide."""
+    """Returns the guide."""
     return guide.read('deploy', 'OPERATIONS.md')
 
 
 def rows_of_table(section, columns):
-    """Cells of a section's tables of so many columns, without their heads."""
+    """Returns the rows of a section's tables that have this many columns, without their heads."""
     rows = [[cell.strip() for cell in line.strip('|\n').split('|')]
             for line in re.findall(r'^\|.*\|$', guide.section(document(), section), re.M)]
     return [row for row in rows if len(row) == columns and not set(row[0]) <= set('- ')]
 
 
 class Commands(OwnServerTest):
-    """In the guide's order, against one server."""
+    """Runs the commands in the guide's order, against one server."""
 
     def make_model(self, *arguments):
-        """Writes what the guide supposes to be there."""
+        """Writes the model that the guide assumes to exist."""
         subprocess.run([served.EMBAG, 'make-model', *arguments, self.repository.path], check=True,
                        capture_output=True, timeout=COMMAND_SECONDS)
 
     def start(self):
-        """The server, with the guide's settings and addresses of its own."""
+        """Starts the server with the guide's settings, but addresses of its own."""
         line = guide.blocks(document(), SHELL)[0]
         self.assertEqual(line.word, 'serve')
         text = line.text.replace('\\\n', ' ').replace(MODELS, '-').replace(SOCKET, self.socket)
@@ -85,7 +85,7 @@ class Commands(OwnServerTest):
 
 
 class Metrics(OwnServerTest):
-    """Expressions of the guide, against what a server tells."""
+    """The expressions of the guide, compared with the metrics that a server exports."""
 
     def setUp(self):
         super().setUp()
@@ -103,7 +103,7 @@ class Metrics(OwnServerTest):
         named.update(re.findall(r'`(embag_\w+)`', document()))
         self.assertLessEqual({name.removesuffix('_bucket') for name in named}, told)
 
-    @unittest.skipUnless(shutil.which('promtool'), 'there is no promtool')
+    @unittest.skipUnless(shutil.which('promtool'), 'promtool is not installed')
     def test_are_understood_by_prometheus(self):
         rules = {'groups': [{'name': 'guide', 'rules': [
             {'record': 'guide:%d' % number, 'expr': expression}
@@ -117,7 +117,8 @@ class Metrics(OwnServerTest):
 
 
 class Elsewhere(unittest.TestCase):
-    """Commands that need another machine: what they name is there."""
+    """Commands that need another machine. The files, units and settings that they name must
+    exist."""
 
     def setUp(self):
         self.text = ''.join(block.text for block in guide.blocks(document(), SHELL)
@@ -165,7 +166,7 @@ class Elsewhere(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    """What the guide says of settings and sizes."""
+    """The guide's tables of settings and sizes."""
 
     def test_limits_are_those_of_the_server(self):
         listed = re.findall(r'^ +X\((\w+), (\d+),', guide.read('server', 'base', 'limits.h'), re.M)
@@ -207,7 +208,7 @@ class Tables(unittest.TestCase):
                         [served.EMBAG, *words], check=True, capture_output=True, text=True,
                         timeout=COMMAND_SECONDS).stdout
                 taken = int(re.search(r'(\d+) bytes of memory', output).group(1))
-                # Of less than 2 MiB a table takes what it has.
+                # A table of less than 2 MiB takes its own size.
                 whole = -(-ROWS * int(told) // PAGE) * PAGE
                 self.assertIn(taken, (whole, ROWS * int(told)), (storage, columns))
                 os.remove(packed)

@@ -1,4 +1,5 @@
-"""embag pack and embag check: what they write, by a reader of its own, and what they refuse."""
+"""embag pack and embag check: the files that they write, read back by a separate reader, and the
+input that they refuse."""
 
 import errno
 import os
@@ -22,8 +23,9 @@ CODE_BITS = {'int8': 8, 'int4': 4, 'int2': 2}
 
 
 def drawn_by(*arguments):
-    """Runs the tool on a terminal; what it draws there. The terminal's buffer holds all of it, but
-    not at once: the other end of a terminal that is closed says EIO when all has been read."""
+    """Runs the tool on a terminal; returns the exit status and what it draws there. The terminal's
+    buffer holds all of it, but a read may return a part only. Once everything has been read, the
+    other end of a closed terminal reports EIO."""
     outer, inner = os.openpty()
     drawn = b''
     try:
@@ -44,14 +46,14 @@ def drawn_by(*arguments):
 
 
 def embag(*arguments):
-    """Runs the tool; its exit status, output and messages."""
+    """Runs the tool; returns its exit status, output and messages."""
     done = subprocess.run([served.EMBAG, *arguments], capture_output=True, text=True, timeout=60,
                           check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 class PackedFile:
-    """A packed file, read as packed_format.h describes it; checksums are not looked at."""
+    """A packed file, read as packed_format.h describes it. Checksums are not verified."""
 
     def __init__(self, path):
         with open(path, 'rb') as file:
@@ -69,20 +71,20 @@ class PackedFile:
         assert head_bytes % 4096 == 0 and file_bytes == len(head)
 
     def section(self, number):
-        """The bytes of rows, keys or key index."""
+        """Returns the bytes of the rows, the keys or the key index."""
         offset, count = self.sections[number]
         return np.frombuffer(self.bytes, 'u1', count, offset)
 
     def rows(self):
-        """The bytes of each row."""
+        """Returns the bytes of each row."""
         return self.section(0).reshape(self.shape[0], self.stride)
 
     def keys(self):
-        """The key of each row."""
+        """Returns the key of each row."""
         return self.section(1).view('<i8')
 
     def values(self):
-        """All rows' values, and the scale of each row."""
+        """Returns all rows' values, and the scale of each row."""
         elements = int(np.prod(self.shape[1:], dtype=np.int64))
         name = {number: name for name, number in STORAGE_NUMBERS.items()}[self.storage]
         if name not in CODE_BITS:
@@ -98,7 +100,7 @@ class PackedFile:
 
 
 class WithDirectory(unittest.TestCase):
-    """A directory of its own for each test."""
+    """Tests with a directory each."""
 
     def setUp(self):
         self.directory = tempfile.mkdtemp()
@@ -109,7 +111,7 @@ class WithDirectory(unittest.TestCase):
         self.output = self.path('out.embag')
 
     def path(self, name):
-        """A path in the directory."""
+        """Returns a path in the directory."""
         return os.path.join(self.directory, name)
 
     def save(self, name, array):
@@ -118,13 +120,13 @@ class WithDirectory(unittest.TestCase):
         return self.path(name)
 
     def pack(self, *arguments):
-        """Packs, which must succeed; the file and what was said."""
+        """Packs, which must succeed; returns the output."""
         status, out, messages = embag('pack', *arguments)
         self.assertEqual((status, messages), (0, ''))
         return out
 
     def refuse(self, part, *arguments, status=1):
-        """Runs what must be refused, with `part` in the message and nothing left."""
+        """Checks that a command fails with `part` in its message and leaves no file behind."""
         before = sorted(os.listdir(self.directory))
         got, _, messages = embag(*arguments)
         self.assertEqual(got, status, messages)
@@ -160,7 +162,7 @@ class Pack(WithDirectory):
                     levels = 2 ** CODE_BITS[storage] - 1
                     np.testing.assert_allclose(scales[:, 0], spread / levels, rtol=1e-6)
                 self.assertTrue((errors <= allowed).all())
-                # What is read back is rounded to f32, the values here are not.
+                # The values read back are rounded to f32; the values here are not.
                 told = float(out.split('off by at most ')[1].split()[0])
                 self.assertAlmostEqual(told, errors.max(), delta=1e-6 + told * 1e-4)
                 self.assertEqual((file.storage, file.type), (STORAGE_NUMBERS[storage], 1))
@@ -440,7 +442,7 @@ class Check(WithDirectory):
         status, out, messages = embag('check', self.input, self.output, self.path('s.safetensors'))
         self.assertEqual((status, messages), (0, ''))
         lines = out.splitlines()
-        # Rows of 180 bytes take 192, three cache lines, and those of 53 take 56.
+        # Rows of 180 bytes take 192, which is three cache lines; rows of 53 bytes take 56.
         self.assertIn(f'(301, 45) of f32, stored as f32, {(301 * 192 + 63) // 64 * 64} bytes',
                       lines[0])
         self.assertIn('(301, 45) of f32, stored as int8', lines[1])

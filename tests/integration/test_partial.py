@@ -1,4 +1,5 @@
-"""Answers in parts: every query exactly once, and together what the whole answer says."""
+"""Partial answers: every query is answered exactly once, and together the parts equal the whole
+answer."""
 
 import unittest
 
@@ -19,7 +20,7 @@ EXHAUSTED, DEADLINE = 8, 4
 
 
 def tables_of(rng):
-    """26 tables and one of long rows."""
+    """Returns 26 tables and one of long rows."""
     tables = [Table.of_values('t%02d' % n, 'f32', rng.normal(size=(50 + 7 * n, 128)))
               for n in range(26)]
     return tables + [Table.of_values('long', 'f32', rng.normal(size=(500, 4096)))]
@@ -37,11 +38,12 @@ class PartialTest(OwnServerTest):
         self.client = self.connect(self.server)
 
     def flags(self):
-        """More settings."""
+        """Returns more settings."""
         return ()
 
     def request(self, request_id, bags=3, groups=1, **fields):
-        """A query for each table, of unequal work, and some groups of two features."""
+        """Returns a request with a query for each table, of unequal work, and some groups of two
+        features."""
         queries = random_jagged(self.rng, self.tables, bags=bags).messages()
         queries.append(to_message(self.heavy(int(self.rng.integers(1, 300)))))
         return pb.LookupRequest(
@@ -50,37 +52,37 @@ class PartialTest(OwnServerTest):
                           for _ in range(groups)], **fields})
 
     def heavy(self, count):
-        """So many rows of 16 KiB, summed."""
+        """Returns a query that sums this many rows of 16 KiB."""
         return Query('long', self.rng.integers(0, 500, count), num_bags=1, index_form='i32')
 
     def whole(self, request):
-        """The answer in one piece."""
+        """Returns the answer to a request in one piece."""
         asked = pb.LookupRequest()
         asked.CopyFrom(request)
         asked.partial = False
         return self.client.lookup(asked)
 
     def check_parts(self, parts, request):
-        """All parts of one answer, in the order in which they came."""
+        """Checks all parts of one answer, in the order in which they arrived."""
         want = self.whole(request)
         self.assertEqual([part.more for part in parts], [True] * (len(parts) - 1) + [False])
         for part in parts:
             self.assertEqual((part.request_id, part.model, part.version, part.error_code),
                              (request.request_id, 'spec', 1, 0), part.error_message)
         for part in parts if want.results else []:
-            self.assertTrue(part.results, 'a part of nothing')
+            self.assertTrue(part.results, 'a part without results')
         results = sorted((r for part in parts for r in part.results), key=lambda r: r.query)
         self.assertEqual(results, list(want.results))
 
     def by_id(self, answers):
-        """Answers of a stream, as lists."""
+        """Returns the answers of a stream by request id, as lists."""
         parts = {}
         for answer in answers:
             parts.setdefault(answer.request_id, []).append(answer)
         return parts
 
     def check_all(self, requests, answers):
-        """Answers to exactly these requests, in parts or not."""
+        """Checks the answers to exactly these requests, whether they are partial or not."""
         parts = self.by_id(answers)
         self.assertEqual(sorted(parts), sorted(request.request_id for request in requests))
         for request in requests:
@@ -89,7 +91,7 @@ class PartialTest(OwnServerTest):
 
 
 class Partial(PartialTest):
-    """What comes in parts, and what does not."""
+    """Which answers are divided, and which are not."""
 
     def test_every_query_is_answered_once(self):
         requests = [self.request(n + 1, bags=n % 4 + 1, groups=n % 3) for n in range(scaled(40))]
@@ -97,7 +99,7 @@ class Partial(PartialTest):
         self.assertGreater(max(map(len, parts.values())), 1)
 
     def test_others_are_answered_beside_it(self):
-        """Whole answers on the same stream, parts on another one, and unary calls."""
+        """Whole answers on the same stream, partial answers on another, and unary calls."""
         requests = [self.request(n + 1, partial=n % 2 == 0) for n in range(scaled(20))]
         others = [self.request(n + 1) for n in range(scaled(20))]
         streams = [self.client.stream(requests), self.connect(self.server).stream(others)]
@@ -140,7 +142,7 @@ class Partial(PartialTest):
         self.check_all([request], self.client.stream([request]))
 
     def test_large_parts(self):
-        """12 MiB of answers: more than a stream's window."""
+        """12 MiB of answers, more than a stream's window."""
         rows = Query('long', self.rng.integers(0, 500, 64), reduction='none')
         request = pb.LookupRequest(model='spec', request_id=1, partial=True,
                                    queries=[to_message(rows)] * 12)
@@ -192,7 +194,7 @@ class Partial(PartialTest):
         self.check_all(requests, self.client.stream(requests))
 
     def test_a_deadline_ends_it_once(self):
-        """Whatever came before, the last message tells of it."""
+        """Whatever was sent before, the last message reports the deadline."""
         for timeout_us in (1, 500, 2000, 8000, 20000, 40000):
             queries = [to_message(self.heavy(1000)) for _ in range(30)]
             request = pb.LookupRequest(model='spec', request_id=1, partial=True, queries=queries,
@@ -218,7 +220,7 @@ class Partial(PartialTest):
 
 
 class PartialUnderLoad(PartialTest):
-    """With a small queue and little room for what is not taken."""
+    """A server with a small queue and little memory for unread answers."""
 
     def flags(self):
         return ('--queue-bytes-max', '4MiB', '--outbound-bytes-max', '1MiB',
@@ -238,7 +240,7 @@ class PartialUnderLoad(PartialTest):
                                  list(range(28)))
 
     def test_a_peer_that_does_not_read_holds_little(self):
-        """150 MiB of parts, more than there is memory for."""
+        """150 MiB of partial answers, more than the memory that is allowed for them."""
         row = pb.BagQuery(table='long', num_bags=4)
         request = pb.LookupRequest(model='spec', partial=True, queries=[row] * 8)
         count = 300
@@ -257,7 +259,7 @@ class PartialUnderLoad(PartialTest):
         self.assertEqual(sorted(ends), list(range(1, count + 1)))
 
     def lookup_until_admitted(self, request):
-        """The answer of a lookup that comes again, as it is told to, while the queue is full."""
+        """Returns the answer to a lookup that is retried while the queue is full."""
         answers = []
 
         def is_admitted():
@@ -271,7 +273,8 @@ class PartialUnderLoad(PartialTest):
         return answers[0]
 
     def read_all(self, peer):
-        """Ids and `more` of all answers until the call ends, which it must do well."""
+        """Returns ids and `more` of all answers until the call ends, which must be with status
+        OK."""
         answers, data = [], bytearray()
         while True:
             got = peer.read_frame()

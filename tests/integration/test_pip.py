@@ -1,4 +1,4 @@
-"""tests/lib/pip.sh against package indexes of its own: what is skipped, what fails, and why."""
+"""tests/lib/pip.sh against its own package indexes: what is skipped, what fails, and why."""
 
 import http.server
 import os
@@ -17,7 +17,7 @@ if install_packages some 60 "${@:2}"; then echo installed; else echo "status $?"
 
 
 def write_wheel(folder, name, version):
-    """An empty package, as an index has it."""
+    """Writes an empty package to an index."""
     os.makedirs(os.path.join(folder, name))
     about = '%s-%s.dist-info' % (name, version)
     path = os.path.join(folder, name, '%s-%s-py3-none-any.whl' % (name, version))
@@ -37,7 +37,7 @@ class Index(http.server.SimpleHTTPRequestHandler):
 
 
 class InstallPackages(unittest.TestCase):
-    """An environment, an index that answers, and an address where none does."""
+    """A virtual environment, an index that answers, and an address where none does."""
 
     @classmethod
     def setUpClass(cls):
@@ -59,7 +59,7 @@ class InstallPackages(unittest.TestCase):
         cls.addClassCleanup(cls.server.shutdown)
 
     def install(self, *requirements, port=None, **environment):
-        """Its exit status, output and messages."""
+        """Runs the script; returns its exit status, output and messages."""
         port = self.server.server_port if port is None else port
         kept = {name: value for name, value in os.environ.items() if not name.startswith('PIP_')}
         done = subprocess.run(
@@ -70,7 +70,7 @@ class InstallPackages(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def check_fails(self, text, *requirements):
-        """The script ends with the reason, and skips nothing."""
+        """Checks that the script fails with this reason and skips nothing."""
         status, out, messages = self.install(*requirements)
         self.assertEqual((status, out), (1, ''), messages)
         self.assertIn('the package index answers, but the installation failed: ', messages)
@@ -80,7 +80,7 @@ class InstallPackages(unittest.TestCase):
         self.assertEqual(self.install('embag-known==1.0')[:2], (0, 'installed\n'))
 
     def test_skips_where_no_index_answers(self):
-        # A folder of wheels is no index, whatever it has.
+        # A folder of wheels does not make an index.
         wheels = os.path.join(self.root, 'simple', 'pip')
         for environment in ({}, {'PIP_FIND_LINKS': wheels}):
             status, out, _ = self.install('embag-known==2.0', port=1, **environment)

@@ -1,4 +1,4 @@
-"""How far ahead rows are called: as is measured or as is told, and no answer depends on it."""
+"""The prefetch distance: measured, or set by `prefetch`. No answer depends on it."""
 
 import re
 import unittest
@@ -16,20 +16,21 @@ ROWS = 300000
 
 
 class Prefetch(OwnServerTest):
-    """A table of 74 MiB, about as small as is measured on, or the specification's."""
+    """The specification's table, or a table of 74 MiB, about the smallest on which the server
+    measures."""
 
     def large_table(self):
-        """Rows of 256 bytes."""
+        """Writes a table with rows of 256 bytes."""
         rng = np.random.default_rng([SEED, 47])
         return Table.of_values('large', 'f32', rng.normal(size=(ROWS, 64)))
 
     def lines(self, server):
-        """What was chosen: the fields of each line."""
+        """Returns the fields of each log line that reports the choice."""
         return [dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
                 for line in server.log.splitlines() if ' event=prefetch ' in line]
 
     def check_answers(self, server, table):
-        """A lookup of rows all over the table."""
+        """Checks a lookup of rows all over the table."""
         rng = np.random.default_rng([SEED, 48])
         query = Query('large', rng.integers(0, ROWS, 5000), layout='packed', indices_per_bag=20)
         answer = self.connect(server).lookup(
@@ -47,7 +48,7 @@ class Prefetch(OwnServerTest):
             self.assertEqual([line['row_bytes'] for line in lines],
                              ['1..64', '65..128', '129..256', '257..512', '513..'])
         else:
-            # A processor without vector functions, or with a cache that is very large.
+            # The processor has no vector functions, or its cache is very large.
             self.assertRegex(lines[0]['reason'], 'calls no rows|largest tables have less than')
         self.check_answers(server, table)
 
@@ -68,7 +69,8 @@ class Prefetch(OwnServerTest):
         self.assertRegex(line['reason'], 'largest tables have less than [0-9]+ bytes')
 
     def takes(self, setting):
-        """A start with the schedule, which nothing measured may override, and a lookup."""
+        """Checks that a server takes this setting, that no measurement overrides it, and that a
+        lookup succeeds."""
         table = self.large_table()
         server = self.serve('--prefetch', setting, tables=[table])
         line, = self.lines(server)

@@ -1,4 +1,4 @@
-"""The lookups of the README, and the commands of MODELS.md and LOAD.md, are run as they are printed
+"""Runs the lookups of the README and the commands of MODELS.md and LOAD.md as they are printed
 there."""
 
 import os
@@ -22,36 +22,37 @@ SECTION = 'A lookup in ten lines'
 LOAD_SECTION = 'Putting load on a server'
 COMMANDS_SECTION = 'Commands'
 ADDRESS = '127.0.0.1:8600'
-FIRST_BAG = -2.1, -2.4  # of the specification's table: rows 0 and 2
+FIRST_BAG = -2.1, -2.4  # rows 0 and 2 of the specification's table
 
 
 def readme_section(heading):
-    """The text under it."""
+    """Returns the text under a heading of the README."""
     return guide.section(guide.read('README.md'), heading)
 
 
 def load_section():
-    """What LOAD.md says of the load generator."""
+    """Returns LOAD.md's section on the load generator."""
     return guide.section(guide.read('client', 'cli', 'LOAD.md'), LOAD_SECTION)
 
 
 def models_section(heading):
-    """The text under a heading of MODELS.md."""
+    """Returns the text under a heading of MODELS.md."""
     return guide.section(guide.read('server', 'models', 'MODELS.md'), heading)
 
 
 def blocks(section, language):
-    """Texts of the fenced blocks of a language."""
+    """Returns the texts of the fenced blocks in a language."""
     return [block.text for block in guide.blocks(section, language)]
 
 
 def quickstart_programs():
-    """Names of the files that the quickstart's build makes."""
+    """Returns the names of the files that the quickstart builds."""
     with open(os.path.join(served.SOURCE, 'deploy', 'quickstart.sh'), encoding='utf-8') as file:
         targets = re.search(r'cmake --build "\$build" --target (.+)$', file.read(), re.M)
     names = set(targets.group(1).split())
     for target in tuple(names):
-        # A target whose file has another name is a phony one with that file as its input.
+        # The name of a target may differ from that of its file; then the target is a phony one with
+        # the file as its input.
         query = subprocess.run(['ninja', '-C', served.BUILD, '-t', 'query', target], check=True,
                                capture_output=True, text=True, timeout=60)
         names.update(re.findall(r'^ {4}([\w-]+)$', query.stdout, re.M))
@@ -59,7 +60,7 @@ def quickstart_programs():
 
 
 class LoadSection(unittest.TestCase):
-    """Who has run the quickstart, which is all that comes before, can follow it."""
+    """A reader who has done no more than run the quickstart can follow the section."""
 
     def test_names_programs_that_the_quickstart_has_built(self):
         programs = re.findall(r'^ +build/release/([\w-]+) ', load_section(), re.M)
@@ -80,10 +81,10 @@ class LoadSection(unittest.TestCase):
 
 
 class Commands(VersionsTest):
-    """Against a server whose socket is elsewhere."""
+    """Runs the commands against a server whose socket has another path."""
 
     def test_publishes_goes_back_and_unloads(self):
-        """The lines of its block, one after the other."""
+        """Runs the lines of the block one after the other."""
         block = re.search(r'(?:^ {4}.*\n)+', models_section(COMMANDS_SECTION), re.M).group(0)
         for version in 6, 7:
             self.publish(version, 'dlrm-v2')
@@ -105,7 +106,7 @@ class Commands(VersionsTest):
 
 
 class OwnTables(unittest.TestCase):
-    """The lines that serve tables of one's own, in a folder of their own."""
+    """The lines that serve the reader's own tables, run in a temporary folder."""
 
     def setUp(self):
         self.folder = Repository()
@@ -117,7 +118,7 @@ class OwnTables(unittest.TestCase):
                           [Table.of_values('users', 'f16', np.ones((5, 2)))])
 
     def run_line(self, line):
-        """What a command prints."""
+        """Returns the output of a command."""
         line = line.replace('build/release/', 'release/').replace(ADDRESS, self.server.address
                                                                   if self.server else ADDRESS)
         return subprocess.run(['bash', '-c', line], cwd=self.folder.path, check=True, text=True,
@@ -146,7 +147,7 @@ class OwnTables(unittest.TestCase):
 
 
 class Readme(OwnServerTest):
-    """Against a server of its own, at whatever port it got."""
+    """The lookups, against a server on an arbitrary port."""
 
     def setUp(self):
         super().setUp()
@@ -156,14 +157,15 @@ class Readme(OwnServerTest):
         self.addCleanup(self.folder.remove)
 
     def write(self, name, text):
-        """A file of the README's, with the address that the server has."""
+        """Writes one of the README's files, with this server's address in place of the README's."""
         path = self.folder.join(name)
         with open(path, 'w', encoding='utf-8') as file:
             file.write(text.replace(ADDRESS, self.server.address))
         return path
 
     def run_program(self, command):
-        """Its output; it must succeed and print the first bag of the specification's example."""
+        """Runs a program, which must succeed and print the first bag of the specification's
+        example; returns its output."""
         environment = {**os.environ, 'PYTHONPATH': os.path.join(served.BUILD, 'python')}
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=environment, cwd=self.folder.path, timeout=60, check=False)
@@ -179,9 +181,9 @@ class Readme(OwnServerTest):
         self.assertTrue(blocks(self.section, 'python'))
 
     def compile_command(self, source, program):
-        """The README's own cc line, with this build's library and sanitizers."""
+        """Returns the README's cc line, with this build's library and sanitizers."""
         found = re.search(r'^ +(cc .*)$', self.section, re.M)
-        self.assertTrue(found, 'no line that begins with cc')
+        self.assertTrue(found, 'no line begins with cc')
         places = {'client': os.path.join(served.SOURCE, 'client'), 'lookup.c': source,
                   'lookup': program,
                   'build/release/libembag.a': os.path.join(served.BUILD, 'libembag.a')}
@@ -198,7 +200,7 @@ class Readme(OwnServerTest):
             self.run_program([program])
 
     def test_commands_of_the_tool(self):
-        """Lines that begin with build/release/embag."""
+        """Runs the lines that begin with build/release/embag."""
         lines = re.findall(r'^ +build/release/embag ((?:.*\\\n)*.*)$', self.section, re.M)
         self.assertTrue(lines)
         for line in lines:

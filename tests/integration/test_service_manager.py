@@ -1,5 +1,5 @@
-"""embagd under a service manager: what it tells systemd of itself, the sockets that it is passed,
-and that it is called dead only where it hangs."""
+"""embagd under a service manager: what it reports to systemd, the sockets that it is passed, and
+that the watchdog counts it as dead only if it hangs."""
 
 import ctypes
 import os
@@ -24,12 +24,12 @@ WATCHED = {'WATCHDOG_USEC': '400000'}
 
 
 def other_threads(pid):
-    """All of a process but its first."""
+    """Returns all threads of a process but the first."""
     return [int(name) for name in os.listdir('/proc/%d/task' % pid) if int(name) != pid]
 
 
 class Halted:
-    """Threads that stand still; a test where the system does not let us is skipped."""
+    """Stops threads with ptrace. The test is skipped if the system does not permit that."""
 
     SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
     WAIT_ALL_THREADS = 0x40000000  # __WALL
@@ -58,7 +58,7 @@ class Halted:
 
 
 class ServiceManager(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def setUp(self):
         super().setUp()
@@ -66,24 +66,24 @@ class ServiceManager(OwnServerTest):
         self.addCleanup(self.manager.close)
 
     def serve_told(self, *flags, environment=None, **keywords):
-        """A server that tells us what it does."""
+        """Starts a server that sends notifications to our socket."""
         heard = {**self.manager.environment, **(environment or {})}
         return self.serve(*flags, environment=heard, **keywords)
 
     def passing(self, *sockets):
-        """What puts a server under sockets."""
+        """Returns the command prefix that starts a server with these sockets."""
         return {'under': (sys.executable, MANAGER, *sockets, '--')}
 
     def at(self, name):
-        """A path for a unix socket."""
+        """Returns a path for a unix socket."""
         return self.repository.join(name)
 
     def answers(self, address, client_type=Client):
-        """A lookup there has an answer."""
+        """Checks that a lookup at this address is answered."""
         with client_type(address) as client:
             self.assertEqual(len(client.lookup(ASKED).results), 1)
 
-    # ---- what is told
+    # ---- notifications
 
     def test_it_is_ready_when_it_answers_and_says_what_it_serves(self):
         server = self.serve_told()
@@ -144,14 +144,14 @@ class ServiceManager(OwnServerTest):
         with Halted(other_threads(server.pid)):
             heard = self.manager.count('WATCHDOG')
             time.sleep(1)
-            # One more is on its way where the loops had answered already.
+            # One more may be on its way if the loops had answered before they were stopped.
             self.assertLessEqual(self.manager.count('WATCHDOG'), heard + 1)
         self.manager.wait('WATCHDOG', heard + 3)
 
     def test_the_watchdog_hears_of_it_while_it_drains(self):
         server = self.serve_told('--drain-timeout-ms', '60000', environment=WATCHED)
         with Connection(server.port, window=1) as peer:
-            peer.call(message(as_bytes(ASKED)))  # its answer does not fit the window
+            peer.call(message(as_bytes(ASKED)))  # its answer does not fit into the window
             server.terminate()
             self.manager.wait('STOPPING')
             self.manager.wait('WATCHDOG', self.manager.count('WATCHDOG') + 3)
@@ -187,7 +187,7 @@ class ServiceManager(OwnServerTest):
         self.assertIn('passed=1', server.find('admin_listening'))
 
     def refuses(self, *sockets):
-        """A start with these sockets fails; returns its log."""
+        """Checks that a start with these sockets fails; returns its log."""
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         server = Embagd(self.repository.path, **self.passing(*sockets))
         return server.start_fails()

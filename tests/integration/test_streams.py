@@ -14,16 +14,16 @@ from served import SEED, ServedTest, scaled
 
 
 def one_row(row, **fields):
-    """A lookup of one row of the specification's table."""
+    """Returns a lookup of one row of the specification's table."""
     query = Query('emb_table', np.array([row]), num_bags=1)
     return pb.LookupRequest(**{'model': 'spec', 'queries': [to_message(query)], **fields})
 
 
 class Streams(ServedTest):
-    """On the shared server."""
+    """Streams on the shared server."""
 
     def check_row(self, answer, row):
-        """The answer to one_row(row)."""
+        """Checks the answer to one_row(row)."""
         self.assertEqual((answer.error_code, answer.error_message), (0, ''))
         want = self.tables['spec']['emb_table'].raw[row]
         np.testing.assert_array_equal(np.frombuffer(answer.results[0].values, '<f4'), want)
@@ -65,21 +65,21 @@ class Streams(ServedTest):
             self.check_row(answers[number], {1: 1, 3: 2, 5: 3}[number])
 
     def slow_request(self, request_id):
-        """A request that takes a while: megabytes of rows."""
+        """Returns a request that takes a while: megabytes of rows."""
         rng = np.random.default_rng(SEED)
         query = Query('large', rng.integers(0, 50000, 60000), layout='offsets',
                       bounds=np.arange(0, 60000, 100), index_form='i32')
         return pb.LookupRequest(model='wide', request_id=request_id, queries=[to_message(query)])
 
     def test_refuses_an_id_in_flight(self):
-        """Two say that the id is taken, and that its answer is still to come."""
+        """Two of the answers say that the id is in use and that its own answer is still to come."""
         def attempt():
             requests = [self.slow_request(8), one_row(0, request_id=8),
                         one_row(0, request_id=8, unnormalized=True), one_row(1, request_id=9)]
             _, answers = ask_at_once(self.server.port, requests)
             self.assertEqual(sorted(a.request_id for a in answers), [8, 8, 8, 9])
             for answer in answers:
-                # What comes after the first one's answer is answered for itself.
+                # A request that arrives after the first one's answer gets an answer of its own.
                 self.assertEqual(answer.more, answer.error_code == 3, answer.error_message)
             return sorted(a.error_code for a in answers) == [0, 0, 3, 3]
         self.assertTrue(any(attempt() for _ in range(8)))
@@ -115,14 +115,14 @@ class Streams(ServedTest):
         self.assertEqual({a.error_code for a in answers.values()}, {0})
 
     def test_streams_and_calls_side_by_side(self):
-        """Several connections, several streams on each, unary calls between."""
+        """Several connections, each with several streams and unary calls in between."""
         failures = []
 
         def work(number):
             try:
                 with Client(self.server.address) as client:
                     self.work_on(client, number)
-            except Exception as error:  # told in the main thread
+            except Exception as error:  # reported in the main thread
                 failures.append(error)
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
@@ -133,7 +133,7 @@ class Streams(ServedTest):
         self.assertEqual(failures, [])
 
     def work_on(self, client, number):
-        """Two streams and some unary calls of one connection, checked with the model."""
+        """Runs two streams and some unary calls on one connection, checked against the model."""
         rng = np.random.default_rng([SEED, number])
         table = self.tables['wide']['large']
         streams = [Requests(), Requests()]

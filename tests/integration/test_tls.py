@@ -384,7 +384,7 @@ class Reload(TlsTest):
 
 class Starts(TlsTest):
     def fails(self, reason, *flags):
-        """A start that must fail says why."""
+        """Checks that the start fails with this reason."""
         from embagd_process import Embagd
         log = Embagd(self.repository.path, *flags).start_fails()
         self.assertRegex(log, reason)

@@ -1,7 +1,7 @@
-"""Rows quantised by FBGEMM and TorchRec: each is served bit by bit as their own lookup of it.
+"""Rows quantised by FBGEMM and TorchRec: each is served bit by bit as their own lookup returns it.
 
-Rows are made here by the layouts as they are documented. With EMBAG_TEST_TORCH_PYTHON, a Python
-that has torch, torchrec and fbgemm_gpu, also by TorchRec itself, with the answers that it gives.
+The rows are made here, following the documented layouts. If EMBAG_TEST_TORCH_PYTHON names a Python
+with torch, torchrec and fbgemm_gpu, TorchRec itself also makes rows, and the answers that it gives.
 """
 
 import os
@@ -23,7 +23,7 @@ ROWS = 33
 
 
 def pack_codes(codes, bits):
-    """Codes of a byte each as rows of bytes, low bits first."""
+    """Packs codes of one byte each into rows of bytes, low bits first."""
     per_byte = 8 // bits
     full = np.pad(codes, ((0, 0), (0, -codes.shape[1] % per_byte)))
     parts = full.reshape(len(codes), -1, per_byte).astype('u4') << bits * np.arange(per_byte)
@@ -31,13 +31,13 @@ def pack_codes(codes, bits):
 
 
 def one_rounding(codes, scales, biases):
-    """fma(scale, code, bias): of f16 numbers and codes, product and sum are multiples of 2^-24
-    below 2^25, which f64 holds exactly."""
+    """Returns fma(scale, code, bias). Of f16 numbers and codes, product and sum are multiples of
+    2^-24 below 2^25, which f64 holds exactly."""
     return (scales.astype('f8') * codes + biases.astype('f8')).astype('<f4')
 
 
 class TorchRecRows(OwnServerTest):
-    """Tables of one model, each with its format and dim."""
+    """The tables of one model, each with its format and dim."""
 
     def setUp(self):
         super().setUp()
@@ -48,7 +48,7 @@ class TorchRecRows(OwnServerTest):
         self.described = []
 
     def add(self, name, array, own, described):
-        """A table, and what each of its rows is."""
+        """Adds a table, and the values that each of its rows must be served as."""
         np.save(os.path.join(self.directory, name + '.npy'), array)
         self.own[name] = own
         self.described.append('- {name: %s, %s}\n' % (name, described))
@@ -59,7 +59,7 @@ class TorchRecRows(OwnServerTest):
             file.write('tables:\n' + ''.join(self.described))
 
     def check_all(self):
-        """Asks for each row of each table alone."""
+        """Looks up each row of each table alone."""
         self.describe()
         server = Embagd(self.repository.path)
         self.addCleanup(server.stop)
@@ -73,7 +73,8 @@ class TorchRecRows(OwnServerTest):
                 np.testing.assert_array_equal(got, own.view('<u4'))
 
     def make(self, bits, dim):
-        """Codes, f16 scales and f16 biases, the last row one of FBGEMM's below its bias."""
+        """Returns codes, f16 scales and f16 biases. The last row is one for which FBGEMM's own code
+        falls below the bias."""
         codes = self.rng.integers(0, 2**bits, (ROWS, dim))
         scales = self.rng.uniform(1e-4, 0.1, (ROWS, 1)).astype('<f2')
         biases = self.rng.normal(size=(ROWS, 1)).astype('<f2')
@@ -97,7 +98,8 @@ class TorchRecRows(OwnServerTest):
         self.check_all()
 
     def check_refused(self, name, rows, wrong):
-        """A table of another format than its rows have keeps its version from being loaded."""
+        """Checks that a version is refused if a table's rows are in another format than the
+        declared one."""
         self.repository.remove()
         os.makedirs(self.directory)
         self.described = []

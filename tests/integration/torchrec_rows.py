@@ -1,9 +1,9 @@
-"""Writes what TorchRec's quantised collections hold, and what they answer for each row alone.
+"""Writes the weights of TorchRec's quantised collections, and their answers for each row alone.
 
     torchrec_rows.py DIRECTORY
 
-Run by a Python that has torch, torchrec and fbgemm_gpu, see test_torchrec_rows.py. For each table
-DIRECTORY has NAME.npy, its weights as they are, and NAME.own.npy, the vector of each row.
+Run by a Python that has torch, torchrec and fbgemm_gpu; see test_torchrec_rows.py. Each table has
+two files in DIRECTORY: NAME.npy, its weights as they are, and NAME.own.npy, the vector of each row.
 """
 
 import os
@@ -17,11 +17,11 @@ from torchrec.modules.embedding_configs import QuantConfig
 ROWS = 64
 TABLES = (('int8', torch.quint8, (4, 16, 28, 60, 100)),
           ('int4', torch.quint4x2, (4, 16, 28, 60, 100)),
-          ('int2', torch.quint2x4, (8, 16, 48, 104)))    # others FBGEMM does not quantise
+          ('int2', torch.quint2x4, (8, 16, 48, 104)))    # FBGEMM does not quantise other dims
 
 
 def float_collection(dim):
-    """A collection of one table, with rows that are nearly equal and all equal among them."""
+    """Returns a collection of one table, including rows whose values are all or nearly equal."""
     collection = torchrec.EmbeddingBagCollection(tables=[torchrec.EmbeddingBagConfig(
         name='t', embedding_dim=dim, num_embeddings=ROWS, feature_names=['f'])])
     weight = collection.embedding_bags['t'].weight
@@ -35,7 +35,7 @@ def float_collection(dim):
 
 
 def write(directory, name, dtype, dim):
-    """One table, quantised by TorchRec."""
+    """Writes one table, quantised by TorchRec."""
     collection = float_collection(dim)
     collection.qconfig = QuantConfig(
         activation=torch.quantization.PlaceholderObserver.with_args(dtype=torch.float32),
@@ -45,13 +45,13 @@ def write(directory, name, dtype, dim):
     jagged = torchrec.KeyedJaggedTensor.from_lengths_sync(
         keys=['f'], values=torch.arange(ROWS), lengths=torch.ones(ROWS, dtype=torch.int64))
     own = quantised(jagged)['f']
-    raw = getattr(weight, 'elem', weight)    # codes below a byte come wrapped
+    raw = getattr(weight, 'elem', weight)    # codes below a byte are in a wrapper type
     np.save(os.path.join(directory, f'{name}_{dim}.npy'), raw.numpy())
     np.save(os.path.join(directory, f'{name}_{dim}.own.npy'), own.detach().numpy().astype('<f4'))
 
 
 def main(directory):
-    """Every type and dim."""
+    """Writes a table of every type and dim."""
     torch.manual_seed(7)
     for name, dtype, dims in TABLES:
         for dim in dims:
