@@ -1,8 +1,8 @@
-"""Metrics, rules and dashboard, with Debian's Prometheus.
+"""Metrics, rules and dashboard, checked with Debian's Prometheus.
 
     monitoring_test.py BUILD
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import json
@@ -27,19 +27,19 @@ from embagd_process import Embagd, Repository, wait_until
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.join(HERE, '..', '..', '..', 'deploy', 'monitoring')
 SECONDS = 60
-# What the dashboard's variables stand for.
+# Values for the dashboard's variables.
 VARIABLES = {'$instance': '.*', '$__rate_interval': '10s', '$__range': '1m'}
 METRIC = r'\b(?:up|(?:embag|process)_[a-z0-9_]+)\b'
 
 
 def get(url):
-    """The text at the address."""
+    """Returns the text at the address."""
     with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return answer.read().decode()
 
 
 def promtool(*words, text=None):
-    """Runs it; fails with what it says. Returns that."""
+    """Runs promtool, which must succeed; returns its output."""
     done = subprocess.run(['promtool', *words], input=text, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
     if done.returncode != 0:
@@ -48,30 +48,30 @@ def promtool(*words, text=None):
 
 
 def read_yaml(name):
-    """A file beside the dashboard."""
+    """Returns a file beside the dashboard."""
     with open(os.path.join(DEPLOY, name), encoding='utf-8') as file:
         return yaml.safe_load(file)
 
 
 def read_rules():
-    """The alerts."""
+    """Returns the alerts."""
     return [rule for group in read_yaml('alerts.yaml')['groups'] for rule in group['rules']]
 
 
 def read_dashboard():
-    """The panels that ask something."""
+    """Returns the panels that have queries."""
     with open(os.path.join(DEPLOY, 'dashboard.json'), encoding='utf-8') as file:
         return [panel for panel in json.load(file)['panels'] if 'targets' in panel]
 
 
 def free_port():
-    """Nobody listens on it."""
+    """Returns a port on which nobody listens."""
     with socket.create_server(('127.0.0.1', 0)) as listener:
         return listener.getsockname()[1]
 
 
 class Prometheus:
-    """One that scrapes a server each second, with our rules."""
+    """A Prometheus that scrapes a server each second, with our rules."""
 
     def __init__(self, target):
         self.folder = tempfile.TemporaryDirectory(prefix='embag-test-')
@@ -92,30 +92,30 @@ class Prometheus:
         wait_until(self.is_up, SECONDS, 'Prometheus has scraped embagd')
 
     def is_up(self):
-        """Whether it has scraped the server."""
+        """Returns whether it has scraped the server."""
         try:
             return [value for _, value in self.ask('up{job="embag"}')] == [1]
         except (urllib.error.URLError, ConnectionError):
             return False
 
     def read(self, path):
-        """What its API says."""
+        """Returns the result of a call of its API."""
         return json.loads(get(self.url + '/api/v1/' + path))['data']
 
     def ask(self, expression):
-        """Labels and value of each series."""
+        """Returns labels and value of each series of an expression."""
         result = self.read('query?' + urllib.parse.urlencode({'query': expression}))['result']
         return [(series['metric'], float(series['value'][1])) for series in result]
 
     def close(self):
-        """Ends it."""
+        """Stops it."""
         self.process.terminate()
         self.process.wait(SECONDS)
         self.folder.cleanup()
 
 
 class RulesTest(unittest.TestCase):
-    """What needs no server."""
+    """Checks that need no server."""
 
     def test_rules_are_as_promtool_wants_them(self):
         promtool('check', 'config', os.path.join(DEPLOY, 'prometheus.yaml'))
@@ -136,7 +136,7 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(tested, {rule['alert'] for rule in read_rules()})
 
     def test_each_selector_names_the_job(self):
-        """By which a deployment is told from others, and which the chart replaces."""
+        """The job distinguishes one deployment from others, and the chart replaces it."""
         for rule in read_rules():
             selectors = re.findall(METRIC + r'(\{[^}]*\})?', rule['expr'])
             self.assertTrue(selectors)
@@ -154,7 +154,7 @@ class RulesTest(unittest.TestCase):
 
 
 class ScrapeTest(unittest.TestCase):
-    """A server under load, and a Prometheus that has watched it for a while."""
+    """A server under load, and a Prometheus that has scraped it for a while."""
 
     @classmethod
     def setUpClass(cls):
@@ -223,11 +223,11 @@ class ScrapeTest(unittest.TestCase):
         self.assertLessEqual(limits, set(shown))
 
     def test_counts_what_was_asked(self):
-        """As the load goes on: what two scrapes say differs by what came in between."""
+        """The load continues, so two scrapes differ by the requests between them."""
         rate, = (value for labels, value in self.prometheus.ask(
             'rate(embag_requests_total{code="OK"}[5s])') if value > 0)
         bags, = (value for _, value in self.prometheus.ask('rate(embag_bags_total[5s])'))
-        self.assertAlmostEqual(bags / rate, 26, delta=2)  # a bag of each of 26 tables
+        self.assertAlmostEqual(bags / rate, 26, delta=2)  # one bag of each of 26 tables
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
-"""A system with its own systemd, in namespaces of this machine: what a service meets when it is
-installed. Wants root, and a cgroup2 that may be written to."""
+"""A system with its own systemd, in namespaces of this machine: the environment that a service
+meets when it is installed. Needs root and a writable cgroup2."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BOOT_SECONDS = 60
 COMMAND_SECONDS = 120
 NAMESPACES = ('--mount', '--pid', '--ipc', '--uts', '--net', '--cgroup')
-# What changes on its own, or with every package.
+# Paths that change by themselves, or with every package.
 NOT_LISTED = ('dev', 'proc', 'run', 'sys', 'tmp', 'var/cache', 'var/lib/apt', 'var/lib/dpkg',
               'var/lib/systemd', 'var/log')
 
 
 def find_cgroups():
-    """Where cgroup2 is mounted, or None."""
+    """Returns the mount point of cgroup2, or None."""
     with open('/proc/mounts', encoding='utf-8') as mounts:
         words = [line.split() for line in mounts]
     return next((line[1] for line in words if line[2] == 'cgroup2' and 'ro' not in
@@ -27,7 +27,7 @@ def find_cgroups():
 
 
 class Machine:
-    """Boots the system of a tar file; `stop` takes it away."""
+    """Boots the system of a tar file; `stop` removes it."""
 
     def __init__(self, tar):
         with contextlib.ExitStack() as made:
@@ -35,7 +35,7 @@ class Machine:
             made.callback(shutil.rmtree, self.folder)
             self.root = os.path.join(self.folder, 'root')
             os.mkdir(self.root)
-            # The service's user gets at its root through this.
+            # The service's user reaches its root through this folder.
             os.chmod(self.folder, 0o755)
             subprocess.run(['tar', '-C', self.root, '-xf', tar], check=True)
             cgroup = tempfile.mkdtemp(prefix='embag-machine-', dir=find_cgroups())
@@ -49,13 +49,14 @@ class Machine:
             self.made = made.pop_all()
 
     def wait_running(self):
-        """Waits until it has booted; returns itself. RuntimeError where that cannot be here."""
+        """Waits until the system has booted; returns itself. Raises RuntimeError if it cannot boot
+        here."""
         def is_running():
             return self.process.poll() is not None or self.first_pid() and self.run(
                 'systemctl', 'is-system-running', check=False).stdout.strip() in (
                     'running', 'degraded')
         try:
-            wait_until(is_running, BOOT_SECONDS, 'a system boots')
+            wait_until(is_running, BOOT_SECONDS, 'the system to boot')
         except AssertionError:
             pass
         if self.process.poll() is None and self.first_pid() and os.path.exists(
@@ -67,7 +68,7 @@ class Machine:
         raise RuntimeError('no system can be booted here: ' + text[-500:].strip())
 
     def first_pid(self):
-        """Of its systemd, or None."""
+        """Returns the process id of its systemd, or None."""
         path = '/proc/%d/task/%d/children' % (self.process.pid, self.process.pid)
         try:
             with open(path, encoding='utf-8') as children:
@@ -78,7 +79,7 @@ class Machine:
             return None
 
     def run(self, *command, check=True):
-        """Runs a command inside; its output is text."""
+        """Runs a command inside the system; its output is text."""
         done = subprocess.run(
             ['nsenter', '-t', str(self.first_pid()), '-m', '-p', '-i', '-u', '-n', '-C', '-r', '--',
              'env', '-i', 'PATH=/usr/sbin:/usr/bin:/sbin:/bin', *command],
@@ -90,21 +91,21 @@ class Machine:
         return done
 
     def show(self, unit, name):
-        """A property of a unit."""
+        """Returns a property of a unit."""
         return self.run('systemctl', 'show', '-P', name, unit).stdout.strip()
 
     def path(self, path):
-        """From outside, with what is mounted inside."""
+        """Returns the path, as seen from outside, of a file in the system's mounts."""
         return '/proc/%d/root%s' % (self.first_pid(), path)
 
     def write(self, path, text):
-        """A file inside."""
+        """Writes a file in the system."""
         os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
         with open(self.path(path), 'w', encoding='utf-8') as file:
             file.write(text)
 
     def list_files(self):
-        """All paths but those that change on their own."""
+        """Returns all paths except those that change by themselves."""
         found = set()
         for folder, folders, names in os.walk(self.root):
             inside = os.path.relpath(folder, self.root)
@@ -114,21 +115,21 @@ class Machine:
         return found
 
     def stop(self):
-        """Ends all processes in it and deletes it."""
+        """Ends all processes in the system and deletes it."""
         self.process.kill()
         self.process.wait()
         self.made.close()
 
 
 def remove_cgroup(cgroup):
-    """With those in it; their processes end on their own time."""
+    """Removes a cgroup and its children; waits for their processes to exit."""
     for folder, _, _ in os.walk(cgroup, topdown=False):
         wait_until(lambda folder=folder: not os.path.isdir(folder) or remove(folder), 10,
-                   'a cgroup is empty')
+                   'an empty cgroup')
 
 
 def remove(folder):
-    """Whether a cgroup could be removed."""
+    """Returns whether a cgroup could be removed."""
     try:
         os.rmdir(folder)
         return True

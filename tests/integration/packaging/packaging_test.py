@@ -1,10 +1,10 @@
-"""Debian's packages as lintian sees them, and embagd as they install it, in a system with a systemd
-of its own.
+"""Debian's packages as lintian sees them, and embagd as they install it, in a system with its own
+systemd.
 
     packaging_test.py TAR PACKAGE...
 
-Where no such system can be had, or TAR is not there, what needs it is skipped, with a line that
-says so. Ends with a line "N passed, N failed"; exit status 0 if none failed.
+If no such system can run here, or TAR does not exist, the tests that need it are skipped, and a
+line says so. Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import gzip
@@ -20,35 +20,35 @@ import summary
 from embagd_process import wait_until
 from machine import Machine, find_cgroups
 
-PACKAGES = []    # files; libembag-dev, which programs are built with, is not installed
-MACHINE = None   # a system with systemd, and what they depend on
-BEFORE = set()   # files there before they were installed
+PACKAGES = []    # files; libembag-dev, for building programs, is not installed
+MACHINE = None   # a system with systemd and the packages' dependencies
+BEFORE = set()   # files that existed before the installation
 UNIT = 'embagd.service'
 MODELS = '/var/lib/embag/models'
 SECONDS = 30
 LINTIAN_SECONDS = 200
-EXPOSURE_MAX = 15  # of `systemd-analyze security`, in tenths: 0 to 100
-# A system call that the unit does not allow ends the process here, instead of failing.
+EXPOSURE_MAX = 15  # score of `systemd-analyze security`, in tenths: 0 to 100
+# A system call that the unit does not allow kills the process here, instead of failing.
 STRICT = '[Service]\nSystemCallErrorNumber=kill\n'
 WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\nRestartSec=100ms\n'
 DROP_IN = '/run/systemd/system/embagd.service.d/test.conf'
 DOCUMENTS = '/usr/share/doc/embag'
-BUILD = '/tmp/build/release'  # where the guide has the packages, from /tmp
+BUILD = '/tmp/build/release'  # where the guide has the packages, below /tmp
 
 
 def installed():
-    """The files of those that are."""
+    """Returns the packages to install."""
     return [path for path in PACKAGES if not os.path.basename(path).startswith('libembag-dev_')]
 
 
 def install():
-    """By dpkg, which does not fetch what is missing. Returns what it says."""
+    """Installs with dpkg, which does not fetch dependencies; returns its output."""
     return MACHINE.run('dpkg', '-i', *(os.path.join(BUILD, os.path.basename(path))
                                        for path in installed())).stdout
 
 
 def printed_commands(*programs):
-    """Lines of the operations guide's block on packages that call these."""
+    """Returns the lines of the guide's block on packages that run these programs."""
     section = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
     found = [line for line in guide.blocks(section, 'sh')[0].text.splitlines()
              if line.split()[0] in programs]
@@ -58,13 +58,13 @@ def printed_commands(*programs):
 
 
 def install_as_printed():
-    """By the guide's command."""
+    """Installs with the guide's command."""
     command, = printed_commands('apt-get')
     MACHINE.run('bash', '-c', 'cd /tmp && ' + command)
 
 
 class Built(unittest.TestCase):
-    """What can be told without installing them."""
+    """Checks of the packages that need no installation."""
 
     def test_lintian_finds_no_error(self):
         done = subprocess.run(['lintian', '--allow-root', '--fail-on', 'error', *PACKAGES],
@@ -85,36 +85,36 @@ class InstalledTest(unittest.TestCase):
         return self.machine.run('systemctl', *words, **keywords)
 
     def show(self, name):
-        """A property of the service."""
+        """Returns a property of the service."""
         return self.machine.show(UNIT, name)
 
     def make_model(self):
-        """The table of the specification's examples."""
+        """Writes the table of the specification's examples."""
         if not os.path.exists(self.machine.path(MODELS + '/spec')):
             self.machine.run('embag', 'make-model', '--example', 'spec', MODELS)
 
     def lookup(self):
-        """A lookup is answered, and right."""
+        """Checks that a lookup is answered correctly."""
         said = self.machine.run(
             'embag', 'lookup', '--server', '127.0.0.1:8600', '--model', 'spec', '--table',
             'emb_table', '--indices', '0,2,3,4', '--offsets', '0,2,2').stdout
         self.assertIn('0: -2.1 -2.4', said)
 
     def log(self):
-        """What the service has said since its last start."""
+        """Returns the service's log since its last start."""
         self.identity = self.show('InvocationID') or self.identity
         return self.machine.run('journalctl', '--no-pager', '-o', 'cat',
                                 '_SYSTEMD_INVOCATION_ID=' + self.identity).stdout
 
     def wait_log(self, event):
-        """Waits until an event is there; returns its line."""
+        """Waits until an event is logged; returns its line."""
         def find():
             return re.search(r'.*\bevent=%s\b.*' % event, self.log())
         return wait_until(find, SECONDS, 'event=' + event)[0]
 
 
 class Installing(InstalledTest):
-    """Before the service has run."""
+    """The state before the service has run."""
 
     def test_installing_starts_nothing(self):
         self.assertEqual(self.show('ActiveState'), 'inactive')
@@ -143,7 +143,7 @@ class Installing(InstalledTest):
 
 
 class Service(InstalledTest):
-    """The service, by its unit's hardening."""
+    """The service under the hardening of its unit."""
 
     def setUp(self):
         super().setUp()
@@ -152,17 +152,17 @@ class Service(InstalledTest):
         self.addCleanup(self.ask, 'stop', 'embagd.socket', UNIT)
 
     def use(self, drop_in):
-        """What is different in this test."""
+        """Installs a drop-in for this test."""
         self.machine.write(DROP_IN, drop_in)
         self.ask('daemon-reload')
 
     def read_status(self, name):
-        """Of the main process."""
+        """Returns a value from /proc/PID/status of the main process."""
         text = self.machine.run('cat', '/proc/%s/status' % self.show('MainPID')).stdout
         return re.search(r'^%s:\s*(.*)$' % name, text, re.M)[1].split()
 
     def wait_status(self, text):
-        """Waits until the service says that of itself."""
+        """Waits until the service reports this status."""
         wait_until(lambda: self.show('StatusText') == text, SECONDS, text)
 
     def test_it_is_active_when_it_serves(self):
@@ -188,7 +188,7 @@ class Service(InstalledTest):
         mounts = self.machine.run('cat', '/proc/%s/mounts' % pid).stdout.splitlines()
         root = next(line.split() for line in mounts if line.split()[1] == '/')
         self.assertIn('ro', root[3].split(','))
-        # A system in namespaces may not be allowed to set these.
+        # A system in namespaces may not be permitted to set these.
         self.assertEqual(self.show('OOMScoreAdjust'), '-500')
         self.assertEqual(self.show('LimitNOFILE'), '524288')
 
@@ -225,7 +225,7 @@ class Service(InstalledTest):
         pid = self.show('MainPID')
         self.ask('reload', UNIT)
         self.wait_log('reloaded')
-        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'it is active again')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'the service to be active again')
         self.assertEqual(self.show('MainPID'), pid)
         self.lookup()
 
@@ -234,8 +234,8 @@ class Service(InstalledTest):
         self.ask('start', UNIT)
         pid = self.show('MainPID')
         self.machine.run('sh', '-c', 'kill -STOP ' + pid)
-        wait_until(lambda: self.show('MainPID') not in (pid, '0'), SECONDS, 'it has begun anew')
-        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'it is active again')
+        wait_until(lambda: self.show('MainPID') not in (pid, '0'), SECONDS, 'a restart')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'the service to be active again')
         self.assertEqual(self.show('NRestarts'), '1')
         self.lookup()
 
@@ -281,7 +281,7 @@ class Service(InstalledTest):
 
 
 class Leaving(InstalledTest):
-    """From an upgrade to purge, in the order of the names."""
+    """From upgrade to purge, in the order of the tests' names."""
 
     def test_1_an_upgrade_lets_it_serve_on(self):
         self.make_model()
@@ -309,13 +309,14 @@ class Leaving(InstalledTest):
 
 
 def boot(tar):
-    """The system, with the packages in its /tmp. RuntimeError where it cannot be had here."""
+    """Boots the system, with the packages in its /tmp. Raises RuntimeError if it cannot boot
+    here."""
     if not os.path.exists(tar):
-        raise RuntimeError('no archive of Debian packages answers')
+        raise RuntimeError('no archive of Debian packages is reachable')
     if os.geteuid() != 0:
         raise RuntimeError('only root can boot a system')
     if not find_cgroups():
-        raise RuntimeError('there is no cgroup2 that may be written to')
+        raise RuntimeError('there is no writable cgroup2')
     machine = Machine(tar).wait_running()
     os.makedirs(machine.path(BUILD))
     for path in installed():
@@ -324,7 +325,7 @@ def boot(tar):
 
 
 def run_tests(*cases):
-    """Returns how many passed, and how many failed."""
+    """Returns how many tests passed and how many failed."""
     load = unittest.defaultTestLoader.loadTestsFromTestCase
     return summary.count(unittest.TextTestRunner(sys.stdout, verbosity=2).run(
         unittest.TestSuite(map(load, cases))))

@@ -19,12 +19,13 @@ FLAGS = ['--headless=new', '--remote-debugging-pipe', '--no-first-run', '--disab
 
 
 def find_chromium():
-    """The program's path, or None."""
+    """Returns the program's path, or None."""
     return shutil.which('chromium') or shutil.which('chromium-browser')
 
 
 def high_pipe():
-    """A pipe whose two ends are not among the numbers that Chromium expects its own at."""
+    """Returns a pipe whose two ends are not among the descriptors that Chromium uses for its
+    own."""
     ends = os.pipe()
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:
@@ -33,7 +34,7 @@ def high_pipe():
 
 
 class Browser:
-    """One process with a profile of its own, and the answers and events that it sends."""
+    """One process with its own profile, and the answers and events that it sends."""
 
     def __init__(self):
         self.home = tempfile.mkdtemp(prefix='embag-page-')
@@ -90,12 +91,12 @@ class Browser:
         return answer['result']
 
     def listen(self, session, listener):
-        """Has listener(method, params) called with what happens in the session."""
+        """Calls listener(method, params) for each event of the session."""
         with self.changed:
             self.listeners[session] = listener
 
     def close(self):
-        """Ends it and removes its profile."""
+        """Stops the browser and removes its profile."""
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -107,11 +108,11 @@ class Browser:
 
 
 class Tab:
-    """A page at an address, `width` pixels wide, light or dark."""
+    """A page at an address, `width` pixels wide, in the light or dark colour scheme."""
 
     def __init__(self, browser, address, width=1280, scheme='light'):
         self.browser = browser
-        self.errors = []    # what its console was told, and what it threw
+        self.errors = []    # console messages and uncaught exceptions
         self.requests = []  # addresses
         self.target = browser.call('Target.createTarget', url='about:blank')['targetId']
         self.session = browser.call(
@@ -136,16 +137,16 @@ class Tab:
             self.requests.append(params['request']['url'])
 
     def call(self, method, **params):
-        """A command to the page."""
+        """Sends a command to the page."""
         return self.browser.call(method, self.session, **params)
 
     def resize(self, width):
-        """Sets the width of its window."""
+        """Sets the width of the window."""
         self.call('Emulation.setDeviceMetricsOverride', width=width, height=900,
                   deviceScaleFactor=1, mobile=False)
 
     def value(self, expression):
-        """What an expression of JavaScript comes to."""
+        """Returns the value of a JavaScript expression."""
         result = self.call('Runtime.evaluate', expression=expression, returnByValue=True,
                            awaitPromise=True)
         if 'exceptionDetails' in result:
@@ -153,7 +154,7 @@ class Tab:
         return result['result'].get('value')
 
     def text(self, selector):
-        """The text of the first element that a selector names, or None."""
+        """Returns the text of the first element that a selector matches, or None."""
         return self.value('(document.querySelector(%s) || {}).textContent' % json.dumps(selector))
 
     def wait(self, expression, seconds=60):
@@ -168,13 +169,13 @@ class Tab:
             time.sleep(0.1)
 
     def shoot(self, path):
-        """Writes a picture of the whole page."""
+        """Writes a screenshot of the whole page."""
         data = self.call('Page.captureScreenshot', captureBeyondViewport=True)['data']
         with open(path, 'wb') as file:
             file.write(base64.b64decode(data))
 
     def close(self):
-        """Closes it, once."""
+        """Closes the page, once."""
         if self.target:
             self.browser.call('Target.closeTarget', targetId=self.target)
         self.target = None

@@ -1,5 +1,5 @@
-"""What the tests of the status page share: a browser, and what must hold wherever the page is
-looked at."""
+"""Base of the tests of the status page: a browser, and checks that apply to every view of the
+page."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from page_server import StatusServer
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(HERE))
 WIDTHS = (1280, 400)
-PICTURES = {}   # the folder for them, set by page_test.py
+PICTURES = {}   # the folder for screenshots, set by page_test.py
 
 
 def read(path):
-    """A file's text."""
+    """Returns a file's text."""
     with open(path, encoding='utf-8') as file:
         return file.read()
 
 
 class PageTest(unittest.TestCase):
-    """A browser for all tests, and a server of its own for each."""
+    """One browser for all tests, and a server for each."""
 
     @classmethod
     def setUpClass(cls):
@@ -32,20 +32,21 @@ class PageTest(unittest.TestCase):
         cls.browser.close()
 
     def serve(self, make):
-        """A server that is gone after the test."""
+        """Starts a server that is stopped after the test."""
         server = StatusServer(make)
         self.addCleanup(server.close)
         return server
 
     def open(self, address, **options):
-        """A tab that shows what a server has answered."""
+        """Opens a tab and waits until it shows a server's status."""
         tab = Tab(self.browser, address, **options)
         self.addCleanup(tab.close)
         tab.wait('document.querySelector("#link")?.className === "live"')
         return tab
 
     def check_looks(self, tab, name):
-        """At each width nothing overlaps, is cut off or hard to read; takes pictures."""
+        """Checks at each width that nothing overlaps, is cut off or is hard to read; takes
+        screenshots."""
         for width in WIDTHS:
             tab.resize(width)
             tab.wait('innerWidth === %d' % width)
@@ -53,19 +54,19 @@ class PageTest(unittest.TestCase):
             tab.shoot(os.path.join(PICTURES['folder'], '%s-%d.png' % (name, width)))
 
     def check_quiet(self, tab, address):
-        """No complaints on the console, no requests to anywhere else."""
+        """Checks that the console has no messages and that no request went elsewhere."""
         self.assertEqual(tab.errors, [])
         others = [url for url in tab.requests
                   if not url.startswith((address, 'data:image/svg+xml,'))]
         self.assertEqual(others, [])
 
     def rows(self, tab, section):
-        """The texts of a list's rows, by column."""
+        """Returns the texts of a list's rows, by column."""
         return tab.value('[...document.querySelectorAll("#%s tbody tr")].map(row => '
                          'Object.fromEntries([...row.cells].map(c => '
                          '[c.dataset.label, c.textContent.replace(/\\u00a0/g, " ")])))' % section)
 
     @staticmethod
     def quoted(text):
-        """A text as JavaScript has it."""
+        """Returns a text as a JavaScript literal."""
         return json.dumps(text)

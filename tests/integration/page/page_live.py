@@ -12,11 +12,12 @@ from page_case import PageTest
 
 PROGRAMS = {}       # paths by name, set by page_test.py
 ROWS = 200_000
-SECONDS_MAX = 600   # of load; it is ended when the test is over
+SECONDS_MAX = 600   # of load, which is stopped when the test is over
 
 
 class UnderLoad(PageTest):
-    """Two models, one of which has a version that cannot be loaded, and calls of several kinds."""
+    """A server with two models, one of which has a version that cannot be loaded, and several kinds
+    of calls."""
 
     def setUp(self):
         embagd_process.EMBAGD = PROGRAMS['embagd']
@@ -34,13 +35,13 @@ class UnderLoad(PageTest):
         self.address = 'http://127.0.0.1:%d/' % self.server.http_port
 
     def add_table(self, model, version, table):
-        """A table of f32 rows of 256 bytes, all alike."""
+        """Writes a table of equal f32 rows of 256 bytes."""
         folder = self.repository.join(model, str(version))
         os.makedirs(folder, exist_ok=True)
         np.save(os.path.join(folder, table + '.npy'), np.ones((ROWS, 64), '<f4'))
 
     def load(self, model, tables, *options, seconds=SECONDS_MAX):
-        """Starts embag-load; it ends with the test."""
+        """Starts embag-load; it is stopped at the end of the test."""
         process = subprocess.Popen(
             [PROGRAMS['embag-load'], '--server', self.server.address, '--model', model, '--tables',
              tables, '--duration', str(seconds), '--timeout-us', '60000000', *options],
@@ -56,7 +57,7 @@ class UnderLoad(PageTest):
         process.wait(120)
 
     def ask_for_a_row_that_is_not_there(self):
-        """A lookup that fails."""
+        """Makes a lookup that fails."""
         done = subprocess.run(
             [PROGRAMS['embag'], 'lookup', '--server', self.server.address, '--model', 'ranking',
              '--table', 'users', '--indices', str(ROWS), '--offsets', '0'],
@@ -64,7 +65,7 @@ class UnderLoad(PageTest):
         self.assertNotEqual(done.returncode, 0)
 
     def check_lists(self, tab):
-        """Its lists tell what is in the repository and what was asked for."""
+        """Checks that the page's lists match the repository and the requests."""
         models = {(row['Model'].split('\u2013')[0][:9].strip(), row['Version']): row
                   for row in self.rows(tab, 'models')}
         self.assertEqual(models[('ranking', '1')]['State'], 'serving')

@@ -1,5 +1,5 @@
-"""Serves the status page with a status of the test's making, which moves with the time: servers
-that are hard to come by, such as one with a hundred models, or one that stops to answer."""
+"""Serves the status page with a made-up status that changes over time. This stands for servers that
+are hard to produce, such as one with a hundred models, or one that stops answering."""
 
 import http.server
 import json
@@ -19,20 +19,20 @@ COUNTS = ('connections_accepted', 'calls_started', 'received_bytes', 'sent_bytes
           'bags', 'rows_touched', 'row_bytes_touched', 'value_bytes', 'lookups_inline',
           'receive_memory_shortages', 'answer_memory_shortages')
 STAGES = ('queue', 'compute', 'send', 'total')
-# Texts that would do harm where a page takes them for more than texts.
+# Texts that would do harm if the page took them for HTML or code.
 HOSTILE = ['<img src=x onerror="window.harmed=1">', '</script><script>window.harmed=2</script>',
            '"\'`${window.harmed=3}', '\u202eright to left', 'a' * 200,
            '\u05d0\u05d1 \U0001f600 &amp;', '__proto__', 'constructor']
 
 
 def histogram(ranges):
-    """Of {end in ns: count}."""
+    """Returns a histogram from {end in ns: count}."""
     return {'sum_ns': sum(end * n for end, n in ranges.items()),
             'ranges': [[end, n] for end, n in ranges.items()]}
 
 
 def empty_status(phase='loading'):
-    """A process that has just begun."""
+    """Returns the status of a process that has just started."""
     return {
         'phase': phase, 'taken_unix_ms': STARTED_MS, 'started_unix_ms': STARTED_MS,
         'requests': [], 'refusals': dict.fromkeys(REFUSALS, 0), 'counts': dict.fromkeys(COUNTS, 0),
@@ -46,7 +46,7 @@ def empty_status(phase='loading'):
 
 
 def version(number, state='serving', rows=0, failure=None):
-    """One of a model's, in memory if it has rows."""
+    """Returns a model's version, resident if it has rows."""
     size = rows * 256
     return {'number': str(number), 'state': state, 'fault': failure,
             'loaded_unix_ms': STARTED_MS - 3_720_000 if rows else 0, 'load_ms': 1840 if rows else 0,
@@ -62,7 +62,8 @@ def model(name, versions, failure=None):
 
 
 def many_models(count):
-    """Each with a version of ten tables; some with more versions, some with failures."""
+    """Returns models with a version of ten tables each; some have more versions, some have
+    failures."""
     models = []
     for i in range(count):
         name = HOSTILE[i] if i < len(HOSTILE) else 'ranking-%03d' % i
@@ -77,7 +78,7 @@ def many_models(count):
 
 
 def many_tables(models, seconds):
-    """Ten for each model; the further down, the busier."""
+    """Returns ten tables for each model; later ones are busier."""
     tables = []
     for i, one in enumerate(models):
         for j in range(10):
@@ -90,7 +91,7 @@ def many_tables(models, seconds):
 
 
 def slow_requests(until_ms):
-    """As many as there may be."""
+    """Returns as many slow requests as the status can hold."""
     texts = ['/embag.v1.EmbeddingBag/Lookup', *HOSTILE]
     return [{'unix_ms': until_ms - 7000 * i, 'method': texts[i % len(texts)][:127],
              'model': 'ranking-%03d' % i,
@@ -102,7 +103,7 @@ def slow_requests(until_ms):
 
 
 def busy_status(seconds, models=1):
-    """A server that has been serving for so long."""
+    """Returns the status of a server that has been serving for this many seconds."""
     status = empty_status('serving')
     n = int(seconds * 1234)
     status['taken_unix_ms'] = STARTED_MS + int(seconds * 1000)
@@ -135,11 +136,11 @@ def busy_status(seconds, models=1):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """The page, its status and its version; nothing else."""
+    """Serves the page, its status and its version, and nothing else."""
     protocol_version = 'HTTP/1.1'
 
     def do_GET(self):  # pylint: disable=invalid-name
-        """What is asked for, unless the server is to be silent."""
+        """Serves the requested path, unless the server is to be silent."""
         owner = self.server.owner
         if not owner.answers and self.path != '/':
             self.close_connection = True
@@ -165,11 +166,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Says nothing."""
+        """Logs nothing."""
 
 
 class StatusServer:
-    """make() is the status at the time of a look; answers = False: it says nothing any more."""
+    """A server whose status is make() at the time of the request. With answers = False it no longer
+    responds."""
 
     def __init__(self, make):
         self.make = make
@@ -182,21 +184,21 @@ class StatusServer:
 
     @property
     def address(self):
-        """Of the page."""
+        """Returns the page's address."""
         return 'http://127.0.0.1:%d/' % self.server.server_address[1]
 
     def close(self):
-        """Ends it."""
+        """Stops the server."""
         self.server.shutdown()
         self.server.server_close()
 
 
 class Clock:
-    """Seconds since it was made, and some more."""
+    """Counts seconds from its creation, plus an offset."""
 
     def __init__(self, more=0):
         self.start = time.monotonic() - more
 
     def seconds(self):
-        """So many now."""
+        """Returns the seconds so far."""
         return time.monotonic() - self.start

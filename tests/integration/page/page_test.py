@@ -1,9 +1,9 @@
-"""The status page in a headless Chromium: what it shows, that nothing lies over anything else, and
-that it asks nobody but the server.
+"""The status page in a headless Chromium: its contents, that no element covers another, and that it
+sends requests to its server only.
 
     page_test.py --embagd PATH --embag PATH --embag-load PATH --pictures FOLDER [TEST...]
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ BYTES_MAX = 40 << 10
 
 
 class Looks(PageTest):
-    """What the page shows of servers of all sizes."""
+    """The page's view of servers of all sizes."""
 
     def test_is_small(self):
         page = os.path.join(TESTS, '..', 'server', 'admin', 'status_page.html')
@@ -100,7 +100,7 @@ class Looks(PageTest):
 
 
 class Life(PageTest):
-    """What becomes of it while the server and its reader come and go."""
+    """The page while the server and its reader come and go."""
 
     def test_numbers_move(self):
         clock = Clock(100)
@@ -134,7 +134,7 @@ class Life(PageTest):
             lambda: {**busy_status(clock.seconds()), 'started_unix_ms': started[0]})
         tab = self.open(server.address)
         tab.wait('points.length > 2')
-        clock.start += 900  # its counts are smaller, too
+        clock.start += 900  # the counters are smaller, too
         started[0] += 900_000
         tab.wait('looks[0].started === %d' % started[0])
         tab.wait('points.length > 1')
@@ -158,12 +158,12 @@ class Life(PageTest):
         server = self.serve(lambda: busy_status(clock.seconds()))
         tab = self.open(server.address)
         other = self.serve(empty_status)
-        above = self.open(other.address)  # a new tab hides the one below
+        above = self.open(other.address)  # a new tab hides the one below it
         tab.wait('document.hidden && document.querySelector("#link").className === ""')
         seen, begun = server.looks, other.looks
         above.wait('new Promise(go => setTimeout(() => go(true), 3500))')
         self.assertGreater(other.looks, begun)
-        self.assertLessEqual(server.looks, seen + 1)  # one may have been on its way
+        self.assertLessEqual(server.looks, seen + 1)  # one request may have been on its way
         above.close()
         tab.call('Page.bringToFront')
         tab.wait('document.querySelector("#link")?.className === "live"')
@@ -200,7 +200,7 @@ class Life(PageTest):
 
 
 class Numbers(PageTest):
-    """Its arithmetic, asked directly."""
+    """The page's arithmetic, called directly."""
 
     def setUp(self):
         self.tab = self.open(self.serve(empty_status).address)
@@ -240,11 +240,11 @@ class Numbers(PageTest):
 
 
 def main():
-    """Runs them all, or those that are named."""
+    """Runs all tests, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for program in ('embagd', 'embag', 'embag-load'):
         parser.add_argument('--' + program, required=True, dest=program)
-    parser.add_argument('--pictures', required=True, help='folder that pictures go to')
+    parser.add_argument('--pictures', required=True, help='folder for screenshots')
     parser.add_argument('tests', nargs='*', help='such as Looks.test_is_small')
     arguments = vars(parser.parse_args())
     for program in ('embagd', 'embag', 'embag-load'):

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Runs the tests of the Python package, which the interpreter that runs this has installed.
+"""Runs the tests of the Python package that is installed for this interpreter.
 
     package_tests.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed. run.sh makes the environments.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed. run.sh creates the
+environments.
 """
 
 import fnmatch

@@ -17,37 +17,37 @@ from served import SPEC_TABLE, ServedTest, scaled, shared
 ROWS = np.array(SPEC_TABLE, 'f4')
 LOOKUPS = 10000
 AT_ONCE = 100
-# Of 9 000 lookups after the first 1 000. What one of them kept would be some kilobytes.
+# Growth over 9 000 lookups after the first 1 000. One retained lookup would take some kilobytes.
 GROWTH_BYTES_MAX = 8 << 20
 GROWTH_OBJECTS_MAX = 500
 
 
 def resident_bytes():
-    """Of this process."""
+    """Returns the resident memory of this process."""
     with open('/proc/self/statm', encoding='ascii') as file:
         return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 def object_count():
-    """Objects that the collector knows, garbage not counted."""
+    """Returns the number of objects that the garbage collector tracks, without garbage."""
     gc.collect()
     return len(gc.get_objects())
 
 
 def socket_count(pid):
-    """Open sockets of a process."""
+    """Returns the number of a process's open sockets."""
     folder = '/proc/%d/fd' % pid
     return sum(os.readlink(os.path.join(folder, name)).startswith('socket:')
                for name in os.listdir(folder) if os.path.lexists(os.path.join(folder, name)))
 
 
 def one_row(asker, row, **fields):
-    """A lookup of one row of the specification's table, by a client's or stream's method."""
+    """Looks up one row of the specification's table with a method of a client or a stream."""
     return asker('emb_table', [row], num_bags=1, model='spec', **fields)
 
 
 class Asyncio(unittest.IsolatedAsyncioTestCase):
-    """On the shared server."""
+    """Tests on the shared server."""
 
     @classmethod
     def setUpClass(cls):
@@ -59,12 +59,12 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(self.client.close)
 
     def slow(self, asker, **fields):
-        """A lookup of a hundred megabytes of rows."""
+        """Starts a lookup of a hundred megabytes of rows."""
         indices = np.arange(500_000, dtype='i4') % 50000
         return asker('large', indices, lengths=[len(indices)], model='wide', **fields)
 
     async def ask_rows(self, count):
-        """So many lookups, some at once."""
+        """Makes this many lookups, some at a time, and checks the answers."""
         for begin in range(0, count, AT_ONCE):
             answers = await asyncio.gather(
                 *(one_row(self.client.lookup, (begin + n) % 5) for n in range(AT_ONCE)))
@@ -180,7 +180,8 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         async with self.client.stream() as stream:
             await one_row(stream.submit, 0)
             await self.client.close()
-            # What is submitted before the stream has heard of it is told by its future.
+            # A request that is submitted before the stream notices the close fails through its
+            # future.
             with self.assertRaises(ValueError):
                 for _ in range(2):
                     with contextlib.suppress(embag.Cancelled):
@@ -188,7 +189,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
 
 class AsyncioAlive(ServedTest):
-    """The server after all of that."""
+    """The shared server after these tests."""
 
     def test_server_lives(self):
         self.assertEqual(self.client.get_model('spec').name, 'spec')

@@ -1,4 +1,5 @@
-"""RemoteEmbeddingBagCollection against its definition: for each key the pooled rows of its bags."""
+"""RemoteEmbeddingBagCollection compared with its definition: for each key the pooled rows of its
+bags."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ FEATURES = ['t%02d' % n for n in range(6)]
 
 @dataclass
 class Jagged:
-    """Has the methods of a KeyedJaggedTensor; lengths is [keys, bags]."""
+    """A stand-in with the methods of a KeyedJaggedTensor. `sizes` is [keys, bags]."""
 
     names: list
     sizes: np.ndarray
@@ -26,11 +27,11 @@ class Jagged:
     factors: Optional[np.ndarray] = None
 
     def keys(self):
-        """Of its features."""
+        """Returns the keys of its features."""
         return self.names
 
     def stride(self):
-        """Bags of each."""
+        """Returns the number of bags of each key."""
         return self.sizes.shape[1]
 
     def lengths(self):
@@ -42,50 +43,50 @@ class Jagged:
         return np.concatenate([[0], np.cumsum(self.lengths())])
 
     def values(self):
-        """Of all bags."""
+        """Returns the values of all bags."""
         return self.rows
 
     def weights_or_none(self):
-        """Of all values."""
+        """Returns the weights of all values, or None."""
         return self.factors
 
     def bag(self, key, number):
-        """Positions in values() of one bag."""
+        """Returns the slice of values() that is one bag."""
         place = self.names.index(key) * self.stride() + number
         return slice(*self.offsets()[place:place + 2])
 
 
 class Tensor:
-    """Has of a tensor what says that it is one, on a device."""
+    """A stand-in with those attributes of a tensor by which the package recognises one."""
 
     def __init__(self, array):
         self.array = array
 
     def detach(self):
-        """Without gradients."""
+        """Returns the tensor without gradients."""
         return self
 
     def cpu(self):
-        """In the host's memory."""
+        """Returns the tensor in the host's memory."""
         return self.array
 
 
 def random_jagged(rng, keys, bags=5, dtype='i8'):
-    """Rows that all of the tables have, some of the bags empty."""
+    """Returns bags of rows that all of the tables have; some bags are empty."""
     sizes = rng.integers(0, 4, (len(keys), bags)).astype('i4')
     return Jagged(list(keys), sizes, rng.integers(0, 50, sizes.sum()).astype(dtype),
                   rng.normal(size=sizes.sum()).astype('f4'))
 
 
 class CollectionTest(PackageTest):
-    """On the shared server's wide tables."""
+    """Tests on the shared server's wide tables."""
 
     def setUp(self):
         super().setUp()
         self.rng = np.random.default_rng(SEED)
 
     def pooled(self, jagged, key, table, reduction='sum', weighted=False):
-        """By the definition, [bags, columns] in double precision."""
+        """Computes the vectors by the definition, as [bags, columns] in double precision."""
         raw = self.tables['wide'][table].raw.astype('f8')
         vectors = np.zeros((jagged.stride(), raw.shape[1]))
         for bag in range(jagged.stride()):
@@ -99,11 +100,11 @@ class CollectionTest(PackageTest):
         return vectors
 
     def collection(self, features, **fields):
-        """Of the model."""
+        """Creates a collection on the model."""
         return embag.RemoteEmbeddingBagCollection(self.embag, features, model='wide', **fields)
 
     def check(self, vectors, expected):
-        """A KeyedVectors against [bags, columns] by key, in the order of the output."""
+        """Compares a KeyedVectors with [bags, columns] by key, in the order of the output."""
         widths = [array.shape[1] for array in expected.values()]
         self.assertEqual(vectors.keys(), list(expected))
         self.assertEqual(vectors.length_per_key(), widths)
@@ -204,7 +205,7 @@ class Collections(CollectionTest):
 
 
 class NewVersion(OwnServerTest):
-    """Tables that become wider while it is used."""
+    """Tables that become wider while a collection is in use."""
 
     def test_columns_are_those_of_the_version_that_answered(self):
         def tables(width):

@@ -1,5 +1,5 @@
-"""What embagd does not do, or not when it is asked to: a server of grpcio stands in for it, which
-tells the token that came, is slow, or has too much to do."""
+"""Behaviour that embagd does not show, or not on demand. A server of grpcio stands in for it: it
+reports the token that it received, is slow, or is overloaded."""
 
 import asyncio
 import concurrent.futures
@@ -41,7 +41,7 @@ class TokensInClear(unittest.TestCase):
 
 
 class StandIn:
-    """Answers by the name of the model."""
+    """A server whose answer depends on the model's name."""
 
     def __init__(self, credentials=None):
         self.go_on = threading.Event()
@@ -64,7 +64,8 @@ class StandIn:
         self.server.start()
 
     def look_up(self, request, context):
-        """Lookup: the answer's model is the token that came, or who the client is."""
+        """Handles Lookup: the answer's model is the token that arrived, or the client's certificate
+        name."""
         if request.model == 'busy':
             context.set_trailing_metadata((('grpc-retry-pushback-ms', '250'),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'the queue is full')
@@ -78,8 +79,8 @@ class StandIn:
         return pb.LookupResponse(model=metadata.get('authorization', 'nobody'), version=1)
 
     def stream(self, requests, context):
-        """LookupStream: every request but those of some models finds the queue full; a withdrawn
-        one is told of."""
+        """Handles LookupStream: every request finds the queue full, except those of some models.
+        Notes that a cancel arrived."""
         for request in requests:
             if request.cancel:
                 self.withdrawn.set()
@@ -88,13 +89,13 @@ class StandIn:
                                         error_message='queries[1]: full', retry_after_ms=40)
 
     def stop(self):
-        """Ends it."""
+        """Stops the server."""
         self.go_on.set()
         self.server.stop(0).wait()
 
 
 class ConnectTest(unittest.TestCase):
-    """With a stand-in of its own."""
+    """Tests with a stand-in each."""
 
     def setUp(self):
         folder = Repository()
@@ -102,19 +103,19 @@ class ConnectTest(unittest.TestCase):
         self.join = folder.join
 
     def stand_in(self, credentials=None):
-        """One that the test's end stops."""
+        """Starts a stand-in that is stopped at the end of the test."""
         server = StandIn(credentials)
         self.addCleanup(server.stop)
         return server
 
     def connect(self, *arguments, **fields):
-        """A client that the test's end closes."""
+        """Creates a client that is closed at the end of the test."""
         client = embag.Client(*arguments, **fields)
         self.addCleanup(client.close)
         return client
 
     def write(self, name, text):
-        """A file; its path."""
+        """Writes a file; returns its path."""
         path = self.join(name)
         with open(path, 'w', encoding='utf-8') as file:
             file.write(text)
@@ -149,7 +150,7 @@ class Tokens(ConnectTest):
 
 
 class Proxies(ConnectTest):
-    """Where the environment names one."""
+    """Proxies that the environment names."""
 
     def setUp(self):
         super().setUp()
@@ -166,7 +167,7 @@ class Proxies(ConnectTest):
         self.forced = [('grpc.enable_http_proxy', 1), ('grpc.http_proxy', url)]
 
     def assert_unused(self):
-        """Nobody has called the proxy."""
+        """Checks that nobody has called the proxy."""
         self.proxy.setblocking(False)
         with self.assertRaises(BlockingIOError):
             self.proxy.accept()
@@ -198,7 +199,7 @@ class Proxies(ConnectTest):
 
 
 class Encrypted(ConnectTest):
-    """TLS, as grpcio's server has it."""
+    """TLS as grpcio's server implements it."""
 
     def setUp(self):
         super().setUp()
@@ -244,7 +245,7 @@ class Encrypted(ConnectTest):
 
 
 class Trouble(ConnectTest):
-    """Servers that are slow, busy or not there."""
+    """Servers that are slow, busy or absent."""
 
     def test_says_when_to_come_again(self):
         client = self.connect(self.stand_in().address)

@@ -15,12 +15,12 @@ ROWS = np.array(SPEC_TABLE, 'f4')
 
 
 def submit_row(stream, row, **fields):
-    """A lookup of one row of the specification's table."""
+    """Submits a lookup of one row of the specification's table."""
     return stream.submit('emb_table', [row], num_bags=1, model='spec', **fields)
 
 
 class FastLane(PackageTest):
-    """On the shared server."""
+    """Tests on the shared server."""
 
     def setUp(self):
         super().setUp()
@@ -28,7 +28,7 @@ class FastLane(PackageTest):
         self.addCleanup(self.stream.close)
 
     def slow(self, **fields):
-        """A lookup of a hundred megabytes of rows."""
+        """Submits a lookup of a hundred megabytes of rows."""
         indices = np.arange(500_000, dtype='i4') % 50000
         return self.stream.submit('large', indices, lengths=[len(indices)], model='wide', **fields)
 
@@ -93,7 +93,7 @@ class FastLane(PackageTest):
     def test_a_stream_whose_client_is_closed(self):
         submit_row(self.stream, 0).result(60)
         self.embag.close()
-        # What is submitted before the stream has heard of it is told by its future.
+        # A request that is submitted before the stream notices the close fails through its future.
         with self.assertRaises(ValueError):
             for _ in range(2):
                 self.assertIsInstance(submit_row(self.stream, 0).exception(60), embag.Cancelled)
@@ -111,7 +111,7 @@ class FastLane(PackageTest):
 
 
 class Restart(OwnServerTest):
-    """A server that goes and comes back."""
+    """A server that goes away and comes back."""
 
     def test_what_was_not_answered_fails_and_the_next_request_begins_anew(self):
         server = self.serve()
@@ -130,7 +130,7 @@ class Restart(OwnServerTest):
             def answered():
                 # gRPC waits between its attempts to connect.
                 return submit_row(stream, 2).exception(60) is None
-            wait_until(answered, 60, 'the stream to begin anew')
+            wait_until(answered, 60, 'the stream to reconnect')
 
     def test_a_server_that_drains_answers_what_it_has_read(self):
         server = self.serve()
@@ -141,6 +141,6 @@ class Restart(OwnServerTest):
             self.assertLessEqual(outcomes, {type(None), embag.Unavailable})
 
             def is_refused():
-                # All may have been answered before the signal was heard.
+                # All requests may have been answered before the signal took effect.
                 return isinstance(submit_row(stream, 0).exception(60), embag.Unavailable)
-            wait_until(is_refused, 60, 'the server to take no more')
+            wait_until(is_refused, 60, 'the server to refuse requests')

@@ -1,5 +1,5 @@
-"""Answers of a broken or hostile server: whatever it sends, a call raises an EmbagError, or gives
-what was asked for."""
+"""Answers of a broken or hostile server. Whatever it sends, a call either raises an EmbagError or
+returns exactly what was requested."""
 
 import asyncio
 import concurrent.futures
@@ -21,7 +21,7 @@ MANY = '9' * 5000  # more digits than int() takes
 
 
 def result(*shape, number=0, data_type=F32, values=None, **fields):
-    """Of zeros that fill the shape, unless there are values."""
+    """Returns a result of zeros that fill the shape, unless values are given."""
     if values is None:
         values = bytes(int(np.prod(shape)) * SIZES[data_type])
     return pb.BagResult(query=number, type=data_type, shape=shape, values=values, **fields)
@@ -33,14 +33,15 @@ def response(*results, **fields):
 
 
 def positions(*places):
-    """As they travel."""
+    """Returns missing positions as they are encoded on the wire."""
     return struct.pack('<%dI' % len(places), *places)
 
 
 class Scripted:
-    """Answers every call with `reply`: a message, bytes, an empty tuple for none, or what a
-    function of the context gives. GetModel is answered with `model`. A stream's answers have the
-    request's number, and before and behind each come such as nobody has asked for."""
+    """A server that answers every call with `reply`: a message, bytes, an empty tuple for no
+    answer, or whatever a function of the context returns. GetModel is answered with `model`. A
+    stream's answers carry the request's number; before and after each come answers that nobody
+    requested."""
 
     def __init__(self):
         self.reply = self.model = None
@@ -59,7 +60,7 @@ class Scripted:
         self.server.start()
 
     def answer(self, _, context):
-        """A unary call."""
+        """Answers a unary call."""
         replies = self.reply(context) if callable(self.reply) else self.reply
         for reply in replies if isinstance(replies, tuple) else (replies,):
             yield reply if isinstance(reply, bytes) else reply.SerializeToString()
@@ -78,7 +79,7 @@ class Scripted:
                 yield message.SerializeToString()
 
     def stop(self):
-        """Ends it."""
+        """Stops the server."""
         self.server.stop(0).wait()
 
 
@@ -91,7 +92,7 @@ NAMED = embag.Group('g', INDICES, [[1, 1], [0, 2]])
 POSITIONS = {'report_missing': True}
 CONCAT = {'concat': True}
 
-# What is asked, with what options, and answers to it that are taken.
+# Requests, their options, and answers to them that must be accepted.
 TAKEN = [
     ([BAGS], {}, response(result(3, 2))),
     ([BAGS], {}, response(result(3))),
@@ -115,7 +116,7 @@ TAKEN = [
     ([], CONCAT, response()),
 ]
 
-# And such as are not, with what the error says.
+# The same with answers that must be rejected, and a pattern for the error.
 REFUSED = [
     ([BAGS], {}, response(result(1, 2)),
      r'results\[0\]: shape \[1, 2\] has 1 bags, the request has 3'),
@@ -190,7 +191,7 @@ REFUSED = [
 
 
 class HostileTest(unittest.TestCase):
-    """With a server that the test writes the answers for."""
+    """Tests with a server whose answers the test writes."""
 
     def setUp(self):
         self.server = Scripted()
@@ -199,7 +200,8 @@ class HostileTest(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def outcomes(self, asked, fields):
-        """Of one request by every way there is: an answer, or what was raised."""
+        """Makes one request in every possible way; returns for each an answer or the error
+        raised."""
         found = []
         try:
             found.append(self.client.lookup(asked, **fields))
@@ -296,10 +298,10 @@ class Answers(HostileTest):
 
 
 class Calls(HostileTest):
-    """What comes around the answers."""
+    """Errors outside the answers themselves."""
 
     def unary_calls(self):
-        """Of the blocking client."""
+        """Returns the unary calls of the blocking client."""
         return (lambda: self.client.lookup([BAGS]), self.client.models, self.client.server)
 
     def test_ok_without_a_message(self):
@@ -328,7 +330,7 @@ class Calls(HostileTest):
 
 
 def described(*tables, version=1, features=()):
-    """A model of that version, with tables of so many columns by name."""
+    """Returns a model of that version; the tables are given as (name, columns)."""
     return pb.Model(name='m', served_version=version, versions=[pb.ModelVersion(
         version=version, tables=[pb.Table(name=name, shape=[columns], type=F32)
                                  for name, columns in tables],
@@ -339,7 +341,8 @@ class Twins(HostileTest):
     """Of TorchRec's and TensorFlow's functions."""
 
     def vectors(self, model):
-        """What a collection of two keys gives, by both clients, from 2 bags of 5 columns."""
+        """Makes the requests of a collection of two keys, from 2 bags of 5 columns, with both
+        clients; returns the vectors or errors."""
         self.server.reply = response(result(2, 5, missing_by_query=[0, 0]))
         self.server.model = model
         jagged = Jagged(['a', 'b'], np.ones((2, 2), 'i4'), np.zeros(4, 'i8'))
@@ -385,7 +388,7 @@ class Twins(HostileTest):
         self.server.reply = response(result(2, 2))
         with self.assertRaises(embag.Internal):
             embag.embedding_lookup_sparse(self.client, 't', Sparse)
-        # Before weights are sent the table's type is asked for.
+        # Before the client sends weights, it requests the table's type.
         Sparse.dense_shape = [3, 1]
         self.server.reply, weights = response(result(3, 2)), Sparse()
         weights.values = np.ones(2)

@@ -1,4 +1,4 @@
-"""embag.Client: what goes in and what comes out."""
+"""embag.Client: the arrays that it takes and those that it returns."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from served import SEED, SPEC_TABLE, scaled
 
 
 def as_query(query):
-    """A lookup of the tests' as one of the package's."""
+    """Converts a query of the tests to one of the package."""
     fields = {name: getattr(query, name) for name in (
         'reduction', 'missing', 'num_bags', 'default_index', 'include_last_offset')}
     indices = query.indices.astype('<i4' if query.index_form == 'i32' else '<i8')
@@ -31,13 +31,13 @@ def as_query(query):
 
 
 def needs_ml_dtypes(query):
-    """Whether only that package has the type of its weights."""
+    """Returns whether the type of its weights exists only in the package ml_dtypes."""
     has_bf16 = query.weights is not None and query.weights_type == 'bf16'
     return has_bf16 and embag.BFLOAT16 == np.uint16
 
 
 class Values(PackageTest):
-    """Arrays in and out."""
+    """Arrays as input and output."""
 
     def test_rows_of_every_type_come_back_to_the_bit(self):
         types = set()
@@ -125,7 +125,7 @@ class Values(PackageTest):
 
 
 class Requests(PackageTest):
-    """Several queries and groups, and what holds for all of them."""
+    """Several queries and groups, and options that apply to all of them."""
 
     def test_results_lie_as_they_were_asked(self):
         group = embag.Group(['t00', 't01'], [1, 2, 3], [[1, 0], [1, 1]])
@@ -200,10 +200,10 @@ class Requests(PackageTest):
 
 
 class Errors(PackageTest):
-    """What raises."""
+    """Calls that raise."""
 
     def fails(self, kind, *arguments, **fields):
-        """The exception of a lookup."""
+        """Returns the exception that a lookup raises."""
         with self.assertRaises(kind) as caught:
             self.look_up(*arguments, **fields)
         return caught.exception

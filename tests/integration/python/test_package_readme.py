@@ -1,4 +1,5 @@
-"""The package's README: its examples are run as they are printed there. And its types."""
+"""Runs the examples of the package's README as they are printed there, and checks the package's
+types."""
 
 import importlib.util
 import os
@@ -13,7 +14,7 @@ from served import OwnServerTest
 
 PACKAGE = os.path.join(served.SOURCE, 'client', 'python')
 ADDRESS = '127.0.0.1:8600'
-# What each example prints.
+# The output of each example.
 PRINTED = [
     '[[-2.1 -2.4] [ 0. 0. ] [-0.2 0.8]]'
     '[[-0.15 -0.5 ] [-1.45 -0.15]] [[-0.2 -0.6] [ 2. -1.75]] [[-0.1 -0.4]]'
@@ -25,13 +26,13 @@ PRINTED = [
 
 
 def plain(text):
-    """Without spaces, and numbers with at most four decimals."""
+    """Returns the text without spaces, its numbers with at most four decimals."""
     rounded = re.sub(r'-?\d+\.\d*', lambda m: '%g' % round(float(m[0]), 4), text)
     return re.sub(r'\s', '', rounded)
 
 
 class Readme(OwnServerTest):
-    """With a server of its own, at whatever port it got."""
+    """The README's examples, on a server at an arbitrary port."""
 
     def test_examples_print_what_they_should(self):
         with open(os.path.join(PACKAGE, 'README.md'), encoding='utf-8') as file:
@@ -47,7 +48,7 @@ class Readme(OwnServerTest):
 
 
 class Installed(unittest.TestCase):
-    """The package as pip has put it down."""
+    """The package as pip installed it."""
 
     def test_is_not_the_source(self):
         self.assertFalse(embag.__file__.startswith(served.SOURCE + '/client'))

@@ -13,7 +13,7 @@ ROW = {'asked': 'emb_table', 'indices': [0], 'num_bags': 1, 'model': 'spec'}
 
 
 class Secure(OwnServerTest):
-    """A server with a certificate, or with those whom it knows."""
+    """A server with a certificate, or with tokens."""
 
     def setUp(self):
         super().setUp()
@@ -25,12 +25,12 @@ class Secure(OwnServerTest):
             self.files.path, ('ca.pem', 'client.pem', 'client.key'))
 
     def serve_tls(self, *flags):
-        """Starts it."""
+        """Starts a server with TLS."""
         return self.serve('--tls-cert', self.files.path('server.pem'),
                           '--tls-key', self.files.path('server.key'), *flags)
 
     def serve_known(self, **rights):
-        """Starts one without TLS that serves who has the token, and only so far."""
+        """Starts a server without TLS that serves the token's holder, with these rights."""
         rules = {'principals': [
             {'name': 'ranking', 'token_file': self.files.write('token', TOKEN), **rights}]}
         return self.serve('--auth-file', self.files.write('auth.yaml', json.dumps(rules)))

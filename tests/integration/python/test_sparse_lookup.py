@@ -1,6 +1,6 @@
-"""embedding_lookup_sparse against its definition: for each row the weighted embeddings of its ids,
-by 'mean' divided by the sum of the weights, by 'sqrtn' by the root of the sum of their squares;
-zeros where there is nothing, or nothing to divide by."""
+"""embedding_lookup_sparse compared with its definition. Each row is the weighted sum of the
+embeddings of its ids; 'mean' divides it by the sum of the weights, 'sqrtn' by the root of the sum
+of their squares. A row without ids, or with a divisor of zero, is zeros."""
 
 import os
 from collections import namedtuple
@@ -17,7 +17,7 @@ COMBINERS = ('sum', 'mean', 'sqrtn')
 
 
 def combined(table, ids, weights, combiner):
-    """By the definition, in double precision."""
+    """Computes the result by the definition, in double precision."""
     out = np.zeros((ids.dense_shape[0], *table.shape[1:]))
     for row in range(ids.dense_shape[0]):
         here = ids.indices[:, 0] == row
@@ -30,7 +30,7 @@ def combined(table, ids, weights, combiner):
 
 
 def random_sparse(rng, rows, weighted, dtype='f4'):
-    """A matrix of ids, some of its rows empty, the last one too; and weights."""
+    """Returns a matrix of ids and weights. Some of its rows are empty, including the last."""
     shape = int(rng.integers(1, 12)), 7
     cells = rng.random(shape) < rng.choice([0.1, 0.5])
     cells[-1] = False
@@ -41,7 +41,7 @@ def random_sparse(rng, rows, weighted, dtype='f4'):
 
 
 class SparseLookups(PackageTest):
-    """On tables of every floating-point type."""
+    """Lookups in tables of every floating-point type."""
 
     def test_all_combiners_with_and_without_weights(self):
         rng = np.random.default_rng(SEED)
@@ -113,7 +113,7 @@ class SparseLookups(PackageTest):
 
     def test_what_is_no_sparse_tensor_says_how_to_make_one(self):
         class RaggedTensor:
-            """Has what of a RaggedTensor a SparseTensor has not."""
+            """Has attributes of a RaggedTensor that a SparseTensor lacks."""
 
             values, row_splits, shape = np.array([0, 1]), [0, 1, 2], (2, None)
         ids = Sparse(np.array([[0, 0], [1, 0]]), np.array([0, 1]), [2, 1])
@@ -125,7 +125,7 @@ class SparseLookups(PackageTest):
 
 
 class DefaultRow(OwnServerTest):
-    """A table that has a row of its own for empty bags."""
+    """A table with a default row for empty bags."""
 
     def test_is_not_what_empty_rows_get(self):
         os.makedirs(self.repository.join('spec'))
