@@ -229,21 +229,33 @@ static void make_file_schema(struct file_schema *schema)
         CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct file_values, schema->fields)};
 }
 
-static bool apply_file_values(
-    struct eb_config *config, const struct file_values *values, struct eb_failure *failure)
+static bool apply_file_value(struct eb_config *config, const struct eb_config_setting *setting,
+    const struct file_values *values, struct eb_failure *failure)
 {
-    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
-        const struct eb_config_setting *setting = &eb_config_settings[i];
-        bool many = setting->kind == EB_CONFIG_LISTEN;
-        char *const *texts = many ? values->listen : &values->texts[i];
-        size_t count = many ? values->listen_count : !!values->texts[i];
-        for (size_t n = 0; n < count; n++) {
-            if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], failure)) {
-                return false;
-            }
+    bool many = setting->kind == EB_CONFIG_LISTEN;
+    char *const *texts = many ? values->listen : &values->texts[setting - eb_config_settings];
+    size_t count = many ? values->listen_count : !!*texts;
+    for (size_t n = 0; n < count; n++) {
+        if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], failure)) {
+            return false;
         }
     }
     return true;
+}
+
+static bool apply_file_values(
+    struct eb_config *config, const struct file_values *values, struct eb_failure *failure)
+{
+    /* Apply log_format first, because whatever is wrong with the others is logged in that format.
+     */
+    static const char first[] = "log_format";
+    const struct eb_config_setting *setting =
+        eb_config_setting_find(EB_CONFIG_FILE, first, strlen(first));
+    bool applied = apply_file_value(config, setting, values, failure);
+    for (size_t i = 0; applied && i < EB_CONFIG_SETTING_COUNT; i++) {
+        applied = apply_file_value(config, &eb_config_settings[i], values, failure);
+    }
+    return applied;
 }
 
 static bool apply_yaml(
@@ -384,6 +396,32 @@ static bool check_budgets(const struct eb_config *config, struct eb_failure *fai
 
 /* ---- all layers ---- */
 
+enum eb_log_format eb_config_find_log_format(
+    int argument_count, char *const *arguments, char *const *environment)
+{
+    static const char flag[] = "--log-format";
+    static const char variable[] = "EMBAG_LOG_FORMAT=";
+    const char *value = NULL;
+    for (; !value && *environment; environment++) {
+        if (strncmp(*environment, variable, strlen(variable)) == 0) {
+            value = *environment + strlen(variable);
+        }
+    }
+    for (int i = 1; i < argument_count; i++) {
+        const char *behind = arguments[i] + strlen(flag);
+        if (strncmp(arguments[i], flag, strlen(flag)) != 0) {
+            continue;
+        }
+        if (*behind == '=') {
+            value = behind + 1;
+        } else if (!*behind && arguments[i + 1]) {
+            value = arguments[i + 1];
+        }
+    }
+    bool is_json = value && strcmp(value, eb_log_format_names[EB_LOG_JSON]) == 0;
+    return is_json ? EB_LOG_JSON : EB_LOG_LOGFMT;
+}
+
 /* Reads the sources from the highest to the lowest, because a higher one gives the file's path. A
  * value that is set stays set (eb_config_setting_apply). */
 static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
@@ -409,9 +447,11 @@ enum eb_config_outcome eb_config_read(
 {
     *out = (struct eb_config){0};
     eb_config_setting_apply_defaults(out);
+    out->log_format = eb_config_find_log_format(argument_count, arguments, environment);
     struct eb_failure failure;
     enum eb_config_outcome outcome =
         read_layers(out, argument_count, arguments, environment, &failure);
+    eb_log_set_format(out->log_format);
     if (outcome == EB_CONFIG_ERROR) {
         eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", failure.text));
     }

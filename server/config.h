@@ -18,13 +18,19 @@ enum eb_config_outcome {
 };
 
 /* Reads flags (from arguments[1] on), the environment (ended by NULL) and the file that they name.
- * The caller deinits *out, whatever the outcome. Does not set the log's level.
+ * The caller deinits *out, whatever the outcome. Sets the log's format, not its level.
  *
  * The file is YAML, `loops: 4` or `listen: ["127.0.0.1:8600", "unix:/run/embag.sock"]`. It may have
  * no settings. Unknown keys, duplicate keys, aliases and a second document are errors, which name
  * the file and the line. */
 enum eb_config_outcome eb_config_read(
     int argument_count, char *const *arguments, char *const *environment, struct eb_config *out);
+
+/* Returns the log_format of the flags, or of the environment if no flag sets it; logfmt if neither
+ * does, or if the value is wrong. It may be called before eb_config_read, so that whatever fails at
+ * start is logged in that format. The file's log_format takes effect once the file is read. */
+enum eb_log_format eb_config_find_log_format(
+    int argument_count, char *const *arguments, char *const *environment);
 
 /* Logs every setting: one line event=config for each source that supplied any. */
 void eb_config_log(const struct eb_config *config);

@@ -84,6 +84,10 @@ const struct eb_config_setting eb_config_settings[] = {
         NULL},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "debug|info|warn|error",
         "least level that is logged: debug, info, warn or error; default: info", NULL},
+    {"log_format", EB_CONFIG_CHOICE, AT(log_format), 0, 0, 0, "logfmt|json",
+        "form of each log line: key=value pairs (logfmt, default) or one JSON object with the same "
+        "keys",
+        eb_log_format_names},
     {"access_log", EB_CONFIG_CHOICE, AT(access_log), 0, 0, 0, "errors|off|sampled|all",
         "of which requests there is a line event=request: of those that fail (default), of none, "
         "of those that fail, one in access_log_sample of the others and those whose traceparent "

@@ -24,7 +24,7 @@
 #define EB_CONFIG_NONE "none"
 
 /* Number of settings that are not limits, and of all settings. */
-#define EB_CONFIG_GENERAL_COUNT 21
+#define EB_CONFIG_GENERAL_COUNT 22
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -61,6 +61,7 @@ struct eb_config {
     char *isa;        /* forced instruction set; NULL: the best */
     char *prefetch;   /* as eb_kernel_choice_check_prefetch takes it; NULL: auto */
     enum eb_log_level log_level;
+    enum eb_log_format log_format;
     enum eb_access_log_mode access_log;
     enum eb_page_size huge_pages;
     enum eb_numa numa;

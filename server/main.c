@@ -56,6 +56,7 @@ int main(int argument_count, char **arguments)
 {
     struct eb_config config;
     int status = EXIT_SUCCESS;
+    eb_log_set_format(eb_config_find_log_format(argument_count, arguments, environ));
     if (!eb_standard_files_open()) {
         eb_log_fail_start("/dev/null", strerror(errno),
             "give the process a /dev/null, or descriptors 0, 1 and 2");

@@ -206,6 +206,7 @@ static void write_slow(struct eb_json_text *text, const struct eb_stats_slow *sl
     eb_json_text_string(text, "model", slow->model);
     eb_json_text_string(text, "peer", slow->peer);
     eb_json_text_string(text, "trace", slow->trace);
+    eb_json_text_string(text, "span", slow->span);
     eb_json_text_string(text, "code", eb_status_name((int)slow->status));
     eb_json_text_count(text, "indices", slow->indices);
     eb_json_text_count(text, "value_bytes", slow->value_bytes);

@@ -23,7 +23,7 @@
  *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0: none
  *    "repository": "readable" | "unreadable" | "unwatched",
  *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
- *              "code": "OK", "indices": N, "value_bytes": N,
+ *              "span": TEXT, "code": "OK", "indices": N, "value_bytes": N,
  *              "ns": {"queue": N, ..., "send": 0, ...}}]}                    longest first
  *
  * The "total" of a slow request ends when its answer is ready. The "total" of "stages" ends when

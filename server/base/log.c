@@ -16,8 +16,11 @@
 
 /* At most PIPE_BUF, so that lines of several threads do not mix in a pipe. */
 #define LINE_BYTES_MAX 4096
+/* Kept free for the end of a line: a closing quote, a closing brace and the newline. */
+#define END_BYTES_MAX 3
 #define UTF8_BYTES_MAX 4 /* of one character */
 #define NUMBER_BYTES 24  /* enough for the longest number */
+#define FIELD_BYTES 28   /* enough for the longest number and what stands around a key */
 #define SECONDS_PER_DAY 86400
 
 static_assert(
@@ -31,7 +34,10 @@ static const char *const level_names[] = {
 };
 #define LEVEL_COUNT (sizeof level_names / sizeof level_names[0])
 
+const char *const eb_log_format_names[] = {"logfmt", "json", NULL};
+
 static enum eb_log_level level_least = EB_LOG_INFO;
+static enum eb_log_format line_format = EB_LOG_LOGFMT;
 static int descriptor = STDERR_FILENO;
 
 /* A line being written. Once something did not fit, nothing more is appended. */
@@ -41,15 +47,22 @@ struct line {
     bool full;
 };
 
-/* Appends all of `text` or nothing. Two bytes stay free for a closing quote and the newline. */
+/* Appends all of `text` or nothing. END_BYTES_MAX bytes stay free. */
 static void append_log(struct line *line, const char *text, size_t text_bytes)
 {
-    if (line->full || line->used + text_bytes > sizeof line->bytes - 2) {
+    if (line->full || line->used + text_bytes > sizeof line->bytes - END_BYTES_MAX) {
         line->full = true;
         return;
     }
     memcpy(line->bytes + line->used, text, text_bytes);
     line->used += text_bytes;
+}
+
+/* Appends one of the END_BYTES_MAX bytes that append_log keeps free, so that a cut line is closed
+ * too. */
+static void append_log_end(struct line *line, char byte)
+{
+    line->bytes[line->used++] = byte;
 }
 
 /* Returns whether a viewer might take the character for a line break or for a change of the writing
@@ -118,9 +131,51 @@ static void append_log_text(struct line *line, const unsigned char *text)
         }
     }
     if (quoted) {
-        /* Bypasses append_log, so that a cut value is closed too; a byte is kept free for this. */
-        line->bytes[line->used++] = '"';
+        append_log_end(line, '"');
     }
+}
+
+/* Appends an escape for the character at `text`, or for its first byte if it is not UTF-8. Returns
+ * how many bytes it stands for. */
+static size_t append_json_escaped(struct line *line, const unsigned char *text)
+{
+    static const char shorts[] = "\"\"\\\\\nn\rr\tt"; /* a character, and what stands for it */
+    char escape[8];
+    size_t bytes = 1;
+    unsigned code = text[0];
+    for (const char *pair = shorts; *pair; pair += 2) {
+        if ((unsigned char)*pair == code) {
+            append_log(line, (const char[]){'\\', pair[1]}, 2);
+            return bytes;
+        }
+    }
+    if (code == 0xc2 && (text[1] & 0xe0) == 0x80) { /* U+0080 to U+009F, control characters */
+        code = text[1];
+        bytes = 2;
+    } else if (is_layout_mark(text, strnlen((const char *)text, 3))) {
+        code = 0x2000u | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu);
+        bytes = 3;
+    } else if (code >= 0x80) {
+        code = 0xfffd;
+    }
+    append_log(line, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", code));
+    return bytes;
+}
+
+/* Appends a JSON string. A text that does not fit is cut between two characters. */
+static void append_json_text(struct line *line, const unsigned char *text)
+{
+    append_log(line, "\"", 1);
+    while (*text && !line->full) {
+        size_t length = plain_length(text);
+        if (length > 0) {
+            append_log(line, (const char *)text, length);
+            text += length;
+        } else {
+            text += append_json_escaped(line, text);
+        }
+    }
+    append_log_end(line, '"');
 }
 
 static void append_log_number(struct line *line, const struct eb_log_field *field)
@@ -131,14 +186,9 @@ static void append_log_number(struct line *line, const struct eb_log_field *fiel
     append_log(line, number, (size_t)bytes);
 }
 
-static void append_field(struct line *line, const struct eb_log_field *field)
+static void append_logfmt_field(
+    struct line *line, const struct eb_log_field *field, size_t key_bytes)
 {
-    size_t key_bytes = strlen(field->key);
-    /* Append a key only if a whole number or the beginning of a text fits too. */
-    if (line->full || line->used + key_bytes + NUMBER_BYTES > sizeof line->bytes - 2) {
-        line->full = true;
-        return;
-    }
     append_log(line, " ", 1);
     append_log(line, field->key, key_bytes);
     append_log(line, "=", 1);
@@ -146,6 +196,33 @@ static void append_field(struct line *line, const struct eb_log_field *field)
         append_log_text(line, (const unsigned char *)field->text);
     } else {
         append_log_number(line, field);
+    }
+}
+
+static void append_json_field(struct line *line, const struct eb_log_field *field, size_t key_bytes)
+{
+    append_log(line, ",\"", 2);
+    append_log(line, field->key, key_bytes);
+    append_log(line, "\":", 2);
+    if (field->is_truth) {
+        append_log(line, field->text, strlen(field->text));
+    } else if (field->text) {
+        append_json_text(line, (const unsigned char *)field->text);
+    } else {
+        append_log_number(line, field);
+    }
+}
+
+static void append_field(struct line *line, const struct eb_log_field *field)
+{
+    size_t key_bytes = strlen(field->key);
+    /* Append a key only if a whole number or the beginning of a text fits too. */
+    if (line->full || line->used + key_bytes + FIELD_BYTES > sizeof line->bytes - END_BYTES_MAX) {
+        line->full = true;
+    } else if (line_format == EB_LOG_JSON) {
+        append_json_field(line, field, key_bytes);
+    } else {
+        append_logfmt_field(line, field, key_bytes);
     }
 }
 
@@ -180,9 +257,10 @@ static void append_time(struct line *line)
     clock_gettime(CLOCK_REALTIME, &now); /* Cannot fail: this clock always exists. */
     struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
     int second = (int)(now.tv_sec % SECONDS_PER_DAY);
-    int length =
-        snprintf(text, sizeof text, "ts=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", date.year, date.month,
-            date.day, second / 3600, second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000));
+    bool is_json = line_format == EB_LOG_JSON;
+    int length = snprintf(text, sizeof text, "%s%04d-%02d-%02dT%02d:%02d:%02d.%03dZ%s",
+        is_json ? "{\"ts\":\"" : "ts=", date.year, date.month, date.day, second / 3600,
+        second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000), is_json ? "\"" : "");
     append_log(line, text, (size_t)length);
 }
 
@@ -224,7 +302,10 @@ static void compose(struct line *line, enum eb_log_level level, const char *even
     for (; fields->key; fields++) {
         append_field(line, fields);
     }
-    line->bytes[line->used++] = '\n';
+    if (line_format == EB_LOG_JSON) {
+        append_log_end(line, '}');
+    }
+    append_log_end(line, '\n');
 }
 
 static bool write_lost(unsigned count)
@@ -286,6 +367,11 @@ void eb_log_close(void)
 void eb_log_set_level(enum eb_log_level level)
 {
     level_least = level;
+}
+
+void eb_log_set_format(enum eb_log_format format)
+{
+    line_format = format;
 }
 
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields)

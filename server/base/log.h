@@ -1,5 +1,6 @@
-/* The log: one structured line (logfmt) for each event on stderr. Values are quoted and escaped if
- * needed, so that a peer's bytes cannot forge a line.
+/* The log: one structured line for each event on stderr, as logfmt or as a JSON object (RFC 8259).
+ * Both formats have the same keys in the same order. Values are quoted and escaped if needed, so
+ * that a peer's bytes can neither forge a line nor make it malformed.
  * Thread: any; a line is written by one write(2). Memory: none; a line is cut at 4 KiB. If nobody
  * reads stderr, lines are lost and nothing waits; `event=log_lost` counts them. */
 #pragma once
@@ -9,12 +10,17 @@
 
 enum eb_log_level { EB_LOG_DEBUG, EB_LOG_INFO, EB_LOG_WARN, EB_LOG_ERROR };
 
-/* One key=value. Made by eb_log_text, eb_log_number or eb_log_count. */
+/* The values of the setting log_format. */
+enum eb_log_format { EB_LOG_LOGFMT, EB_LOG_JSON };
+extern const char *const eb_log_format_names[]; /* ended by NULL */
+
+/* One key and its value. Made by eb_log_text, eb_log_number, eb_log_count or eb_log_truth. */
 struct eb_log_field {
     const char *key;
     const char *text; /* NULL: the value is `number` */
     int64_t number;
     bool is_count; /* `number` is a uint64_t */
+    bool is_truth; /* `text` is "true" or "false": a boolean in JSON */
 };
 
 static inline struct eb_log_field eb_log_text(const char *key, const char *text)
@@ -32,6 +38,11 @@ static inline struct eb_log_field eb_log_count(const char *key, uint64_t count)
     return (struct eb_log_field){.key = key, .number = (int64_t)count, .is_count = true};
 }
 
+static inline struct eb_log_field eb_log_truth(const char *key, bool truth)
+{
+    return (struct eb_log_field){.key = key, .text = truth ? "true" : "false", .is_truth = true};
+}
+
 /* Returns the level of a name ("info" and so on), or -1 if there is no such level. */
 int eb_log_level_parse(const char *name);
 const char *eb_log_level_name(enum eb_log_level level);
@@ -41,11 +52,17 @@ const char *eb_log_level_name(enum eb_log_level level);
  * logs. The log also works without them. */
 void eb_log_open(void);
 void eb_log_close(void);
-/* Call once at start, before other threads log. */
+/* Call both before other threads log. Until then the level is INFO and the format logfmt. */
 void eb_log_set_level(enum eb_log_level level);
+void eb_log_set_format(enum eb_log_format format);
 
-/* Writes `ts=2026-01-31T12:00:00.123Z level=info event=listening loops=2`. `fields` end with one
- * whose key is NULL. A line that cannot be written is lost. Keeps errno. Use it through eb_log. */
+/* Writes `ts=2026-01-31T12:00:00.123Z level=info event=listening loops=2`, or
+ * `{"ts":"2026-01-31T12:00:00.123Z","level":"info","event":"listening","loops":2}`. `fields` end
+ * with one whose key is NULL; keys are made of letters, digits and underscores. If the line is too
+ * long, its last value is cut between two characters, the fields after it are left out, and the
+ * quotes and the object are closed. In JSON a byte that is not UTF-8 becomes \ufffd; control
+ * characters and marks that break lines or change the writing direction become \u escapes. A line
+ * that cannot be written is lost. Keeps errno. Use it through eb_log. */
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields);
 
 /* Writes an INFO line from the handler of a signal that ends the process. Takes no lock, because

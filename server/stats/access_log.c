@@ -6,7 +6,7 @@
 #include <assert.h>
 
 /* Most fields of a line, with the field that ends them. */
-#define FIELDS_MAX 26
+#define FIELDS_MAX 27
 
 const char *const eb_access_log_mode_names[] = {"errors", "off", "sampled", "all", NULL};
 
@@ -38,11 +38,6 @@ static void add(struct fields *fields, struct eb_log_field field)
     fields->list[fields->count++] = field;
 }
 
-static void add_truth(struct fields *fields, const char *key, bool truth)
-{
-    add(fields, eb_log_text(key, truth ? "true" : "false"));
-}
-
 static void add_lookup(struct fields *fields, const struct eb_access_record *record)
 {
     add(fields, eb_log_count("queue_us", record->queue_ns / 1000));
@@ -66,8 +61,10 @@ static void add_trace(struct fields *fields, const struct eb_trace_parent *trace
 {
     if (trace->trace_id[0] != '\0') {
         add(fields, eb_log_text("trace_id", trace->trace_id));
+        /* The server makes no span of its own, so the line belongs to the caller's. */
+        add(fields, eb_log_text("span_id", trace->parent_id));
         add(fields, eb_log_text("parent_id", trace->parent_id));
-        add_truth(fields, "sampled", trace->is_sampled);
+        add(fields, eb_log_truth("sampled", trace->is_sampled));
     }
 }
 
@@ -78,7 +75,7 @@ void eb_access_log_write(const struct eb_access_record *record)
     struct fields fields = {0};
     add(&fields, eb_log_text("code", eb_status_name((int)record->status)));
     add(&fields, eb_log_text("method", record->method));
-    add_truth(&fields, "stream", record->is_stream);
+    add(&fields, eb_log_truth("stream", record->is_stream));
     add(&fields, eb_log_text("peer", record->peer));
     add_trace(&fields, record->trace);
     if (record->is_timed) {

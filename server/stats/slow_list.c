@@ -59,7 +59,9 @@ static void describe_request(struct eb_stats_slow *out, const struct eb_access_r
     copy_cut_text(out->model, record->model);
     copy_cut_text(out->peer, record->peer);
     static_assert(sizeof out->trace >= EB_TRACE_ID_BYTES, "a trace id has room");
+    static_assert(sizeof out->span >= EB_TRACE_SPAN_BYTES, "a span id has room");
     memcpy(out->trace, record->trace->trace_id, EB_TRACE_ID_BYTES);
+    memcpy(out->span, record->trace->parent_id, EB_TRACE_SPAN_BYTES);
 }
 
 void eb_slow_list_add(

@@ -99,6 +99,7 @@ struct eb_stats_slow {
     char model[EB_STATS_TEXT_BYTES];
     char peer[EB_STATS_TEXT_BYTES];
     char trace[64]; /* trace id of its traceparent; "": it had no traceparent */
+    char span[32];  /* the caller's span, from its traceparent; "": as for `trace` */
 };
 
 struct eb_stats {

@@ -26,7 +26,13 @@ SLOW_MAX = 32   # requests that the page shows
 TRACE, SPAN = '4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'
 PARENT = '00-%s-%s-' % (TRACE, SPAN)
 FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)(?: |$)')
+# Of two runs they differ.
+VARYING = {'ts', 'peer', 'total_us', 'queue_us', 'compute_us', 'address', 'elapsed_ms',
+           'log_format'}
 ESCAPES = {b'n': b'\n', b'r': b'\r', b't': b'\t', b'"': b'"', b'\\': b'\\'}
+# Names of models that would forge a line or break one, were they not escaped.
+HOSTILE = ['a"b', 'a\nts=2026 level=info event=request code=OK', 'a\\', 'a b=c', '"},{"event":"x',
+           '\u2028event=request', '\x1b[2J', '\u202ea', 'x' * 255, '\n' * 255, '"' * 255]
 MANY = ('--access-log-per-s-max', '1000000', '--loops', '1')
 
 
@@ -36,7 +42,7 @@ def unescape(value):
         return value
     plain = re.sub(rb'\\(x[0-9a-f]{2}|.)', lambda m: ESCAPES.get(m.group(1)) or
                    bytes([int(m.group(1)[1:], 16)]), value[1:-1].encode())
-    return plain.decode()
+    return plain.decode(errors='replace')
 
 
 def fields_of(line):
@@ -213,7 +219,8 @@ class Traces(AccessLogTest):
         lines = self.finish(server)
         self.assertEqual([line.get('trace_id') for line in lines],
                          [TRACE, TRACE, None, TRACE, TRACE])
-        self.assertEqual([line.get('parent_id') for line in lines], [SPAN, SPAN, None, SPAN, SPAN])
+        for name in 'span_id', 'parent_id':
+            self.assertEqual([line.get(name) for line in lines], [SPAN, SPAN, None, SPAN, SPAN])
         self.assertEqual([line.get('sampled') for line in lines],
                          ['true', 'false', None, 'true', 'true'])
 
@@ -342,20 +349,78 @@ class Lines(AccessLogTest):
     def test_lets_nobody_forge_a_line(self):
         server = self.serve('--access-log', 'all', *MANY)
         client = self.connect(server)
-        names = ['a"b', 'a\nts=2026 level=info event=request code=OK', 'a\\', 'a b=c',
-                 '\u2028event=request', '\x1b[2J', '\u202ea', 'x' * 255, '\n' * 255, '"' * 255]
-        for name in names:
+        for name in HOSTILE:
             error_of(client.lookup, request_of(name))
         with Attacker(server.port) as peer:
             path = '/a"\\event=request\u2028/x'
             peer.send(*peer.call(message(b''), path))
             wait_until(lambda: 'services' in server.log, SECONDS, 'the refusal')
         lines = self.finish(server)
-        self.assertEqual(len(lines), len(names) + 1)
-        for name, line in zip(names, lines):
+        self.assertEqual(len(lines), len(HOSTILE) + 1)
+        for name, line in zip(HOSTILE, lines):
             self.assertEqual((line['code'], line['peer'][:10]), ('NOT_FOUND', '127.0.0.1:'))
             self.assertEqual(line['model'], name)
         self.assertEqual((lines[-1]['code'], lines[-1]['method']), ('UNIMPLEMENTED', path[1:]))
+
+
+class Json(AccessLogTest):
+    """log_format: json has the same lines with the same keys."""
+
+    def log(self, log_format):
+        """What a server logs in that format of a good request and of hostile ones."""
+        server = self.serve('--access-log', 'all', '--log-format', log_format, '--prefetch', 'off',
+                            '--threads', '1', '--inline-below-us', '10', *MANY)
+        self.call(server, request_of('spec'), ('traceparent', PARENT + '01'))
+        self.call(server, pb.LookupRequest(model='spec', request_id=2**64 - 1))
+        for name in HOSTILE:
+            error_of(self.connect(server).lookup, request_of(name))
+        with Attacker(server.port) as peer:
+            # Only a path brings bytes that are not UTF-8: a name with them is refused.
+            peer.send(*peer.call(message(b''), b'/\xff"}\xc2\x85/x'))
+            wait_until(lambda: 'services' in server.log, SECONDS, 'the refusal')
+        for client in self.clients:
+            client.close()
+        server.stop()
+        return server.lines
+
+    def test_has_the_lines_of_logfmt(self):
+        def words_of(value):
+            """A value as logfmt has it."""
+            return json.dumps(value) if isinstance(value, (bool, int)) else value
+        pairs = zip(map(fields_of, self.log('logfmt')), map(json.loads, self.log('json')),
+                    strict=True)
+        events = set()
+        for plain, line in pairs:
+            self.assertEqual(list(plain), list(line))
+            events.add(line['event'])
+            for key in set(line) - VARYING:
+                self.assertEqual(plain[key], words_of(line[key]), (line['event'], key))
+        self.assertLessEqual({'config', 'listening', 'model_loaded', 'ready', 'request', 'draining',
+                              'stopped'}, events)
+
+    def test_has_numbers_booleans_and_ids(self):
+        lines = [line for line in map(json.loads, self.log('json')) if line['event'] == 'request']
+        first, second, *hostile, last = lines
+        self.assertEqual((first['trace_id'], first['span_id'], first['parent_id']),
+                         (TRACE, SPAN, SPAN))
+        self.assertIs(first['sampled'], True)
+        self.assertIs(first['stream'], False)
+        self.assertIsInstance(first['total_us'], int)
+        self.assertEqual(second['request_id'], 2**64 - 1)
+        self.assertNotIn('trace_id', second)
+        self.assertEqual([line['model'] for line in hostile], HOSTILE)
+        self.assertEqual(last['code'], 'UNIMPLEMENTED')
+
+    def test_has_the_failure_of_a_start(self):
+        for flags, event, reason in (
+                (('--isa', 'nonsense'), 'start_failed', 'nonsense'),
+                (('--loops', 'x'), 'bad_configuration', 'not a whole number')):
+            server = Embagd(self.repository.path, *flags, '--log-format', 'json')
+            lines = list(map(json.loads, server.start_fails().splitlines()))
+            self.assertEqual((lines[-1]['level'], lines[-1]['event']), ('error', event))
+            self.assertIn(reason, lines[-1]['reason'])
+        wrong = Embagd(self.repository.path, '--log-format', 'xml').start_fails()
+        self.assertIn('logfmt|json', fields_of(wrong.strip())['reason'])
 
 
 class SlowRequests(AccessLogTest):
@@ -373,7 +438,7 @@ class SlowRequests(AccessLogTest):
         for request in slow:
             self.assertEqual(request['method'], 'embag.v1.EmbeddingBag/Lookup')
             self.assertEqual((request['model'], request['code']), ('spec', 'OK'))
-            self.assertIn(request['trace'], ('', TRACE))
+            self.assertIn((request['trace'], request['span']), (('', ''), (TRACE, SPAN)))
             self.assertEqual(request['ns']['total'],
                              request['ns']['queue'] + request['ns']['compute'])
 

@@ -90,7 +90,7 @@ class Embagd:
 
     def find(self, event):
         """The first log line of an event, or None."""
-        marked = re.compile(r'\bevent=%s(\s|$)' % re.escape(event))
+        marked = re.compile(r'\bevent=%s(\s|$)|"event":"%s"' % ((re.escape(event),) * 2))
         return next((line for line in list(self.lines) if marked.search(line)), None)
 
     def has_ended(self):
@@ -107,7 +107,7 @@ class Embagd:
 
     def _port_of(self, event):
         line = wait_until(lambda: self.find(event), START_SECONDS, 'event=' + event)
-        return int(re.search(r'address="?\S*:(\d+)', line).group(1))
+        return int(re.search(r'address(?:="?|":")[^\s"]*:(\d+)', line).group(1))
 
     @property
     def port(self):

@@ -458,7 +458,7 @@ class Rendered(unittest.TestCase):
                 ('config.access_log=true', 'access_log'), ('config.nope=1', 'nope'),
                 ('config.loops=abc', 'loops'), ('config.loops=0', 'loops'),
                 ('config.row_bytes_max=1TB', 'row_bytes_max'),
-                ('config.log_level=all', 'log_level'),
+                ('config.log_level=all', 'log_level'), ('config.log_format=xml', 'log_format'),
                 ('models.existingClaim=', 'models'), ('models.emptyDir=4Gi', 'models'),
                 ('tls.clientCaSecretName=ca', 'tls'), ('memory.tables=4Gi', 'memory.tables'),
                 ('service.headless=yes', 'headless'),

@@ -277,7 +277,8 @@ static void writes_slow_requests(void **state)
         .method = "/embag.v1.EmbeddingBag/Lookup",
         .model = "m",
         .peer = "127.0.0.1:5",
-        .trace = "0af7651916cd43dd8448eb211c80319c"};
+        .trace = "0af7651916cd43dd8448eb211c80319c",
+        .span = "b7ad6b7169203331"};
     stats.slow[1] = (struct eb_stats_slow){.status = EB_STATUS_UNKNOWN, .model = "cut \xe2\x82"};
     json_t *root = write(&stats);
     assert_count(root, "slow", 2);
@@ -293,6 +294,7 @@ static void writes_slow_requests(void **state)
     assert_text(root, "slow.0.model", "m");
     assert_text(root, "slow.0.peer", "127.0.0.1:5");
     assert_text(root, "slow.0.trace", "0af7651916cd43dd8448eb211c80319c");
+    assert_text(root, "slow.0.span", "b7ad6b7169203331");
     assert_text(root, "slow.1.model", "cut \xef\xbf\xbd\xef\xbf\xbd");
     json_decref(root);
 }

@@ -1,3 +1,4 @@
+#include "proto/splitmix64.h"
 #include "server/base/log.h"
 #include "tests/lib/capture.h"
 #include "tests/lib/faults.h"
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 static char captured[16384];
 static struct eb_capture capture;
@@ -222,6 +224,192 @@ static void drops_levels_below_the_one_set(void **state)
     assert_non_null(strstr(captured, "level=error event=this n=1\n"));
 }
 
+/* ---- JSON ---- */
+
+static int choose_json(void **state)
+{
+    (void)state;
+    eb_log_set_format(EB_LOG_JSON);
+    return 0;
+}
+
+static int choose_logfmt(void **state)
+{
+    (void)state;
+    eb_log_set_format(EB_LOG_LOGFMT);
+    return 0;
+}
+
+/* What is logged must be one line and one JSON object without a key twice; the caller frees it. */
+static json_t *parse_captured(void)
+{
+    json_error_t error;
+    size_t length = strlen(captured);
+    assert_in_range(length, 1, 4096);
+    assert_ptr_equal(strchr(captured, '\n'), captured + length - 1);
+    /* Jansson's integers end at INT64_MAX. */
+    json_t *object = json_loads(captured, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    if (!object) {
+        fail_msg("%s at %d: %s", error.text, error.position, captured);
+    }
+    assert_true(json_is_object(object));
+    assert_string_equal(json_string_value(json_object_get(object, "event")), "test");
+    return object;
+}
+
+static void writes_one_json_line(void **state)
+{
+    (void)state;
+    capture_start();
+    eb_log(EB_LOG_WARN, "listening", eb_log_text("address", "127.0.0.1:8600"),
+        eb_log_number("loops", 2), eb_log_number("least", INT64_MIN),
+        eb_log_count("most", UINT64_MAX), eb_log_truth("stream", true),
+        eb_log_truth("sampled", false), eb_log_text("said", "true"), eb_log_text("nothing", NULL));
+    capture_stop();
+    static const char stamp[] = "{\"ts\":\"0000-00-00T00:00:00.000Z\"";
+    for (size_t i = 0; i < strlen(stamp); i++) {
+        if (stamp[i] == '0') {
+            assert_in_range(captured[i], '0', '9');
+        } else {
+            assert_int_equal(captured[i], stamp[i]);
+        }
+    }
+    assert_string_equal(captured + strlen(stamp),
+        ",\"level\":\"warn\",\"event\":\"listening\",\"address\":\"127.0.0.1:8600\",\"loops\":2,"
+        "\"least\":-9223372036854775808,\"most\":18446744073709551615,\"stream\":true,"
+        "\"sampled\":false,\"said\":\"true\",\"nothing\":\"\"}\n");
+}
+
+static void writes_a_last_line_and_a_failed_start_as_json(void **state)
+{
+    (void)state;
+    capture_start();
+    const struct eb_log_field fields[] = {eb_log_text("signal", "SIGTERM"), {0}};
+    eb_log_last("stopped", fields);
+    eb_log_fail_start("loops", "no \"memory\"", "free some");
+    capture_stop();
+    assert_non_null(strstr(
+        captured, ",\"level\":\"info\",\"event\":\"stopped\",\"signal\":\"SIGTERM\"}\n{\"ts\":\""));
+    assert_non_null(
+        strstr(captured, ",\"level\":\"error\",\"event\":\"start_failed\",\"what\":\"loops\","
+                         "\"reason\":\"no \\\"memory\\\"\",\"remedy\":\"free some\"}\n"));
+}
+
+static void escapes_in_json_what_could_forge_a_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *value;
+    } cases[] = {
+        {"a b=c/<d>'", "a b=c/<d>'"},
+        {"gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80", "gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"a\"b\\c", "a\\\"b\\\\c"},
+        {"a\nb\rc\td", "a\\nb\\rc\\td"},
+        {"\x1b[31m\x7f\x01", "\\u001b[31m\\u007f\\u0001"},
+        {"\xff"
+         "a\xc3",
+            "\\ufffda\\ufffd"},
+        {"\xc0\xaf", "\\ufffd\\ufffd"},
+        {"\xe0\x80\xaf", "\\ufffd\\ufffd\\ufffd"},
+        {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},
+        {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"},
+        {"\xe2\x82", "\\ufffd\\ufffd"},
+        {"\xe2\x80", "\\ufffd\\ufffd"},
+        {"\xc2", "\\ufffd"},
+        {"\xc2\x80\xc2\x85\xc2\x9f\xc2\xa0", "\\u0080\\u0085\\u009f\xc2\xa0"},
+        {"\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6\xe2\x81\xa9", "\\u2028\\u202e\\u2066\\u2069"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char expected[128];
+        snprintf(expected, sizeof expected, ",\"key\":\"%s\"}\n", cases[i].value);
+        capture_start();
+        eb_log(EB_LOG_INFO, "test", eb_log_text("key", cases[i].text));
+        capture_stop();
+        assert_string_equal(strstr(captured, ",\"key\""), expected);
+        json_decref(parse_captured());
+    }
+}
+
+/* Every alignment of each kind of character to the end of a line: the object is closed, and its
+ * text is the beginning of what was logged. */
+static void closes_a_json_line_that_it_cuts(void **state)
+{
+    (void)state;
+    static const char *const units[] = {
+        "x", "\xc3\xbc", "\xf0\x9f\x98\x80", "\x01", "\"", "\xe2\x80\xa8"};
+    for (size_t unit = 0; unit < sizeof units / sizeof units[0]; unit++) {
+        for (size_t shift = 0; shift < 7; shift++) {
+            char text[8000] = {0};
+            memset(text, 'y', shift);
+            while (strlen(text) + 5 < sizeof text) {
+                strcat(text, units[unit]);
+            }
+            capture_start();
+            eb_log(EB_LOG_INFO, "test", eb_log_text("key", text), eb_log_number("behind", 1));
+            capture_stop();
+            assert_in_range(strlen(captured), 4096 - 6, 4096);
+            json_t *line = parse_captured();
+            const char *value = json_string_value(json_object_get(line, "key"));
+            assert_memory_equal(value, text, strlen(value));
+            assert_true((strlen(value) - shift) % strlen(units[unit]) == 0);
+            assert_null(json_object_get(line, "behind"));
+            json_decref(line);
+        }
+    }
+}
+
+static void cuts_neither_numbers_nor_keys_in_json(void **state)
+{
+    (void)state;
+    for (size_t length = 3900; length < 4100; length++) {
+        char text[4200] = {0};
+        memset(text, 'x', length);
+        capture_start();
+        eb_log(EB_LOG_INFO, "test", eb_log_text("key", text), eb_log_number("least", INT64_MIN),
+            eb_log_truth("truth", false), eb_log_text("text", "\x01\x01\x01\x01\x01\x01"),
+            eb_log_count("most", UINT64_MAX));
+        capture_stop();
+        json_t *line = parse_captured();
+        assert_true(!strstr(captured, "least") || strstr(captured, ":-9223372036854775808"));
+        assert_true(!strstr(captured, "truth") || strstr(captured, ":false"));
+        assert_true(!strstr(captured, "most") || strstr(captured, ":18446744073709551615}\n"));
+        json_decref(line);
+    }
+}
+
+/* Fills `text` with bytes of which many stand for something in JSON, in UTF-8 or in a log. */
+static void fill_text(char *text, size_t size, uint64_t *random)
+{
+    static const char marks[] =
+        "\"\\{}[],: \n\r\t=u0xfd\xc2\x80\x85\xe2\x80\xa8\xae\xf0\x9f\xed\xff\x7f";
+    for (size_t i = 0; i < size; i++) {
+        uint64_t number = eb_splitmix64_next(random);
+        text[i] =
+            number % 4 ? marks[number / 4 % (sizeof marks - 1)] : (char)(1 + number / 4 % 255);
+    }
+    text[size] = '\0';
+}
+
+static void writes_json_that_parses_whatever_a_peer_sends(void **state)
+{
+    (void)state;
+    uint64_t random = 17;
+    for (int i = 0; i < 20000; i++) {
+        char first[2200];
+        char second[2200];
+        uint64_t sizes = eb_splitmix64_next(&random);
+        bool is_long = i % 8 == 0;
+        fill_text(first, sizes % (is_long ? 2000 : 40), &random);
+        fill_text(second, sizes / 2000 % (is_long ? 2000 : 40), &random);
+        capture_start();
+        eb_log(EB_LOG_INFO, "test", eb_log_text("first", first), eb_log_number("number", i),
+            eb_log_text("second", second));
+        capture_stop();
+        json_decref(parse_captured());
+    }
+}
+
 static void names_and_parses_levels(void **state)
 {
     (void)state;
@@ -271,6 +459,8 @@ static void does_not_wait_for_a_terminal_that_stands_still(void **state)
     close(reader);
 }
 
+#define JSON_TEST(name) cmocka_unit_test_setup_teardown(name, choose_json, choose_logfmt)
+
 EB_TEST_GROUP(log)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +473,12 @@ EB_TEST_GROUP(log)
         cmocka_unit_test(cuts_a_long_line_between_characters),
         cmocka_unit_test(cuts_no_number),
         cmocka_unit_test(drops_levels_below_the_one_set),
+        JSON_TEST(writes_one_json_line),
+        JSON_TEST(writes_a_last_line_and_a_failed_start_as_json),
+        JSON_TEST(escapes_in_json_what_could_forge_a_line),
+        JSON_TEST(closes_a_json_line_that_it_cuts),
+        JSON_TEST(cuts_neither_numbers_nor_keys_in_json),
+        JSON_TEST(writes_json_that_parses_whatever_a_peer_sends),
         cmocka_unit_test(names_and_parses_levels),
         cmocka_unit_test(does_not_wait_for_a_terminal_that_stands_still),
         cmocka_unit_test(survives_a_closed_stderr_and_keeps_errno),

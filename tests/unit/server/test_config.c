@@ -36,6 +36,7 @@ static void takes_defaults(void **state)
     assert_null(fixture.config.prefetch);
     assert_null(fixture.config.config_file);
     assert_int_equal(fixture.config.log_level, EB_LOG_INFO);
+    assert_int_equal(fixture.config.log_format, EB_LOG_LOGFMT);
     assert_int_equal(fixture.config.huge_pages, EB_PAGE_2M);
     assert_int_equal(fixture.config.numa, EB_NUMA_INTERLEAVE);
 #define X(name, fallback, min, max, what) assert_int_equal(fixture.config.limits.name, fallback);
@@ -455,6 +456,7 @@ static void refuses_bad_files(void **state)
         {"loops: 0\n", ": loops: 0: not in 1..256 (event loops, one thread each)"},
         {"model_repository: ''\n", ": model_repository: : is empty"},
         {"log_level: loud\n", ": log_level: loud: no such level"},
+        {"log_format: xml\n", ": log_format: xml: not one of logfmt|json ("},
         {"huge_pages: no\n", ": huge_pages: no: not one of 2m|1g|off"},
         {"prefetch: 128:64\n", ": prefetch: 128:64: not off or FAR:NEAR:LEVEL, such as"},
         {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
@@ -523,8 +525,8 @@ static void helps_with_every_setting(void **state)
 #undef X
             "model_repository",
         "listen", "admin_listen", "admin_on_data_port", "config", "loops", "threads", "isa",
-        "prefetch", "log_level", "huge_pages", "numa", "tls_cert", "tls_key", "tls_client_ca",
-        "tls_client_verify", "tls_min_version", "auth_file", "http_listen"};
+        "prefetch", "log_level", "log_format", "huge_pages", "numa", "tls_cert", "tls_key",
+        "tls_client_ca", "tls_client_verify", "tls_min_version", "auth_file", "http_listen"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -595,11 +597,83 @@ static void logs_every_setting_with_its_source(void **state)
     const char *defaults = strstr(fixture.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
-    assert_non_null(
-        strstr(defaults, " numa=interleave huge_pages=2m access_log=errors log_level=info "
-                         "prefetch=auto "
-                         "tls_min_version=1.2 tls_client_verify=require "
-                         "admin_on_data_port=false http_listen=127.0.0.1:8601\n"));
+    assert_non_null(strstr(defaults,
+        " numa=interleave huge_pages=2m access_log=errors log_format=logfmt log_level=info "
+        "prefetch=auto "
+        "tls_min_version=1.2 tls_client_verify=require "
+        "admin_on_data_port=false http_listen=127.0.0.1:8601\n"));
+}
+
+/* ---- log_format ---- */
+
+/* Reads settings, of which the log's format is one or none; returns the format that they have. */
+static enum eb_log_format format_of(const char *flags, const char *yaml, const char *variables)
+{
+    config_fixture_write_yaml(yaml);
+    config_fixture_expect_run(config_fixture_with_file(flags), variables);
+    enum eb_log_format format = fixture.config.log_format;
+    eb_config_deinit(&fixture.config);
+    eb_log_set_format(EB_LOG_LOGFMT);
+    return format;
+}
+
+static void takes_the_highest_log_format(void **state)
+{
+    (void)state;
+    static const char file[] = "model_repository: /m\n";
+    static const char json_file[] = "model_repository: /m\nlog_format: json\n";
+    assert_int_equal(format_of("", file, ""), EB_LOG_LOGFMT);
+    assert_int_equal(format_of("", json_file, ""), EB_LOG_JSON);
+    assert_int_equal(format_of("", json_file, "EMBAG_LOG_FORMAT=logfmt"), EB_LOG_LOGFMT);
+    assert_int_equal(format_of("", file, "EMBAG_LOG_FORMAT=json"), EB_LOG_JSON);
+    assert_int_equal(format_of("--log-format=logfmt", file, "EMBAG_LOG_FORMAT=json"), 0);
+    assert_int_equal(format_of("--log-format|json", file, "EMBAG_LOG_FORMAT=logfmt"), EB_LOG_JSON);
+    assert_int_equal(format_of("--log-format=json|--log-format|logfmt", json_file, ""), 0);
+}
+
+/* The settings are refused; returns whether the one line that says so is JSON. */
+static bool is_refused_as_json(const char *flags, const char *yaml, const char *variables)
+{
+    config_fixture_write_yaml(yaml);
+    assert_int_equal(
+        config_fixture_read(config_fixture_with_file(flags), variables), EB_CONFIG_ERROR);
+    eb_config_deinit(&fixture.config);
+    eb_log_set_format(EB_LOG_LOGFMT);
+    bool is_json = strncmp(fixture.said_stderr, "{\"ts\":\"", strlen("{\"ts\":\"")) == 0;
+    assert_ptr_equal(
+        strchr(fixture.said_stderr, '\n'), fixture.said_stderr + strlen(fixture.said_stderr) - 1);
+    assert_non_null(strstr(fixture.said_stderr,
+        is_json ? ",\"level\":\"error\",\"event\":\"bad_configuration\",\"reason\":\""
+                : " level=error event=bad_configuration reason=\""));
+    return is_json;
+}
+
+static void refuses_in_the_log_format_that_is_known(void **state)
+{
+    (void)state;
+    static const char file[] = "model_repository: /m\n";
+    /* Flags and variables are known although an earlier one is wrong. */
+    assert_true(is_refused_as_json("--loops|x|--log-format|json", file, ""));
+    assert_true(is_refused_as_json("--nonsense|1|--log-format=json", file, ""));
+    assert_true(is_refused_as_json("--loops=x", file, "EMBAG_LOG_FORMAT=json"));
+    assert_true(is_refused_as_json("", file, "EMBAG_LOOPS=x|EMBAG_LOG_FORMAT=json"));
+    assert_true(is_refused_as_json("", "loops: [1", "EMBAG_LOG_FORMAT=json"));
+    assert_false(is_refused_as_json("--loops=x|--log-format=logfmt", "", "EMBAG_LOG_FORMAT=json"));
+    /* The file's is known once the file is read, wherever it stands there. */
+    assert_true(is_refused_as_json("", "loops: x\nlog_format: json\n", ""));
+    assert_true(is_refused_as_json("", "log_format: json\n", "")); /* no model_repository */
+    assert_false(is_refused_as_json("--loops=x", "log_format: json\n", ""));
+    assert_false(is_refused_as_json("", "log_format: json\nloops: [1", ""));
+}
+
+static void refuses_a_wrong_log_format_as_logfmt(void **state)
+{
+    (void)state;
+    static const char file[] = "model_repository: /m\nlog_format: json\n";
+    assert_false(is_refused_as_json("--log-format|xml", file, "EMBAG_LOG_FORMAT=json"));
+    assert_false(is_refused_as_json("--log-format", file, ""));
+    assert_false(is_refused_as_json("", file, "EMBAG_LOG_FORMAT="));
+    assert_false(is_refused_as_json("", "log_format: JSON\n", ""));
 }
 
 #define TEST(name)                                                                                 \
@@ -634,6 +708,9 @@ EB_TEST_GROUP(config)
         TEST(tells_its_version),
         TEST(refuses_to_help_into_a_full_disk),
         TEST(logs_every_setting_with_its_source),
+        TEST(takes_the_highest_log_format),
+        TEST(refuses_in_the_log_format_that_is_known),
+        TEST(refuses_a_wrong_log_format_as_logfmt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 #include "server/stats/access_log.h"
+
+#include "server/base/log.h"
 #include "tests/lib/capture.h"
 #include "tests/lib/test_group.h"
 
@@ -71,7 +73,8 @@ static void tells_all_of_a_lookup(void **state)
     assert_string_equal(line_of(&record),
         "level=info event=request code=OK method=embag.v1.EmbeddingBag/Lookup stream=false "
         "peer=127.0.0.1:4000 trace_id=4bf92f3577b34da6a3ce929d0e0e4736 "
-        "parent_id=00f067aa0ba902b7 sampled=true total_us=123 queue_us=100 compute_us=23 "
+        "span_id=00f067aa0ba902b7 parent_id=00f067aa0ba902b7 sampled=true total_us=123 "
+        "queue_us=100 compute_us=23 "
         "queries=26 bags=27 rows=28 missing=2 in_bytes=1000 out_bytes=2000 "
         "request_id=18446744073709551615 priority=interactive version=7 model=ads "
         "principal=ranking\n");
@@ -82,6 +85,32 @@ static void tells_all_of_a_lookup(void **state)
     assert_non_null(strstr(line, " sampled=false "));
     assert_non_null(strstr(line, " priority=batch "));
     assert_non_null(strstr(line, " stream=true "));
+}
+
+static void tells_the_same_of_a_lookup_as_json(void **state)
+{
+    (void)state;
+    struct eb_trace_parent trace = {"4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", true};
+    struct eb_access_record record = lookup_record();
+    record.trace = &trace;
+    record.status = EB_STATUS_NOT_FOUND;
+    record.principal = "ranking";
+    record.error = "no model \"ads\"";
+    struct eb_capture capture;
+    eb_log_set_format(EB_LOG_JSON);
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_access_log_write(&record);
+    eb_capture_stop(&capture, captured, sizeof captured);
+    eb_log_set_format(EB_LOG_LOGFMT);
+    assert_string_equal(strchr(captured, ','),
+        ",\"level\":\"info\",\"event\":\"request\",\"code\":\"NOT_FOUND\","
+        "\"method\":\"embag.v1.EmbeddingBag/Lookup\",\"stream\":false,"
+        "\"peer\":\"127.0.0.1:4000\",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\","
+        "\"span_id\":\"00f067aa0ba902b7\",\"parent_id\":\"00f067aa0ba902b7\",\"sampled\":true,"
+        "\"total_us\":123,\"queue_us\":100,\"compute_us\":23,\"queries\":26,\"bags\":27,"
+        "\"rows\":28,\"missing\":2,\"in_bytes\":1000,\"out_bytes\":2000,"
+        "\"request_id\":18446744073709551615,\"priority\":\"interactive\",\"version\":7,"
+        "\"model\":\"ads\",\"principal\":\"ranking\",\"error\":\"no model \\\"ads\\\"\"}\n");
 }
 
 static void tells_no_more_than_is_known(void **state)
@@ -230,6 +259,7 @@ EB_TEST_GROUP(access_log)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_all_of_a_lookup),
+        cmocka_unit_test(tells_the_same_of_a_lookup_as_json),
         cmocka_unit_test(tells_no_more_than_is_known),
         cmocka_unit_test(tells_an_answer_that_has_not_left_apart),
         cmocka_unit_test(lets_no_text_forge_a_line),

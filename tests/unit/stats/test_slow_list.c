@@ -73,6 +73,7 @@ static void keeps_what_there_is_to_know_of_a_request(void **state)
     assert_string_equal(copied[0].model, "m");
     assert_string_equal(copied[0].peer, "unix:");
     assert_string_equal(copied[0].trace, trace.trace_id);
+    assert_string_equal(copied[0].span, trace.parent_id);
 }
 
 static void cuts_long_names_between_characters(void **state)
