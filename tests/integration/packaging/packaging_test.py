@@ -225,7 +225,7 @@ class Service(InstalledTest):
         pid = self.show('MainPID')
         self.ask('reload', UNIT)
         self.wait_log('reloaded')
-        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'the service to be active again')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'an active service')
         self.assertEqual(self.show('MainPID'), pid)
         self.lookup()
 
@@ -235,7 +235,7 @@ class Service(InstalledTest):
         pid = self.show('MainPID')
         self.machine.run('sh', '-c', 'kill -STOP ' + pid)
         wait_until(lambda: self.show('MainPID') not in (pid, '0'), SECONDS, 'a restart')
-        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'the service to be active again')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'an active service')
         self.assertEqual(self.show('NRestarts'), '1')
         self.lookup()
 
