@@ -1,5 +1,5 @@
-"""Peers that dawdle, hoard and lie: each gets the end it deserves, what it can make the server hold
-is bounded, and others are served meanwhile."""
+"""Slow, greedy and dishonest peers: each is closed or refused as it should be, the memory that it
+can make the server hold is bounded, and others are served meanwhile."""
 
 import os
 import resource
@@ -21,14 +21,14 @@ from served import OwnServerTest, spec_table
 from table_files import Table
 
 CALM = 'ENHANCE_YOUR_CALM'
-# What a server with the receive memory of one of sixteen loops has.
+# The receive memory of one loop in a server with sixteen loops.
 LOOP_MEMORY = 64 * MIB
 LARGE_COLUMNS = 4096
 PING_BYTES = b'12345678'
 
 
 class Dawdlers(OwnServerTest):
-    """Slow loris, at each stage of a connection's life. Times are short: its end is to be seen."""
+    """Slowloris attacks at each stage of a connection's life, with short timeouts."""
 
     def setUp(self):
         super().setUp()
@@ -36,7 +36,7 @@ class Dawdlers(OwnServerTest):
                                  '--write-timeout-ms', '500', '--deadline-max-ms', '60000')
 
     def trickle(self, peer, data):
-        """Sends byte by byte, slowly, until the server closes; whether it did."""
+        """Sends byte by byte, slowly, until the server closes; returns whether it closed."""
         try:
             for byte in data:
                 peer.sendall(bytes([byte]))
@@ -60,7 +60,7 @@ class Dawdlers(OwnServerTest):
                         self.assertEqual(self.until_closed(peer), b'')
 
     def until_closed(self, peer):
-        """What there is to read but SETTINGS and the like; only the end is of interest."""
+        """Reads until the connection ends, whatever arrives."""
         while peer.recv(65536):
             pass
         return b''
@@ -87,7 +87,8 @@ class Dawdlers(OwnServerTest):
             self.assertTrue(self.trickle(attacker.socket, data))
 
     def test_half_a_frame_head_of_headers_that_never_come(self):
-        """Nothing has begun, so that the connection is an idle one: it costs what one costs."""
+        """No header block has begun, so the connection is an idle one and costs no more than
+        one."""
         with Bystander(self.server), Attacker(self.server.port) as attacker:
             attacker.send_bytes(b'\0\0')
             with Attacker(self.server.port) as other:
@@ -102,14 +103,14 @@ class Dawdlers(OwnServerTest):
                     self.assertTrue(attacker.is_served())
 
     def test_a_message_byte_by_byte(self):
-        """Each byte is progress; a message that takes so long is none."""
+        """Each byte is progress, but a message that takes too long does not count as progress."""
         with Bystander(self.server), Attacker(self.server.port) as attacker:
             attacker.send(*attacker.call(b'\0\0\x0f\xff\xff', LOOKUP_STREAM, end=False))
             attacker.socket.settimeout(0.02)  # the pace of the trickle
             deadline = time.monotonic() + SECONDS_MAX
             code = None
             while code is None:
-                self.assertLess(time.monotonic(), deadline, 'still held')
+                self.assertLess(time.monotonic(), deadline, 'the connection is still open')
                 attacker.send(DataFrame(1, b'x'))
                 try:
                     code = attacker.status(1)
@@ -137,7 +138,7 @@ class Dawdlers(OwnServerTest):
 
 
 class Windows(OwnServerTest):
-    """Flow control turned against its maker."""
+    """Flow control used against the server."""
 
     def setUp(self):
         super().setUp()
@@ -145,18 +146,18 @@ class Windows(OwnServerTest):
                                  '--loops', '1')
 
     def large(self):
-        """A request whose answer has 256 KiB."""
+        """Returns a request whose answer has 256 KiB."""
         return message(as_bytes(pb.LookupRequest(model='spec', queries=[
             pb.BagQuery(table='emb_table', num_bags=32768)])))
 
     def test_readers_without_a_window(self):
-        """Twenty connections ask for 1 GiB; each may have 4 MiB of it, and one answer more."""
+        """Twenty connections request 1 GiB. Each may hold 4 MiB of it, and one answer more."""
         with Bystander(self.server, grows_bytes=160 * MIB):
             attackers = [Attacker(self.server.port, {4: 0}) for _ in range(20)]
             for attacker in attackers:
                 attacker.send(*[part for _ in range(200) for part in attacker.call(self.large())])
             for attacker in attackers:
-                # Answers that stand still are given up; later ones take their place, and so on.
+                # Answers that make no progress are dropped; later ones take their place, and so on.
                 self.assertEqual(attacker.status(1), CALM)
                 attacker.socket.close()
 
@@ -167,7 +168,7 @@ class Windows(OwnServerTest):
             deadline = time.monotonic() + SECONDS_MAX
             code = None
             while code is None:
-                self.assertLess(time.monotonic(), deadline, 'still held')
+                self.assertLess(time.monotonic(), deadline, 'the call is still open')
                 attacker.send(WindowUpdateFrame(1, 1))
                 try:
                     code = attacker.wait_for(RstStreamFrame).error_code
@@ -199,8 +200,8 @@ class Windows(OwnServerTest):
 
 
 class AnswerHoarders(OwnServerTest):
-    """Peers that ask for answers until they get no more, and read none: their loop's answer memory
-    is shared out, so that others are served."""
+    """Peers that request answers until they are refused, and read none. The loop's answer memory is
+    divided among connections, so that others are served."""
 
     def setUp(self):
         super().setUp()
@@ -210,11 +211,12 @@ class AnswerHoarders(OwnServerTest):
             tables=[spec_table(), Table.of_values('wide', 'f32', np.ones((1, LARGE_COLUMNS)))])
 
     def wide(self, bags):
-        """A call for so many rows of 16 KiB."""
+        """Returns a call for this many rows of 16 KiB."""
         return pb.LookupRequest(model='spec', queries=[pb.BagQuery(table='wide', num_bags=bags)])
 
     def hoard(self, bags, count):
-        """A connection that wants so many answers and reads none, and its calls."""
+        """Opens a connection that requests this many answers and reads none; returns it and its
+        calls."""
         peer = Connection(self.server.port, window=0)
         self.addCleanup(peer.close)
         payload = message(as_bytes(self.wide(bags)))
@@ -224,7 +226,7 @@ class AnswerHoarders(OwnServerTest):
         return peer, calls
 
     def check_others(self):
-        """Lookups of 256 KiB, each on a connection of its own."""
+        """Checks lookups of 256 KiB, each on a new connection."""
         with Bystander(self.server, grows_bytes=128 * MIB):
             for _ in range(10):
                 with Client(self.server.address) as client:
@@ -251,7 +253,7 @@ class AnswerHoarders(OwnServerTest):
                 self.assertEqual(len(result.values), 3900 * 4 * LARGE_COLUMNS)
 
     def test_one_that_reads_at_last_gets_all(self):
-        """It waits beside others that never do."""
+        """It waits beside others that never read."""
         self.hoard(15, 250)
         late, calls = self.hoard(15, 250)
         self.hoard(15, 250)
@@ -262,14 +264,14 @@ class AnswerHoarders(OwnServerTest):
 
 
 class Resets(OwnServerTest):
-    """RST_STREAM and GOAWAY where nobody expects them."""
+    """RST_STREAM and GOAWAY at unexpected times."""
 
     def setUp(self):
         super().setUp()
         table = Table.of_values('large', 'f32', np.zeros((8, LARGE_COLUMNS)))
         self.server = self.serve('--loops', '1', '--inline-below-us', '0',
                                  tables=[spec_table(), table])
-        # 4 MiB.
+        # An answer of 4 MiB.
         self.large = message(as_bytes(pb.LookupRequest(model='spec', queries=[
             pb.BagQuery(table='large', num_bags=256)])))
 
@@ -295,7 +297,7 @@ class Resets(OwnServerTest):
             self.assertTrue(self.is_served_or_ended(attacker))
 
     def is_served_or_ended(self, attacker):
-        """Whether the connection goes on or ends for what was done to a stream."""
+        """Returns whether the connection is served, or was closed with STREAM_CLOSED."""
         try:
             return attacker.is_served()
         except (EOFError, ConnectionError):
@@ -329,7 +331,8 @@ class HeaderBombs(OwnServerTest):
         self.server = self.serve('--loops', '1')
 
     def refused(self, attacker, *frames):
-        """Whether such a call is refused and the connection lives, or ends as too much."""
+        """Returns whether such a call is refused and the connection stays, or is closed with
+        ENHANCE_YOUR_CALM."""
         try:
             attacker.send(*frames)
             code = attacker.status(frames[0].stream_id)
@@ -338,7 +341,7 @@ class HeaderBombs(OwnServerTest):
             return attacker.goaway in (CALM, 'COMPRESSION_ERROR', '')
 
     def split(self, stream, block):
-        """HEADERS and CONTINUATION of a block."""
+        """Returns HEADERS and CONTINUATION of a block."""
         pieces = [block[at:at + 16384] for at in range(0, len(block), 16384)]
         frames = [HeadersFrame(stream, pieces[0], flags=['END_STREAM'])]
         frames += [ContinuationFrame(stream, piece) for piece in pieces[1:]]
@@ -346,7 +349,8 @@ class HeaderBombs(OwnServerTest):
         return frames
 
     def test_one_large_entry_many_times(self):
-        """4 KiB in the dynamic table, then a byte for each of its 16 000 uses: 64 MiB."""
+        """An entry of 4 KiB in the dynamic table, and one byte for each of its 16 000 uses: 64
+        MiB."""
         with Bystander(self.server):
             for _ in range(50):
                 with Attacker(self.server.port) as attacker:
@@ -376,7 +380,7 @@ class HeaderBombs(OwnServerTest):
             self.assertEqual(attacker.ending(), 'COMPRESSION_ERROR')
 
     def test_a_peer_that_allows_a_huge_table(self):
-        """What the server keeps for its own headers is its own choice."""
+        """The server itself decides how large a table it keeps for its own headers."""
         with Bystander(self.server):
             for _ in range(50):
                 with Attacker(self.server.port, {1: (1 << 32) - 1}) as attacker:
@@ -394,10 +398,11 @@ class HeaderBombs(OwnServerTest):
 
 
 class Unended(OwnServerTest):
-    """Calls that are begun and not ended."""
+    """Calls that are begun and never ended."""
 
     def test_calls_that_never_end(self):
-        """A whole message, and no end: they end by their deadline."""
+        """The message is complete, but the peer never half-closes. The calls end at their
+        deadline."""
         server = self.serve('--deadline-max-ms', '500')
         with Bystander(server), Attacker(server.port) as attacker:
             for _ in range(100):
@@ -409,12 +414,12 @@ class Hoarders(OwnServerTest):
     """Connections and memory that are taken and not used."""
 
     def raise_open_files(self):
-        """As many sockets as the test needs."""
+        """Raises the limit of open files to the number that the test needs."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
 
     def open_sockets(self, server, count):
-        """Connections that say nothing."""
+        """Opens connections that send nothing."""
         peers = []
         for _ in range(count):
             peers.append(socket.create_connection(('127.0.0.1', server.port), SECONDS_MAX))
@@ -428,17 +433,18 @@ class Hoarders(OwnServerTest):
             client.lookup(pb.LookupRequest(model='spec', queries=[
                 pb.BagQuery(table='emb_table', indices=[0], num_bags=1)]))
             peers = self.open_sockets(server, 500)
-            # Who was there is served; all others go, those past the limit at once.
+            # Existing calls are served. Silent connections are closed, those past the limit at
+            # once.
             for peer in peers:
                 self.assertTrue(client.lookup(pb.LookupRequest(model='spec', queries=[
                     pb.BagQuery(table='emb_table', indices=[0], num_bags=1)])).results)
                 self.assertEqual(self.end_of(peer), b'')
-        # And there is room for new ones.
+        # There is room for new ones.
         with Bystander(server):
             pass
 
     def end_of(self, peer):
-        """What a silent peer reads in the end."""
+        """Returns what a silent peer reads before its connection ends."""
         try:
             return peer.recv(1)
         except ConnectionError:
@@ -454,7 +460,7 @@ class Hoarders(OwnServerTest):
                 peer.close()
 
     def hoard(self, server):
-        """A connection that begins as many large messages as it can."""
+        """Opens a connection that begins as many large messages as it can."""
         peer = Connection(server.port)
         piece = b'\0\x01\0\0\0' + bytes(1000)
         streams = [peer.open(path) for path in [self.stream_fields()] * 250]
@@ -462,12 +468,13 @@ class Hoarders(OwnServerTest):
         return peer
 
     def stream_fields(self):
-        """Those of a LookupStream."""
+        """Returns the header fields of a LookupStream."""
         return call_fields(LOOKUP_STREAM)
 
     def test_one_connection_does_not_fill_the_receive_memory(self):
-        """250 announcements of 16 MiB, each of which would have 256 KiB at once, all that a loop of
-        sixteen has. What is no longer to be had is refused; others send what they like."""
+        """250 announcements of 16 MiB. Each would reserve 256 KiB at once, together all the memory
+        that one loop of sixteen has. Announcements beyond the connection's share are refused;
+        others send whatever they like."""
         server = self.serve('--loops', '1', '--receive-memory-bytes', str(LOOP_MEMORY))
         large = pb.LookupRequest(model='spec', queries=[pb.BagQuery(
             table='emb_table', indices_i32=bytes(15 * MIB), num_bags=1)])
@@ -500,7 +507,7 @@ class Hoarders(OwnServerTest):
                 wait_until(lambda: self.is_taken(client, large), SECONDS_MAX, 'a large request')
 
     def is_taken(self, client, request):
-        """Whether it is answered; what is still held may be in its way."""
+        """Returns whether the request is answered. Memory that is still held may prevent it."""
         try:
             return bool(client.lookup(request).results)
         except Exception:  # pylint: disable=broad-except

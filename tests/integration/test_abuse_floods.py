@@ -1,5 +1,5 @@
-"""Floods: frames by the hundred thousand that cost a peer little. Each ends with its connection,
-and others are served meanwhile."""
+"""Floods: hundreds of thousands of frames that cost a peer little. Each flood ends with its
+connection closed, and others are served meanwhile."""
 
 import time
 import unittest
@@ -21,9 +21,9 @@ CALM = 'ENHANCE_YOUR_CALM'
 
 
 class Floods(OwnServerTest):
-    """Each on a connection and a server of its own."""
+    """Each flood has its own connection and server."""
 
-    may_be_lost = False  # the server's last word, on its way
+    may_be_lost = False  # whether the server's GOAWAY may be lost on its way
 
     def setUp(self):
         super().setUp()
@@ -31,28 +31,29 @@ class Floods(OwnServerTest):
         self.port = self.server.port
 
     def bystander(self):
-        """Who is served meanwhile."""
+        """Returns a client that is served meanwhile."""
         return Bystander(self.server)
 
     def check(self, make, code=CALM, count=FRAMES):
-        """Two such floods in turn: the server says what it thinks of them, and closes."""
+        """Runs the flood twice; each time the server sends a GOAWAY with this code and closes."""
         with self.bystander():
             for _ in range(2):
                 with Attacker(self.port) as attacker:
                     self.check_ending(attacker.flood(make(attacker), count), code)
 
     def check_ending(self, said, code):
-        """The server has closed, and said why."""
+        """Checks that the server closed, and its reason."""
         self.assertIn(said, (code, '') if self.may_be_lost else (code,))
 
     def check_endless(self, frames_of, at_once=100):
-        """The same of frames that differ: each call gives some more."""
+        """Does the same with frames that differ: each call of frames_of returns some more."""
         with self.bystander():
             with Attacker(self.port) as attacker:
                 self.check_ending(self.flood_different(attacker, frames_of, at_once), CALM)
 
     def flood_different(self, attacker, frames_of, at_once):
-        """Waits for the server in between, so that no more are under way than may be."""
+        """Sends the frames, and waits for the server in between, so that no more calls are in
+        flight than it allows."""
         try:
             for _ in range(CALLS // at_once):
                 attacker.send(*[frame for _ in range(at_once) for frame in frames_of(attacker)])
@@ -88,7 +89,7 @@ class Floods(OwnServerTest):
 
     def test_goaways(self):
         def make(attacker):
-            attacker.send(attacker.headers(LOOKUP_STREAM))  # else the first one ends it in peace
+            attacker.send(attacker.headers(LOOKUP_STREAM))  # or the first one closes
             return [GoAwayFrame(0, 0, 0)]
         self.check(make)
 
@@ -122,7 +123,8 @@ class Floods(OwnServerTest):
         self.assertEqual(self.continuations(b'\x00\x01a\x01b'), '')
 
     def continuations(self, data):
-        """A header block that goes on with the same piece; what the server says."""
+        """Sends a header block that continues with the same piece; returns the server's GOAWAY
+        code."""
         with self.bystander(), Attacker(self.port) as attacker:
             attacker.send(HeadersFrame(1, attacker.encoder.encode([(':method', 'POST')])))
             return attacker.flood([ContinuationFrame(1, data)], FRAMES)
@@ -136,7 +138,7 @@ class Floods(OwnServerTest):
             *attacker.call(), RstStreamFrame(attacker.stream, 8)])
 
     def test_calls_that_make_the_server_reset_them(self):
-        """A window that grows too large is a fault of its stream."""
+        """A window that grows too large is an error of its stream."""
         def whole(attacker):
             frames = attacker.call()
             return [*frames[:1], WindowUpdateFrame(attacker.stream, (1 << 31) - 1), *frames[1:]]
@@ -151,7 +153,7 @@ class Floods(OwnServerTest):
         self.check_endless(mixed, at_once=20)
 
     def test_more_calls_than_allowed_at_once(self):
-        """A peer that knows the limit is refused; one that goes on loses its connection."""
+        """A peer that has seen the limit is refused; if it continues, it loses its connection."""
         with self.bystander(), Attacker(self.port) as attacker:
             code = self.flood_different(
                 attacker, lambda attacker: [attacker.headers(LOOKUP_STREAM)], at_once=100)
@@ -159,8 +161,8 @@ class Floods(OwnServerTest):
 
 
 class FloodsOverTls(Floods):
-    """The same inside TLS. Where the relay still writes when the server has gone, what that has
-    said last is lost."""
+    """The same floods inside TLS. If the relay still writes when the server has closed, the
+    server's last frames are lost."""
 
     may_be_lost = True
 
@@ -182,7 +184,7 @@ class FloodsOverTls(Floods):
 
 
 class UnreadFloods(OwnServerTest):
-    """The same from a peer that reads nothing: what is owed to it is bounded."""
+    """The same floods from a peer that reads nothing: the answers owed to it are bounded."""
 
     def test_answers_to_frames(self):
         server = self.serve('--loops', '1', '--write-timeout-ms', '1000')
@@ -191,7 +193,7 @@ class UnreadFloods(OwnServerTest):
                 piece = frame.serialize() * 1000
                 deadline = time.monotonic() + SECONDS_MAX
                 while attacker.send_bytes(piece):
-                    self.assertLess(time.monotonic(), deadline, 'it was never closed')
+                    self.assertLess(time.monotonic(), deadline, 'the connection was never closed')
 
 
 if __name__ == '__main__':

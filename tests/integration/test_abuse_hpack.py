@@ -1,5 +1,6 @@
-"""Header blocks that are small on the wire and large once they are decompressed: their connections
-end, they cost the server little, and one call with too large headers costs only itself."""
+"""Header blocks that are small on the wire and large once they are decompressed. Their connections
+are closed, they cost the server little CPU, and a single call with too large headers fails
+alone."""
 
 import os
 import unittest
@@ -16,21 +17,22 @@ CALM = 11
 CONNECTIONS = 100
 AT_ONCE = 8
 SECONDS_MAX = 60
-# Of an attacking connection, in those that send plain header blocks: some 0.5 was measured, and
-# 4 000 before connections paid for what their blocks expand to. Clocks count 10 ms.
+# CPU cost of an attacking connection, in units of one that sends plain header blocks. Some 0.5 was
+# measured; it was 4 000 before connections were charged for the expanded size of their blocks.
+# Clocks have a resolution of 10 ms.
 COST_MAX = 5
 SLACK_SECONDS = 0.1
 
 
 def cpu_seconds(pid):
-    """What the process has used of all processors."""
+    """Returns the CPU time that the process has used on all processors."""
     with open('/proc/%d/stat' % pid, encoding='ascii') as file:
         fields = file.read().rsplit(')', 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 class Expansion(OwnServerTest):
-    """Each kind of attacker by itself, and many that come again and again."""
+    """Each kind of attack once, and by many connections that reconnect."""
 
     def setUp(self):
         super().setUp()
@@ -42,12 +44,12 @@ class Expansion(OwnServerTest):
                 self.assertEqual(ending(self.server.port, data, SECONDS_MAX), CALM)
 
     def cost(self, data):
-        """Seconds of the server's time for so many connections."""
+        """Returns the CPU seconds that the server spends on CONNECTIONS such connections."""
         attack = HpackAttack(self.server.port, data, AT_ONCE)
         self.addCleanup(attack.close)
         before = cpu_seconds(self.server.pid)
         attack.run(SECONDS_MAX, CONNECTIONS)
-        self.assertGreaterEqual(attack.ended + attack.whole, CONNECTIONS, 'it took too long')
+        self.assertGreaterEqual(attack.ended + attack.whole, CONNECTIONS, 'out of time')
         return cpu_seconds(self.server.pid) - before
 
     def test_costs_no_more_than_plain_header_blocks(self):
@@ -57,7 +59,7 @@ class Expansion(OwnServerTest):
                 self.assertLess(self.cost(data), most)
 
     def call(self, peer, extra):
-        """How a call with more header fields ends."""
+        """Returns the status of a call with more header fields."""
         return peer.status(peer.call(message(as_bytes(GOOD)), extra=extra))
 
     def test_one_call_that_is_too_large_costs_only_itself(self):

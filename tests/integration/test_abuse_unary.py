@@ -1,5 +1,5 @@
-"""What whoever may connect can ask: calls that are no lookups, and need no token. They hold little,
-whatever they say, and end where their peer does not end them."""
+"""Calls other than lookups that anybody who can connect may make without a token. Whatever they
+contain, they hold little memory, and the server ends them if the peer does not."""
 
 import gzip
 import re
@@ -24,19 +24,19 @@ GZIP = [('grpc-encoding', 'gzip')]
 
 
 def padded(size):
-    """A field that nobody knows."""
+    """Returns an unknown field of this many bytes and its prefix."""
     return b'\xfa\x06' + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + bytes(size)
 
 
 def of_size(size):
-    """A request of any kind that asks for nothing, in so many bytes."""
+    """Returns a message of this many bytes that is valid, and empty, for every method."""
     data = padded(size - 5)
     assert len(data) == size
     return data
 
 
 class Sizes(OwnServerTest):
-    """How large a request may be that is no lookup."""
+    """Size limits of requests other than lookups."""
 
     def setUp(self):
         super().setUp()
@@ -85,7 +85,7 @@ class Sizes(OwnServerTest):
 
 
 class Hoarders(OwnServerTest):
-    """Peers that take no answers and end no requests."""
+    """Peers that do not read answers and do not end requests."""
 
     def test_answers_that_are_not_taken_hold_little(self):
         server = self.serve('--loops', '1')
@@ -144,7 +144,7 @@ class Hoarders(OwnServerTest):
 
 
 class Refusals(OwnServerTest):
-    """Connections that speak something else."""
+    """Connections that speak another protocol."""
 
     def test_are_logged_in_bounds(self):
         server = self.serve('--loops', '1')
@@ -158,12 +158,12 @@ class Refusals(OwnServerTest):
         def told():
             left_out = re.findall(r'event=connections_refused count=(\d+)', server.log)
             return server.log.count('event=connection_refused ') + sum(map(int, left_out))
-        wait_until(lambda: told() == count, SECONDS_MAX, 'word of all')
+        wait_until(lambda: told() == count, SECONDS_MAX, 'all refusals to be logged or counted')
         self.assertIn('event=connections_refused', server.log)
 
 
 class Bombs(OwnServerTest):
-    """Compressed lookups."""
+    """Compressed lookups that expand too much."""
 
     def test_a_large_message_may_not_be_compressed_too_well(self):
         server = self.serve('--loops', '1')

@@ -1,4 +1,4 @@
-"""The model of lib/bag_model.py must accept right answers and notice wrong ones."""
+"""The model in lib/bag_model.py must accept correct answers and reject wrong ones."""
 
 import unittest
 
@@ -13,7 +13,7 @@ from served import SEED, spec_cases, spec_table
 
 
 def rounded(expected):
-    """An answer as good as its type can hold."""
+    """Returns the expected answer, rounded to the type of the result."""
     values = expected.values
     if expected.bounds is None:
         return values.astype(RAW_TYPES[expected.type]).tobytes()
@@ -26,7 +26,7 @@ def rounded(expected):
 
 
 class BagModel(unittest.TestCase):
-    """No server here."""
+    """Tests without a server."""
 
     def setUp(self):
         self.rng = np.random.default_rng([SEED, 9])

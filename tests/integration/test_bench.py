@@ -1,4 +1,4 @@
-"""embag-bench: small runs, whose figures must be there and make sense."""
+"""embag-bench: small runs, whose figures must be present and plausible."""
 
 import json
 import os
@@ -19,14 +19,14 @@ SMALL = ('--rows', '500', '--repeats', '2', '--reading-us', '20')
 
 
 def bench(*arguments):
-    """Runs embag-bench; its exit status, output and messages."""
+    """Runs embag-bench; returns its exit status, output and messages."""
     done = subprocess.run([os.path.join(served.BUILD, 'embag-bench'), *arguments],
                           capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def cells(*arguments):
-    """The objects that it prints."""
+    """Returns the JSON objects that embag-bench prints."""
     status, out, messages = bench('--json', *arguments)
     if status != 0:
         raise AssertionError(messages)
@@ -37,7 +37,7 @@ class Bench(unittest.TestCase):
     """The benchmark as people run it."""
 
     def check_figures(self, cell):
-        """They are positive, and agree with each other."""
+        """Checks that the figures are positive and consistent."""
         for key in POSITIVE + (PEER if 'peer' in cell else ()):
             self.assertGreater(cell[key], 0, key)
         us = cell['ns_per_row'] * cell['rows_per_call'] * cell['threads'] / 1e3
@@ -108,7 +108,7 @@ class Bench(unittest.TestCase):
         self.assertEqual((cell['pages'], cell['pages_got'], cell['rows']), ('4k', '4k', 16384))
 
     def serve(self, sizes, *arguments):
-        """Serves samples of dlrm-v2; the port."""
+        """Serves samples of dlrm-v2; returns the port."""
         process = subprocess.Popen(
             [os.path.join(served.BUILD, 'embag-bench'), '--workload', 'dlrm-v2', '--scale',
              '100000', '--serve', '%d:%d:%d' % sizes, *arguments], stdout=subprocess.DEVNULL,
@@ -124,7 +124,7 @@ class Bench(unittest.TestCase):
         return int(re.search(r'event=listening address=127\.0\.0\.1:(\d+)', said)[1])
 
     def ask(self, port, sizes, count):
-        """Sends so many requests at once; the heads of the answers, and their values."""
+        """Sends this many requests at once; returns the heads of the answers, and their values."""
         with socket.create_connection(('127.0.0.1', port), timeout=120) as connection:
             connection.sendall(bytes(count * sizes[0]))
             with connection.makefile('rb') as stream:
@@ -151,7 +151,7 @@ class Bench(unittest.TestCase):
         port = self.serve(sizes, '--samples', '4')
         with socket.create_connection(('127.0.0.1', port), timeout=120) as connection:
             connection.sendall(bytes(10000))
-            connection.shutdown(socket.SHUT_WR)  # a reset after it makes writing a broken pipe
+            connection.shutdown(socket.SHUT_WR)  # makes writing after a reset a broken pipe
             connection.recv(1)
         self.assertEqual(self.ask(port, sizes, 3)[0].shape[0], 3)
 

@@ -1,4 +1,4 @@
-"""The scripts of tests/bench: what their command lines are told, before anything is measured."""
+"""The scripts of tests/bench: how they handle their command lines, before they measure anything."""
 
 import os
 import re
@@ -20,17 +20,18 @@ SECONDS = {'service.sh': ('--seconds', '--overload-seconds'),
 
 
 def run(script, *arguments):
-    """Runs a script where no program has been built: its exit status, output and messages."""
+    """Runs a script in a tree without built programs; returns its exit status, output and
+    messages."""
     done = subprocess.run([os.path.join(BENCH, script), '--build', NOWHERE, *arguments],
                           capture_output=True, text=True, timeout=60, check=False, cwd='/')
     return done.returncode, done.stdout, done.stderr
 
 
 class Scripts(unittest.TestCase):
-    """Those that measure servers."""
+    """The scripts that measure servers."""
 
     def check_refused(self, text, script, *arguments):
-        """It ends as a usage error whose last line has the text."""
+        """Checks that a script fails with a usage error whose last line contains the text."""
         with self.subTest(script=script, arguments=arguments):
             status, out, messages = run(script, *arguments)
             self.assertEqual((status, out), (2, ''), messages)

@@ -20,7 +20,7 @@ OUTPUTS = ('f32', 'f16', 'bf16')
 
 
 class Lookup:
-    """One random request and what it must be answered with."""
+    """One random request and its expected answer."""
 
     def __init__(self, rng, model, tables, concat=False):
         self.rng = rng
@@ -33,7 +33,7 @@ class Lookup:
             self.make_queries()
 
     def make_queries(self):
-        """A few queries on any tables."""
+        """Returns a few queries on any tables."""
         names = self.rng.choice(list(self.tables), self.rng.integers(1, 6))
         self.chosen = [self.tables[name] for name in names]
         self.output = self.choose_output()
@@ -41,7 +41,7 @@ class Lookup:
         self.fill()
 
     def make_concat(self):
-        """Queries on floating-point tables with one number of bags and one type."""
+        """Returns queries on floating-point tables with one number of bags and one type."""
         tables = [table for table in self.tables.values() if table.is_float]
         if self.rng.random() < 0.5:
             only = self.rng.choice(FLOAT_TYPES)
@@ -56,7 +56,7 @@ class Lookup:
         self.fill()
 
     def choose_output(self):
-        """None, or any type that all the tables chosen may be answered in."""
+        """Returns None, or any result type that all the chosen tables support."""
         types = {table.type for table in self.chosen}
         allowed = [None]
         if all(table.is_float for table in self.chosen):
@@ -66,7 +66,7 @@ class Lookup:
         return allowed[self.rng.integers(0, len(allowed))]
 
     def fill(self):
-        """The message and the expectations."""
+        """Builds the message and the expectations."""
         self.request.output_type = TYPE_NUMBERS.get(self.output, 0)
         self.expected = [bag_model.expect(query, table, self.output)
                          for query, table in zip(self.queries, self.chosen)]
@@ -74,7 +74,7 @@ class Lookup:
             self.request.queries.append(to_message(query, expected.shape[0]))
 
     def check(self, answer):
-        """Compares an answer; names the query where it is off."""
+        """Compares an answer; names the query whose result differs."""
         if self.concat:
             self.check_concat(answer)
             return
@@ -88,7 +88,7 @@ class Lookup:
                 raise AssertionError('seed %d, query %d: %s\n%r' % (SEED, number, error, query))
 
     def check_concat(self, answer):
-        """Takes the one result apart again."""
+        """Splits the single result into those of the queries."""
         result, = answer.results
         bags = self.expected[0].shape[0]
         widths = [table.row_elements for table in self.chosen]
@@ -110,10 +110,10 @@ class Lookup:
 
 
 class Differential(ServedTest):
-    """The server says what the model says."""
+    """The server answers as the model computes."""
 
     def lookups(self, stream_number, count, **keywords):
-        """Random requests, of every third the tables of a safetensors file."""
+        """Yields random requests; every third uses the tables of a safetensors file."""
         rng = np.random.default_rng([SEED, stream_number])
         for number in range(count):
             model = 'packed' if number % 3 == 2 else 'every'
@@ -149,7 +149,7 @@ class Differential(ServedTest):
                 self.check_same_bits(rng, table)
 
     def check_same_bits(self, rng, table):
-        """One lookup said in four layouts, alone and beside others."""
+        """Makes one lookup in four layouts, alone and beside others."""
         indices = rng.integers(0, table.rows, 24).astype('<i8')
         ids = np.repeat(np.arange(6), 4)
         forms = [

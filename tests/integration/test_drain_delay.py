@@ -1,5 +1,5 @@
-"""drain_delay_ms: after SIGTERM a server that says NOT_SERVING still takes calls, so that balancers
-which learn of its end by health checks lose none."""
+"""drain_delay_ms: after SIGTERM a server reports NOT_SERVING but still accepts calls, so that load
+balancers that rely on health checks lose no call."""
 
 import hashlib
 import itertools
@@ -38,26 +38,26 @@ READY = dynamic.Method(dynamic.load('inference/open_inference.proto'),
 
 
 class DrainDelay(OwnServerTest):
-    """Each with servers of its own."""
+    """Tests with servers of their own."""
 
     def health(self, client):
-        """What Check says of the server."""
+        """Returns the health that Check reports for the server."""
         return CHECK.unary(client.channel).status
 
     def leave(self, server):
-        """SIGTERM, and the beginning of the delay."""
+        """Sends SIGTERM and waits for the delay to begin."""
         server.terminate()
         wait_until(lambda: server.find('drain_delayed'), 20, 'event=drain_delayed')
 
     def cut(self, server):
-        """SIGTERM twice, where there is no delay."""
+        """Stops a server without a delay by SIGTERM, twice."""
         server.terminate()
         wait_until(lambda: server.find('draining'), 20, 'event=draining')
         server.terminate()
         server.wait(20)
 
     def end(self, server):
-        """SIGTERM again, and an end with 0."""
+        """Sends SIGTERM again; the server must exit with 0."""
         server.terminate()
         self.assertEqual(server.wait(20), 0, server.log[-4000:])
         server.check_log()
@@ -83,7 +83,7 @@ class DrainDelay(OwnServerTest):
         stream = old.stream(iter([GOOD]))
         self.assertEqual([answer.error_code for answer in stream], [0])
         for client in clients:
-            client.close()  # an idle one of grpcio does not read a GOAWAY
+            client.close()  # an idle grpcio client does not read a GOAWAY
         self.end(server)
 
     def test_commands_are_taken(self):
@@ -139,12 +139,12 @@ class DrainDelay(OwnServerTest):
         self.assertEqual(allowed, ['660000000', '60000000'])
 
     def reload(self, server):
-        """SIGHUP, and the files read again."""
+        """Sends SIGHUP and waits until the files have been read again."""
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: server.find('reloaded'), 20, 'event=reloaded')
 
     def test_files_are_read_again(self):
-        """A token that was taken away is refused, and a new certificate shown."""
+        """A token that was removed is refused, and a new certificate is shown."""
         authority = Authority()
         self.addCleanup(authority.remove)
         authority.issue('server', names=HERE)
@@ -192,7 +192,7 @@ class DrainDelay(OwnServerTest):
         self.end(server)
 
     def test_the_service_manager_hears_of_no_reading_again(self):
-        """It would take READY for an end that was called off."""
+        """The service manager would take READY for a shutdown that was cancelled."""
         manager = NotifySocket(self.repository.path)
         self.addCleanup(manager.close)
         server = self.serve(*FOREVER, environment=manager.environment)
@@ -204,7 +204,7 @@ class DrainDelay(OwnServerTest):
         self.assertEqual(manager.count('READY'), 1)
 
     def test_checks_in_time_lose_no_call_and_late_ones_do(self):
-        """Step by step, whatever the machine's speed."""
+        """Runs the health checks one by one, so that the machine's speed does not matter."""
         for flags, lost in (FOREVER, []), ((), ['UNAVAILABLE']):
             leaving, staying = self.serve(*flags), self.serve()
             with Balancer([leaving, staying], GOOD) as balancer:
@@ -217,7 +217,7 @@ class DrainDelay(OwnServerTest):
                 self.assertEqual(balancer.lost, lost)
                 wait_until(lambda of=balancer: of.check() or len(of.serving()) == 1, 20, 'a check')
                 self.assertEqual(balancer.serving(), [staying])
-                balancer.backends[0].client.close()  # an idle one does not read a GOAWAY
+                balancer.backends[0].client.close()  # an idle client does not read a GOAWAY
                 if flags:
                     self.end(leaving)
                 for _ in range(10):
@@ -236,7 +236,7 @@ class DrainDelay(OwnServerTest):
                     self.assertEqual(balancer.lost, [])
                     self.assertGreater(balancer.answered, 20)
                     return
-        self.skipTest('this machine makes no check each half second')
+        self.skipTest('this machine is too slow for a check each half second')
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
-"""Features and groups of a model.yaml: asked by name, with defaults of their own, ids that are
-mapped, bags that are bounded."""
+"""Features and groups of a model.yaml: requested by name, with their own defaults, with mapped ids
+and bounded bags."""
 
 import json
 import os
@@ -46,7 +46,7 @@ groups:
 
 
 def mix(x):
-    """splitmix64's step, as kernels/id_map.h has it."""
+    """Computes splitmix64's step as kernels/id_map.h defines it."""
     x = (x + 0x9E3779B97F4A7C15) % WORD
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % WORD
     x = (x ^ x >> 27) * 0x94D049BB133111EB % WORD
@@ -61,12 +61,13 @@ MAPS = {
 
 
 def integers(values, width='<i8'):
-    """An array as it travels."""
+    """Encodes an array as on the wire."""
     return np.array(values, width).tobytes()
 
 
 def refused(call, code, *parts):
-    """The call fails so, with a text that has all the parts in their order."""
+    """Checks that the call fails with this code, and with a text that contains the parts in this
+    order."""
     status, text = error_of(call)
     assert status.name == code, '%s: %s' % (status.name, text)
     at = 0
@@ -103,21 +104,21 @@ class FeatureTest(OwnServerTest):
             file.write(yaml)
 
     def query(self, table, bags, **fields):
-        """Bags of ids."""
+        """Returns a query of bags of ids."""
         lengths = [len(bag) for bag in bags]
         ids = [i for bag in bags for i in bag]
         return pb.BagQuery(table=table, indices_i64=integers(ids), lengths_i64=integers(lengths),
                            **fields)
 
     def ask(self, table, bags, report=False, **fields):
-        """The result of one query, and its values."""
+        """Returns the result of one query, and its values."""
         request = pb.LookupRequest(model='m', queries=[self.query(table, bags, **fields)],
                                    report_missing=report)
         result, = self.client.lookup(request).results
         return result, np.frombuffer(result.values, '<f4').reshape(result.shape)
 
     def found(self, table, bag, missing):
-        """The rows of a bag, and how many were missing."""
+        """Returns the rows of a bag, and how many ids were missing."""
         rows = [self.rows[table].get(i) for i in bag]
         gone = sum(row is None for row in rows)
         instead = {'skip': [], 'zero': [np.zeros(DIM, 'f4')],
@@ -125,7 +126,7 @@ class FeatureTest(OwnServerTest):
         return [r for row in rows for r in ([row] if row is not None else instead)], gone
 
     def some_bags(self, table):
-        """Bags some of whose ids are missing."""
+        """Returns bags, some of whose ids are missing."""
         there = [[int(i) for i in self.rng.choice(sorted(self.rows[table]), count)]
                  for count in (3, 1, 6)]
         gone = [-1 - 10**6, 10**6, 2**40]
@@ -133,10 +134,10 @@ class FeatureTest(OwnServerTest):
 
 
 class Features(FeatureTest):
-    """What a query to a feature is answered."""
+    """Queries that name a feature."""
 
     def check_policy(self, table, name, policy, **fields):
-        """Sums, counts and positions."""
+        """Checks sums, counts and positions."""
         bags = self.some_bags(table)
         found = [self.found(table, bag, policy) for bag in bags]
         result, values = self.ask(name, bags, report=True, **fields)
@@ -149,7 +150,7 @@ class Features(FeatureTest):
         self.assertEqual(np.frombuffer(result.missing_positions, '<u4').tolist(), positions)
 
     def default(self, table, name):
-        """What an empty bag is."""
+        """Returns the expected value of an empty bag."""
         defaults = {'dense_skip': 11, 'keyed_skip': self.default_key}
         return self.rows[table][defaults[name]] if name in defaults else np.zeros(DIM, 'f4')
 
@@ -271,7 +272,7 @@ class Features(FeatureTest):
 
 
 class NamedGroups(FeatureTest):
-    """Groups by name."""
+    """Groups that are named."""
 
     FEATURES = ('keyed_skip', 'hashed', 'dense_zero', 'average')
 
@@ -281,7 +282,7 @@ class NamedGroups(FeatureTest):
         self.bags = [[key, 10**6], [], [2**50], [-3, 4], [999], [5, 6], [key], [10**6]]
 
     def group(self, **fields):
-        """The same bags, of the group or of what is given instead."""
+        """Returns the same bags for a named group, or for another list of features."""
         lengths = [len(bag) for bag in self.bags]
         ids = [i for bag in self.bags for i in bag]
         fields = fields or {'name': 'ranking'}
@@ -289,7 +290,7 @@ class NamedGroups(FeatureTest):
                                lengths_i32=integers(lengths, '<i4'), **fields)
 
     def ask_group(self, group, **fields):
-        """Its result."""
+        """Returns the result of one group."""
         result, = self.client.lookup(
             pb.LookupRequest(model='m', groups=[group], report_missing=True, **fields)).results
         return result
@@ -355,10 +356,10 @@ class NamedGroups(FeatureTest):
 
 
 class Descriptions(FeatureTest):
-    """What the server and the tools say of features."""
+    """Features as the server and the tools describe them."""
 
     def run_tool(self, *words):
-        """Standard output of `embag`."""
+        """Returns the standard output of `embag`."""
         return subprocess.run([served.EMBAG, *words, '--server', self.server.address], check=True,
                               timeout=60, stdout=subprocess.PIPE, text=True).stdout
 
@@ -422,7 +423,7 @@ class Descriptions(FeatureTest):
 
 
 class BrokenFeatures(OwnServerTest):
-    """The start fails with a line that names the feature, its value and what is wrong."""
+    """The start fails with a line that names the feature, its value and the error."""
 
     def test_what_does_not_fit_the_tables(self):
         cases = {

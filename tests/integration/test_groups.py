@@ -1,4 +1,5 @@
-"""Feature groups: the same bytes as the queries that mean the same, and what is refused."""
+"""Feature groups: they answer with the same bytes as equivalent queries; invalid groups are
+refused."""
 
 import unittest
 
@@ -18,12 +19,12 @@ F32 = 1
 
 
 def request(groups, model='wide', **fields):
-    """Of some groups."""
+    """Returns a request of some groups."""
     return pb.LookupRequest(model=model, groups=groups, **fields)
 
 
 class GroupTest(ServedTest):
-    """On the shared server's model with a table for each of 26 features."""
+    """Tests on the shared server's model with a table for each of 26 features."""
 
     def setUp(self):
         super().setUp()
@@ -31,16 +32,16 @@ class GroupTest(ServedTest):
         self.wide = self.tables['wide']
 
     def jagged(self, features=None, **keywords):
-        """Random bags."""
+        """Returns random bags."""
         return random_jagged(self.rng, self.wide, features, **keywords)
 
     def singles(self, jagged, model='wide', **fields):
-        """Results of the queries that mean the same."""
+        """Returns the results of the equivalent queries."""
         asked = pb.LookupRequest(model=model, queries=jagged.messages(), **fields)
         return self.client.lookup(asked).results
 
     def check(self, jagged, model='wide', **fields):
-        """In every form, against the queries."""
+        """Compares the group, in every form, with the queries."""
         singles = self.singles(jagged, model, **fields)
         for form in FORMS:
             for values in VALUE_FIELDS:
@@ -51,7 +52,7 @@ class GroupTest(ServedTest):
 
 
 class Groups(GroupTest):
-    """What is answered."""
+    """Groups that are answered."""
 
     def test_equals_the_same_lookups_as_queries(self):
         for bags in (1, 2, 7, 64):
@@ -156,10 +157,10 @@ class Groups(GroupTest):
 
 
 class FaultyGroups(GroupTest):
-    """What is refused, with words that say where."""
+    """Groups that are refused, with texts that name the position."""
 
     def check_refused(self, group, code, pattern, model='wide', **fields):
-        """The request is refused; so it is where a good group comes first."""
+        """Checks that the request is refused, alone and after a valid group."""
         refused, text = error_of(self.client.lookup, request([group], model, **fields))
         self.assertEqual(refused.name, code, text)
         self.assertRegex(text, r'groups\[0\]' + pattern)
@@ -171,7 +172,7 @@ class FaultyGroups(GroupTest):
             self.assertRegex(text, r'groups\[1\]' + pattern)
 
     def group(self, form='lengths_i32', **keywords):
-        """Two features, two bags each: t00 (1) (2 3), t01 () (4)."""
+        """Returns a group of two features with two bags each: t00 (1) (2 3), t01 () (4)."""
         return Jagged(['t00', 't01'], np.array([1, 2, 3, 4]), np.array([[1, 2], [0, 1]]),
                       **keywords).group(form)
 
@@ -289,15 +290,15 @@ class FaultyGroups(GroupTest):
 
 
 class GroupLimits(OwnServerTest):
-    """Features count among the queries, their bags and values among all."""
+    """Features count as queries; their bags and values count with those of the whole request."""
 
     def serve_spec(self, *flags):
-        """A table of 5 rows."""
+        """Starts a server with a table of 5 rows."""
         table = Table.of_values('emb_table', 'f32', np.arange(10).reshape(5, 2))
         return self.connect(self.serve(*flags, tables=[table]))
 
     def asked(self, queries, features, bags=1, values=0):
-        """So many one-bag queries, and a group whose first bag has the values."""
+        """Returns this many one-bag queries, and a group whose first bag has the values."""
         lengths = np.zeros((features, bags), np.int64)
         lengths[0, 0] = values
         group = Jagged(['emb_table'] * features, np.zeros(values, np.int64), lengths).group()
@@ -305,7 +306,7 @@ class GroupLimits(OwnServerTest):
         return pb.LookupRequest(model='spec', queries=[query] * queries, groups=[group])
 
     def check(self, client, good, bad):
-        """At the limit, and one past it."""
+        """Checks a request at the limit, and one past it."""
         self.assertTrue(client.lookup(good).results)
         code, text = error_of(client.lookup, bad)
         self.assertEqual(code.name, EXHAUSTED, text)

@@ -1,4 +1,5 @@
-"""What one peer can make the server hold: messages it does not end, answers it does not take."""
+"""The memory that one peer can make the server hold, with messages that it does not end and answers
+that it does not read."""
 
 import socket
 import struct
@@ -21,7 +22,7 @@ MIB = 1 << 20
 
 
 class UnendedCalls(OwnServerTest):
-    """Unary calls with a whole message whose peer does not end its side."""
+    """Unary calls with a whole message whose peer does not half-close the stream."""
 
     def test_a_call_that_is_not_ended_has_a_deadline(self):
         server = self.serve('--deadline-max-ms', '500')
@@ -41,7 +42,7 @@ class UnendedCalls(OwnServerTest):
         with Connection(server.port) as peer:
             held = [peer.call(message(as_bytes(request)), end=False) for _ in range(3)]
             self.assertEqual(peer.status(held[2])[1], 8)
-            # Ended, the others are answered.
+            # The other calls are answered once they are ended.
             for stream in held[:2]:
                 peer.data(stream, b'')
                 self.assertEqual(peer.status(stream)[1], 0)
@@ -51,7 +52,7 @@ class UnreadAnswers(OwnServerTest):
     """Answers for a peer whose windows are closed."""
 
     def open_windows(self, peer, streams):
-        """Room for everything."""
+        """Opens the windows of the connection and of these streams."""
         room = struct.pack('>I', (1 << 30))
         peer.send(b''.join(frame(WINDOW_UPDATE, 0, stream, room) for stream in [0] + streams))
 
@@ -61,7 +62,7 @@ class UnreadAnswers(OwnServerTest):
         large = pb.LookupRequest(model='spec', queries=[
             pb.BagQuery(table='emb_table', num_bags=8 * ROWS)])
         with Connection(server.port, window=0) as peer:
-            # 200 MiB of answers, more than there is memory for.
+            # 200 MiB of answers, more than the memory that is allowed for them.
             calls = [peer.call(message(as_bytes(large))) for _ in range(100)]
             with self.connect(server) as client:
                 self.assertEqual(len(client.lookup(GOOD).results), 1)
@@ -76,7 +77,7 @@ class UnreadAnswers(OwnServerTest):
 
     def test_a_stream_is_not_read_further_and_goes_on_later(self):
         server = self.serve('--outbound-bytes-max', str(MIB), '--answer-memory-bytes', '134217728')
-        count = 600  # 150 MiB of answers, more than there is memory for
+        count = 600  # 150 MiB of answers, more than the memory that is allowed for them
         with Connection(server.port, window=0, timeout=60) as peer:
             stream = peer.open(call_fields(LOOKUP_STREAM))
             for number in range(count):
@@ -89,7 +90,8 @@ class UnreadAnswers(OwnServerTest):
             self.assertGreater(self.read_all(peer), count * ROWS * 8)
 
     def read_all(self, peer):
-        """Bytes of DATA until the call ends, which it must do well; they are not kept."""
+        """Reads DATA until the call ends, which must be with status OK; returns the number of
+        bytes."""
         total = 0
         while True:
             got = peer.read_frame()
@@ -105,7 +107,8 @@ class UnreadAnswers(OwnServerTest):
         with Connection(server.port, window=1 << 30) as peer:
             self.open_windows(peer, [])
             streams = [peer.open(call_fields(LOOKUP_STREAM)) for _ in range(2)]
-            # Some of either at a time, so that none has a head start on a slow machine.
+            # The streams send some requests in turn, so that none has a head start on a slow
+            # machine.
             for first in range(0, len(requests), 20):
                 piece = b''.join(message(as_bytes(each)) for each in requests[first:first + 20])
                 for stream in streams:
@@ -118,7 +121,8 @@ class UnreadAnswers(OwnServerTest):
                 read = peer.read_frame()
                 got[read.stream] = got.get(read.stream, 0) + len(read.payload)
                 ended = read.type == HEADERS and read.flags & END_STREAM and read.stream
-            # A slow machine may give one a head start of half; without turns it would have all.
+            # A slow machine may give one stream a head start of half; without fairness it would
+            # have all.
             self.assertGreater(min(got[stream] for stream in streams), got[ended] // 3)
 
     def test_a_trickle_from_the_socket_is_no_progress(self):
@@ -130,15 +134,15 @@ class UnreadAnswers(OwnServerTest):
                 peer.call(message(as_bytes(LARGE)))
             deadline = time.monotonic() + 20
             while self.takes_a_little(peer):
-                self.assertLess(time.monotonic(), deadline, 'still held')
+                self.assertLess(time.monotonic(), deadline, 'the connection is still open')
                 time.sleep(0.1)  # the pace of the trickle
 
     def takes_a_little(self, peer):
-        """Reads some bytes; False where the server has closed."""
+        """Reads some bytes; returns False if the server closed the connection."""
         try:
             return peer.socket.recv(600) != b''
         except socket.timeout:
-            return True  # the system's own pace with so small a buffer
+            return True  # the system sends at its own pace with so small a buffer
         except ConnectionError:
             return False
 
@@ -148,7 +152,7 @@ class UnreadAnswers(OwnServerTest):
             stream = peer.call(message(as_bytes(LARGE)))
             deadline = time.monotonic() + 20
             while not any(got.type == RST_STREAM and got.stream == stream for got in peer.waiting):
-                self.assertLess(time.monotonic(), deadline, 'still held')
+                self.assertLess(time.monotonic(), deadline, 'the call is still open')
                 peer.send(frame(WINDOW_UPDATE, 0, stream, b'\x00\x00\x00\x01'))
                 peer.keep(peer.read_frame())
                 time.sleep(0.05)  # the pace of the trickle

@@ -1,4 +1,5 @@
-"""What `cmake --install` makes: programs are built against it by pkg-config and by find_package."""
+"""The result of `cmake --install`: programs are built against it with pkg-config and with
+find_package."""
 
 import os
 import re
@@ -28,7 +29,7 @@ target_link_libraries(static PRIVATE embag::embag_static)
 
 
 def run(*command, **keywords):
-    """Its output; it must succeed."""
+    """Runs a command, which must succeed; returns its output."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=300, check=False, **keywords)
     if done.returncode != 0:
@@ -37,31 +38,31 @@ def run(*command, **keywords):
 
 
 def install(prefix, *options):
-    """The build folder, below a prefix."""
+    """Installs the build folder under a prefix."""
     run('cmake', '--install', served.BUILD, '--prefix', prefix, *options)
 
 
 def files_of(folder):
-    """Paths of all files and links below it."""
+    """Returns the paths of all files and links below a folder."""
     return sorted(os.path.relpath(os.path.join(at, name), folder)
                   for at, _, names in os.walk(folder) for name in names)
 
 
 def sanitizer_flags():
-    """What a program needs that links a library of this build."""
+    """Returns the flags that a program needs to link a library of this build."""
     sanitizer = embagd_process.SANITIZE
     return ['-fsanitize=' + sanitizer] if sanitizer else []
 
 
 def declared_functions(header):
-    """Names of those that a public header declares."""
+    """Returns the names of the functions that a public header declares."""
     with open(header, encoding='utf-8') as file:
         text = re.sub(r'/\*.*?\*/', '', file.read(), flags=re.S)
     return set(re.findall(r'^[^\s#].*?\b(embag_\w+)\(', text, re.M))
 
 
 class Install(OwnServerTest):
-    """Into a prefix that is moved before anything uses it."""
+    """An installation that is moved to another prefix before anything uses it."""
 
     @classmethod
     def setUpClass(cls):
@@ -76,20 +77,20 @@ class Install(OwnServerTest):
 
     @classmethod
     def find(cls, name):
-        """The path of an installed file."""
+        """Returns the path of an installed file."""
         found = [path for path in cls.files if os.path.basename(path) == name]
         if len(found) != 1:
             raise AssertionError('%s stands at %s' % (name, found))
         return os.path.join(cls.prefix, found[0])
 
     def pkg_config(self, *options):
-        """What it says of libembag, in words."""
+        """Returns pkg-config's output for libembag, as a list of words."""
         folder = os.path.dirname(self.find('libembag.pc'))
         return run('pkg-config', *options, 'libembag',
                    env={**os.environ, 'PKG_CONFIG_PATH': folder}).split()
 
     def write_lookup(self, server):
-        """The installed example, in a folder of its own, which speaks to the server."""
+        """Writes the installed example, changed to connect to this server, to a folder."""
         with open(self.find('lookup_example.c'), encoding='utf-8') as file:
             text = file.read().replace(ADDRESS, server.address)
         folder = self.folder.join('user')
@@ -148,7 +149,7 @@ class Install(OwnServerTest):
         compilers = [('cc', '-std=c17', '-xc'), ('c++', '-std=c++17', '-xc++')]
         for compiler, *language in compilers:
             if not shutil.which(compiler):
-                self.skipTest('there is no ' + compiler)
+                self.skipTest(compiler + ' is not installed')
             for header in HEADERS:
                 run(compiler, *language, *STRICT, '-I', folder, '-',
                     input='#include <%s>\n' % header)
@@ -172,7 +173,7 @@ class Install(OwnServerTest):
     def test_builds_by_pkg_config(self):
         folder = self.write_lookup(self.serve())
         shared = self.pkg_config('--cflags', '--libs')
-        # The same, but for the one library of ours that is to be taken as an archive.
+        # The same with one change: our library is linked as an archive.
         static = [{'-lembag': '-l:libembag.a'}.get(word, word)
                   for word in self.pkg_config('--static', '--cflags', '--libs')]
         for words, needs_library in ((shared, True), (static, False)):
@@ -183,7 +184,7 @@ class Install(OwnServerTest):
             self.assertEqual(run(program, env=environment), ROWS)
 
     def configure(self, version):
-        """A project of a user's that wants this version; the folder it is to be built in."""
+        """Configures a user's project that requires this version; returns its build folder."""
         folder = self.folder.join('user')
         with open(os.path.join(folder, 'CMakeLists.txt'), 'w', encoding='utf-8') as file:
             file.write(PROJECT % {'version': version})

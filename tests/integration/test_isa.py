@@ -1,5 +1,5 @@
-"""The instruction set: the best of the machine, or the one that is asked for, or no start. Machines
-other than this one are emulated."""
+"""The instruction set: the best that the machine has, or the one requested, or the start fails.
+Other machines than this one are emulated."""
 
 import re
 import shutil
@@ -17,7 +17,8 @@ from served import SEED, OwnServerTest, scaled
 
 REQUESTS = 1000
 EMULATOR = 'qemu-x86_64'
-# Without AVX, and with AVX2 but no AVX-512; less what the emulator would complain of.
+# One without AVX, and one with AVX2 but no AVX-512. Both are reduced to features that the emulator
+# supports.
 OLD = 'Nehalem'
 MIDDLE = 'Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid'
 
@@ -26,15 +27,15 @@ class Isa(OwnServerTest):
     """Starts with and without --isa."""
 
     def emulate(self, processor):
-        """The words before the command."""
+        """Returns the command prefix that emulates a processor."""
         if embagd_process.SANITIZE:
-            self.skipTest('sanitized programs are not emulated')
+            self.skipTest('the emulator cannot run sanitized programs')
         if not shutil.which(EMULATOR):
             self.skipTest(EMULATOR + ' is not installed')
         return EMULATOR, '-cpu', processor
 
     def fails(self, isa, reason, best, under=()):
-        """A start that is refused before there are models to look at."""
+        """Checks that a start fails before the server scans for models."""
         log = Embagd(self.repository.path, '--isa', isa, under=under).start_fails()
         failure = re.search(r'event=start_failed what=isa .*', log)
         self.assertTrue(failure, log)
@@ -42,7 +43,7 @@ class Isa(OwnServerTest):
         self.assertRegex(failure.group(), r'remedy="[^"]* the best of %s"' % best)
 
     def answers(self, isa, *flags, under=()):
-        """A start, and lookups in tables of every type."""
+        """Starts a server and makes lookups in tables of every type."""
         rng = np.random.default_rng(SEED)
         tables = random_tables(rng)
         server = self.serve(*flags, tables=tables, under=under)
@@ -57,7 +58,7 @@ class Isa(OwnServerTest):
             check_result(expected, table, answer.results[0])
         server.check_log()
         if under:
-            # The emulator fails when a program handles a signal.
+            # The emulator fails if a program handles a signal.
             server.kill()
 
     def test_takes_the_reference_if_asked(self):

@@ -1,4 +1,4 @@
-"""The C client's lookups that do not block, while the server is stopped, ended, started again."""
+"""The C client's non-blocking lookups while the server is stopped, ended and restarted."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from embagd_process import SANITIZER_MARKS, Embagd, wait_until
 from served import OwnServerTest, scaled
 from table_files import Table, write_model
 
-LONG = 60000000  # us, longer than any test waits
+LONG = 60000000  # us, longer than any test takes
 OFTEN = 1000000
 NEVER = -1
 CONNECTIONS = 2  # of the probe
@@ -30,47 +30,48 @@ class Probe:
         test.assertEqual(self.answer(), 'open')
 
     def begin(self, line):
-        """Has it do something."""
+        """Sends the probe a command."""
         self.process.stdin.write(line + '\n')
         self.process.stdin.flush()
 
     def answer(self):
-        """What it says when that is done."""
+        """Returns the probe's answer to the last command."""
         line = self.process.stdout.readline().rstrip('\n')
         if not line:
             self.process.wait(60)
-            self.test.fail('the probe has ended: ' + self.process.stderr.read())
+            self.test.fail('the probe exited:  ' + self.process.stderr.read())
         return line
 
     def ask(self, line):
-        """Both."""
+        """Sends a command and returns the answer."""
         self.begin(line)
         return self.answer()
 
     def submit(self, count, timeout_us=LONG):
-        """Begins lookups."""
+        """Starts lookups."""
         self.test.assertEqual(self.ask('submit %d %d' % (count, timeout_us)),
                               'submitted %d' % count)
 
     def take(self, count):
-        """The most attempts of `count` lookups, and how many ended in each status."""
+        """Waits for `count` lookups; returns the largest number of attempts, and the count of each
+        status."""
         words = self.ask('take %d' % count).split()
         return int(words[1]), dict(zip(words[2::2], map(int, words[3::2])))
 
     def end(self):
-        """It must end well, with all that it holds freed."""
+        """Closes the probe, which must exit cleanly with all memory freed."""
         try:
             _, said = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
-            raise AssertionError('the probe does not end') from None
+            raise AssertionError('the probe does not exit') from None
         self.test.assertFalse([mark for mark in SANITIZER_MARKS if mark in said], said)
         self.test.assertEqual(self.process.returncode, 0, said)
 
 
 class Submit(OwnServerTest):
-    """Each with servers of its own."""
+    """Tests with servers of their own."""
 
     def setUp(self):
         super().setUp()
@@ -78,24 +79,24 @@ class Submit(OwnServerTest):
         self.write_table(2)
 
     def write_table(self, dim):
-        """The probe's: row n is full of n."""
+        """Writes the probe's table: every value of row n is n."""
         table = Table.of_values('emb_table', 'f32', [[n] * dim for n in range(5)])
         write_model(self.repository.path, 'spec', dim, [table])
 
     def start(self, *flags, listen='127.0.0.1:0'):
-        """A server, perhaps on an address that another has left."""
+        """Starts a server, perhaps on the address of an earlier one."""
         server = Embagd(self.repository.path, *flags, listen=(listen,))
         self.addCleanup(server.stop)
         return server.wait_ready()
 
     def hold(self, server):
-        """Stops it as the system might, until `release`."""
+        """Stops the server's process, as the system might, until `release`."""
         server.process.send_signal(signal.SIGSTOP)
         self.addCleanup(self.release, server)
         os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # all its threads
 
     def release(self, server):
-        """It goes on."""
+        """Lets the process continue."""
         if not server.has_ended():
             server.process.send_signal(signal.SIGCONT)
 
@@ -135,7 +136,7 @@ class Submit(OwnServerTest):
                 probe = Probe(self, server.address, mode, indices=200)
 
                 def was_refused(probe=probe):
-                    """Whether one of many was; all must be answered."""
+                    """Returns whether one of many lookups was refused; all must be answered."""
                     probe.submit(50)
                     attempts, ends = probe.take(50)
                     self.assertEqual(ends, {'OK': 50})
@@ -143,8 +144,8 @@ class Submit(OwnServerTest):
                 wait_until(was_refused, 60, 'a refusal')
 
     def check_return(self, server, address, mode):
-        """What is under way when the server ends, and what is begun without one, is answered by
-        the next, which is returned."""
+        """Checks that lookups in flight when the server ends, and lookups submitted while there is
+        no server, are answered by the next server. Returns that server."""
         probe = Probe(self, address, mode)
         probe.submit(5)
         self.assertEqual(probe.take(5)[1], {'OK': 5})
@@ -163,7 +164,7 @@ class Submit(OwnServerTest):
                 server = self.check_return(server, self.socket, mode)
 
     def test_a_server_that_comes_back_on_its_port_answers_what_waited(self):
-        # Of an address from which nobody connects, so that the port stays free.
+        # Nobody connects from this address, so the port stays free.
         server = self.start(listen='127.83.7.5:0')
         address = '127.83.7.5:%d' % server.port
         for mode in MODES:
@@ -182,7 +183,7 @@ class Submit(OwnServerTest):
         self.start(listen=self.socket)
 
         def is_back():
-            """Whether a lookup is answered."""
+            """Returns whether a lookup is answered."""
             probe.submit(1)
             return probe.take(1)[1] == {'OK': 1}
         wait_until(is_back, 60, 'an answer')
@@ -201,15 +202,15 @@ class Submit(OwnServerTest):
                 self.assertEqual(probe.answer(), 'all answered')
 
     def stand_in(self, name):
-        """A server on a path of its own, to which the front leads from now on."""
+        """Starts a server on a path of its own, and points the symlink `front` at it."""
         server = self.start(listen='unix:' + self.repository.join(name))
         os.symlink(name, self.repository.join('new'))
         os.replace(self.repository.join('new'), self.repository.join('front'))
         return server
 
     def test_no_lookup_fails_while_its_server_drains_and_another_stands_by(self):
-        """One retry for each connection to the server that drains: a lookup that it refuses goes
-        to the other next."""
+        """Each connection to the draining server allows one retry: a lookup that it refuses goes to
+        the other server next."""
         server = self.stand_in('socket0')
         for number, mode in enumerate(MODES * 2, 1):
             with self.subTest(mode=mode, number=number):

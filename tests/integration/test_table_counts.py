@@ -1,5 +1,5 @@
-"""What the server counts of its tables, against counting again what was asked for; and which rows
-it says are hot."""
+"""The server's counters of its tables, compared with a second count of the requests; and the rows
+that it reports as hot."""
 
 import collections
 import json
@@ -23,7 +23,7 @@ TOTALS = ('embag_bags_total', 'embag_rows_touched_total')
 COUNTS = ('embag_table_bags_total', 'embag_table_rows_touched_total', 'embag_missing_total')
 CONNECTIONS = 4      # on two loops
 RELOAD_SECONDS = 60
-HOT_SECONDS = 60     # until samples have come; the first of an idle server are all of them
+HOT_SECONDS = 60     # until samples arrive; an idle server samples its first requests in full
 HOT_ROWS = 100
 YAML = '''tables:
 - {name: dense}
@@ -35,7 +35,7 @@ features:
 
 
 def count_query(query, table):
-    """Bags, indices and those that are checked and name no row."""
+    """Returns a query's bags, its indices, and those checked indices that name no row."""
     named = query.indices[checked_positions(query)]
     missing = sum(not 0 <= index < table.rows for index in named.tolist())
     bags = len(query.indices) if query.reduction == 'none' else len(bag_positions(query))
@@ -43,7 +43,7 @@ def count_query(query, table):
 
 
 class CountTest(OwnServerTest):
-    """With counts of what was asked for, by model and table."""
+    """Keeps the expected counts by model and table."""
 
     def setUp(self):
         super().setUp()
@@ -51,25 +51,25 @@ class CountTest(OwnServerTest):
         self.expected = collections.defaultdict(lambda: np.zeros(3, np.int64))
 
     def serve_repository(self, *flags):
-        """A server with a port for operators."""
+        """Starts a server with a port for operators."""
         server = Embagd(self.repository.path, '--loops', '2', *flags, http='127.0.0.1:0')
         self.addCleanup(server.stop)
         return server.wait_ready()
 
     def clients(self, server):
-        """Some, which are closed in the end."""
+        """Opens several clients, which are closed at the end of the test."""
         clients = [Client(server.address) for _ in range(CONNECTIONS)]
         for client in clients:
             self.addCleanup(client.close)
         return clients
 
     def expect(self, model, queries, tables):
-        """The queries are answered."""
+        """Counts queries that are answered."""
         for query in queries:
             self.expected[model, query.table] += count_query(query, tables[query.table])
 
     def check(self, server):
-        """All has been counted, and nothing else."""
+        """Checks that the server counted exactly these requests."""
         metrics = Metrics(server)
         counted = {}
         for (name, *labels), value in metrics.samples.items():
@@ -96,7 +96,7 @@ class Differential(CountTest):
             write_model(self.repository.path, model, 1, list(tables.values()))
 
     def make(self):
-        """Some queries on tables of a model."""
+        """Returns some queries on the tables of a model."""
         model = str(self.rng.choice(list(self.tables)))
         tables = self.tables[model]
         names = self.rng.choice(list(tables), self.rng.integers(1, 6))
@@ -161,7 +161,7 @@ class Differential(CountTest):
 
 
 class Versions(CountTest):
-    """Counts outlive a version."""
+    """Counters continue across versions."""
 
     def test_goes_on_counting_in_the_next_version(self):
         table = Table.of_values('a', 'f32', [[1], [2], [3]])
@@ -178,7 +178,7 @@ class Versions(CountTest):
             write_model(aside, 'm', version + 1, [table])
             os.rename(os.path.join(aside, 'm', str(version + 1)),
                       self.repository.join('m', str(version + 1)))
-            # What is asked by the name of a version that is not there counts nowhere.
+            # A request for a version that does not exist is counted nowhere.
             named = pb.LookupRequest(model='m', version=version + 1, queries=request.queries)
 
             def is_there():
@@ -192,7 +192,7 @@ class Versions(CountTest):
 
 
 class HotRows(CountTest):
-    """A dense and a keyed table."""
+    """Hot rows of a dense and a keyed table."""
 
     def setUp(self):
         super().setUp()
@@ -208,20 +208,20 @@ class HotRows(CountTest):
         self.client = self.clients(self.server)[0]
 
     def ask(self, table, ids):
-        """One bag of them."""
+        """Looks up one bag of these ids."""
         query = Query(table, np.array(ids, np.int64), num_bags=1, missing=None)
         query.missing = None if table == 'around' else 'skip'
         self.client.lookup(pb.LookupRequest(model='m', queries=[to_message(query)]))
 
     def hot(self, table):
-        """(id, share) of the hot rows, most first."""
+        """Returns (id, share) of the hot rows, the hottest first."""
         told = json.loads(fetch(self.server, '/status.json')[2])
         found, = [t for t in told['tables'] if (t['model'], t['table']) == ('m', table)]
         return [(int(row), share) for row, share in found['hot']]
 
     def check(self, feature, table, ids, hot):
-        """Of these ids, of which half are the first, a quarter the second and so on; `hot` are
-        theirs."""
+        """Looks up these ids: half of the time the first, a quarter the second, and so on. `hot` is
+        the list that must be reported."""
         def is_told():
             self.ask(feature, np.repeat(ids[:3], (8, 4, 2)).tolist() + [ids[3], ids[4]])
             rows = self.hot(table)
