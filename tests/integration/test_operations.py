@@ -51,8 +51,7 @@ class Commands(OwnServerTest):
 
     def start(self):
         """Starts the server with the guide's settings, but addresses of its own."""
-        line = guide.blocks(document(), SHELL)[0]
-        self.assertEqual(line.word, 'serve')
+        line, = (block for block in guide.blocks(document(), SHELL) if block.word == 'serve')
         text = line.text.replace('\\\n', ' ').replace(MODELS, '-').replace(SOCKET, self.socket)
         words = shlex.split(text)
         flags = dict(zip(words[1::2], words[2::2]))
@@ -126,7 +125,7 @@ class Elsewhere(unittest.TestCase):
         self.assertTrue(self.text)
 
     def test_are_run_by_tests_or_named_as_not_run(self):
-        told = re.search(r'These are not run,.*?are\s+there: (.*?)\.\n\n', document(), re.S)[1]
+        told = re.search(r'are\s+not\s+run\s+because.*?exist:\s+(.*?)\.\n\n', document(), re.S)[1]
         not_run = tuple(re.findall(r'`([^`]+)`', told))
         text = re.sub(r'^EMBAG_\w+=\S+ ', '', self.text.replace('\\\n', ''), flags=re.M)
         left = [line for line in text.splitlines() if not line.startswith(RUN_ELSEWHERE)]
@@ -174,6 +173,15 @@ class Tables(unittest.TestCase):
                 if name.startswith('`')]
         self.assertEqual(told, listed)
 
+    def test_known_limits_say_since_when_and_what_is_planned(self):
+        rows = re.findall(r'^\|.*\|$', guide.section(document(), 'Known limits'), re.M)
+        limits = [row for row in rows_of_table('Known limits', 4) if row[0] != 'Limit']
+        heads = rows.count('| Limit | What happens at it, or a workaround | Since | Planned |')
+        self.assertEqual(len(limits), len(rows) - 2 * heads)
+        for limit, _, since, planned in limits:
+            self.assertRegex(since, r'^0\.\d+$', limit)
+            self.assertRegex(planned, r'^(after )?0\.\d+\b|^no plan$', limit)
+
     def test_settings_are_known(self):
         told = subprocess.run([os.path.join(served.BUILD, 'embagd'), '--help'], check=True,
                               capture_output=True, text=True, timeout=COMMAND_SECONDS).stdout
@@ -187,7 +195,7 @@ class Tables(unittest.TestCase):
                 if name.endswith('.c'):
                     sources += guide.read(folder, name)
         told = set(re.findall(r'event=([a-z_]+)', document()))
-        told.update(name for row in rows_of_table('Monitoring', 2)
+        told.update(name for row in rows_of_table('Logs', 2)
                     for name in re.findall(r'`([a-z_]+)`', row[0]))
         self.assertGreater(len(told), 10)
         for event in sorted(told):

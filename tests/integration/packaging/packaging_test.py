@@ -60,6 +60,9 @@ def printed_commands(*programs):
 def install_as_printed():
     """Installs with the guide's command."""
     command, = printed_commands('apt-get')
+    first = guide.blocks(guide.read('deploy', 'OPERATIONS.md'), 'sh')[0]
+    if command not in first.text.splitlines():
+        raise AssertionError('the guide begins with another command than ' + command)
     MACHINE.run('bash', '-c', 'cd /tmp && ' + command)
 
 
