@@ -30,7 +30,7 @@ static void on_call(void *context, struct eb_grpc_call *call)
     }
 }
 
-/* `size` bytes of `bytes`, or each its position's where that is NULL. */
+/* Answers with `size` bytes: those of `bytes`, or (uint8_t)i as byte i if it is NULL. */
 static void answer_bytes(
     struct eb_conn *conn, struct eb_grpc_call *call, const uint8_t *bytes, size_t size)
 {
@@ -129,13 +129,12 @@ static void on_loop_close(struct eb_loop *loop)
     atomic_fetch_sub(&host->loop_states, 1);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 void loop_host_init(struct loop_host *host)
 {
     *host = (struct loop_host){0};
-    signal(
-        SIGPIPE, SIG_IGN); /* As the process does: writing to a closed socket is an error only. */
+    signal(SIGPIPE, SIG_IGN); /* as in embagd: a write to a closed socket only fails */
     host->options = (struct eb_loop_options){
         .events = {.calls = {.on_call = on_call,
                        .on_message = on_message,

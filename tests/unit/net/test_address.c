@@ -21,7 +21,7 @@ static size_t resolve_text(const char *text, struct eb_address *out)
     return count;
 }
 
-/* What is wrong with the form, as resolve_text says it too. */
+/* Expects this error from eb_address_error, and the same from eb_address_resolve. */
 static void expect_failure(const char *text, const char *wanted)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
@@ -95,7 +95,8 @@ static void refuses_a_unix_path_that_does_not_fit(void **state)
     assert_int_equal(resolve_text(text, addresses), 0);
 }
 
-/* Linux lets a peer bind to a path without room for its NUL, and says 111 bytes. */
+/* Linux lets a peer bind to a path that leaves no room for a NUL, and reports a size of 111
+ * bytes. */
 static void writes_a_peers_path_that_fills_its_place(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define TIMEOUT_MS 10000 /* of what must happen */
+#define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
 #define SHORT_MS 100     /* a limit that a test waits for */
 #define MIB (UINT32_C(1) << 20)
 
@@ -22,7 +22,7 @@ static const bool never;
 
 /* ---- time limits ---- */
 
-/* A connection that has sent just these bytes is closed for it, after a while. */
+/* Expects a connection that has sent only these bytes to be closed after a while. */
 static void expect_closed(struct loop_host *host, const void *bytes, size_t count)
 {
     struct eb_address address;
@@ -55,13 +55,13 @@ static void closes_a_connection_whose_preface_does_not_end(void **state)
 static void closes_a_connection_whose_headers_do_not_end(void **state)
 {
     struct loop_host *host = *state;
-    /* HEADERS of stream 1 that hold :method POST and are not the end of the block. */
+    /* HEADERS of stream 1 that contain :method POST and do not end the block. */
     static const char half[] = WIRE_HELLO "\0\0\1\1\0\0\0\0\1\x83";
     host->options.conn_limits.header_timeout_ms = SHORT_MS;
     expect_closed(host, half, sizeof half - 1);
 }
 
-/* On the loop's thread: whether its clock has come to *context. */
+/* Runs on the loop's thread. Sets *context to 0 once the loop's clock has reached it. */
 static void look_at_clock(struct eb_loop *loop, void *context)
 {
     uint64_t *until_ms = context;
@@ -75,7 +75,7 @@ static void add_now(struct eb_loop *loop, void *context)
     *(uint64_t *)context += eb_loop_now_ms(loop);
 }
 
-/* Until the loop's clock has moved on by `ms`. */
+/* Waits until the loop's clock has advanced by `ms`. */
 static void let_pass(struct eb_loop *loop, uint64_t ms)
 {
     uint64_t until_ms = ms;
@@ -238,7 +238,7 @@ static void closes_a_client_that_does_not_end_its_side_after_a_while(void **stat
     close(client);
 }
 
-/* ---- bytes that come after the end ---- */
+/* ---- bytes that arrive after the end ---- */
 
 #define LINGER_BYTES 65536
 #define BODY_BYTES (20 * MIB)
@@ -249,7 +249,8 @@ static void add_received(struct eb_loop *loop, void *context)
     *(uint64_t *)context += eb_loop_counters(loop)->received_bytes;
 }
 
-/* Waits until the server has read so much, or has no connection any more. */
+/* Waits until the server has read `bytes` bytes or has no connections left. Returns whether it read
+ * them. */
 static bool wait_received(struct loop_host *host, uint64_t bytes)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
@@ -292,7 +293,7 @@ static void resets_a_bad_peer_that_sends_on(void **state)
     assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
 }
 
-/* Reads the server's frames up to the ping that it drains with. */
+/* Reads the server's frames up to the ping with which it drains. */
 static void read_drain_ping(int client)
 {
     struct frames got = {0};
@@ -307,7 +308,8 @@ static void read_drain_ping(int client)
     frames_deinit(&got);
 }
 
-/* A call of /t/Large, after which the peer lets the server end. */
+/* Adds a call of /t/Large and then the ping acknowledgement that lets the server end the
+ * connection. */
 static void put_last_call(struct frames *said)
 {
     static const char *const path[2] = {":path", "/t/Large"};
@@ -320,7 +322,7 @@ static void put_last_call(struct frames *said)
     frames_put(said, "drain\0\0\0", 8);
 }
 
-/* A call that the server does not take any more. */
+/* Adds a call that the server no longer accepts. */
 static void put_crossing_call(struct frames *said)
 {
     static const uint8_t part[16384];
@@ -330,8 +332,7 @@ static void put_crossing_call(struct frames *said)
     }
 }
 
-/* Sends the frames, and forgets them once the server has read them and what it does then is done.
- */
+/* Sends the frames, waits until the server has read them and acted on them, and empties `said`. */
 static void say_frames(
     struct loop_host *host, int client, struct frames *said, uint64_t *said_bytes)
 {
@@ -346,7 +347,8 @@ static void say_frames(
     *said = (struct frames){0};
 }
 
-/* The client reads nothing until all that it sends has come, and then the whole answer. */
+/* The client reads nothing until the server has received everything, and then gets the whole
+ * answer. */
 static void loses_no_answer_to_a_body_that_crosses_an_orderly_end(void **state)
 {
     struct loop_host *host = *state;

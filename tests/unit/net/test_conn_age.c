@@ -87,10 +87,10 @@ static void retires_a_connection_without_calls(void **state)
     uint64_t ms = OPENED_MS;
     eb_conn_age_init(&age, &limits, ms, 7);
     assert_int_equal(eb_conn_age_look(&age, &limits, ms += 99, 0, 0), EB_CONN_AGE_NOTHING);
-    /* One is there. */
+    /* A call is in flight. */
     assert_int_equal(eb_conn_age_look(&age, &limits, ms += 99, 1, 1), EB_CONN_AGE_NOTHING);
     assert_int_equal(eb_conn_age_look(&age, &limits, ms += 500, 1, 1), EB_CONN_AGE_NOTHING);
-    /* Another has come and gone since the last look. */
+    /* Another call has begun and ended since the last look. */
     assert_int_equal(eb_conn_age_look(&age, &limits, ms += 500, 0, 2), EB_CONN_AGE_NOTHING);
     assert_int_equal(eb_conn_age_look(&age, &limits, ms += 99, 0, 2), EB_CONN_AGE_NOTHING);
     assert_int_equal(eb_conn_age_look(&age, &limits, ms + 1, 0, 2), EB_CONN_AGE_RETIRE);
@@ -131,7 +131,7 @@ static void counts_no_time_in_which_the_peer_was_not_read(void **state)
     eb_conn_age_postpone(&age, 700, OPENED_MS + 900);
     assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 2699, 0, 0), EB_CONN_AGE_NOTHING);
     assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 2700, 0, 0), EB_CONN_AGE_RETIRE);
-    /* Nothing begins later than now. */
+    /* A postponement cannot move a start beyond the present. */
     eb_conn_age_init(&age, &limits, OPENED_MS, 7);
     age.is_known = true;
     eb_conn_age_postpone(&age, 100000, OPENED_MS + 10);

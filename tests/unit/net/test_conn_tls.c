@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-#define TIMEOUT_MS 10000 /* of what must happen */
+#define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
 #define SHORT_MS 100     /* a limit that a test waits for */
 
 static struct eb_scratch scratch;
 static struct tls_authority authority;
 
-/* A server and one client, whose bytes the test moves. */
+/* A server and one client. The test moves the client's bytes. */
 struct fixture {
     struct loop_host host;
     struct eb_tls *tls;
@@ -60,7 +60,7 @@ static struct eb_tls *open_server_tls(void)
     return tls;
 }
 
-/* All that the client has to say, at once. */
+/* Sends everything that the client has to send. */
 static void send_client_bytes(struct fixture *fixture)
 {
     char *bytes;
@@ -71,7 +71,7 @@ static void send_client_bytes(struct fixture *fixture)
     }
 }
 
-/* Until the client is through with its handshake, which it has then sent. */
+/* Runs the client's handshake to its end, and sends the rest of it. */
 static void shake_hands_with(struct fixture *fixture)
 {
     while (SSL_do_handshake(fixture->client) != 1) {
@@ -114,7 +114,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* What the client's bytes are answered with waits until the client's message of TLS's own ends. */
+/* The server's output waits until the client has finished its KeyUpdate message. */
 static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
 {
     struct fixture *fixture = *state;
@@ -145,7 +145,7 @@ static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
     tls_forger_begin_update(&fixture->forger);
     tls_forger_end_update(&fixture->forger);
     send_client_bytes(fixture);
-    /* Both SETTINGS: its own and the acknowledgement. */
+    /* The server's SETTINGS and its acknowledgement of the client's. */
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define PAIRS 600 /* more than one epoll_wait reports */
+#define PAIRS 600 /* more than one epoll_wait call reports */
 
 struct fixture {
     uv_loop_t loop;
@@ -21,7 +21,7 @@ struct fixture {
     unsigned told_count;
 };
 
-static struct fixture *current; /* whom on_hangup tells */
+static struct fixture *current; /* the fixture that on_hangup reports to */
 
 static void on_hangup(void *connection)
 {
@@ -109,7 +109,7 @@ static void says_nothing_of_what_is_forgotten_or_closed(void **state)
     eb_hangup_watch_forget(&fixture->watch, fixture->ours[3]);
     end_peer(fixture, 3);
     close(fixture->ours[4]);
-    fixture->ours[4] = dup(fixture->ours[5]); /* a number for tear_down to close */
+    fixture->ours[4] = dup(fixture->ours[5]); /* a descriptor for tear_down to close */
     end_peer(fixture, 4);
     uv_run(&fixture->loop, UV_RUN_NOWAIT);
     assert_int_equal(fixture->told_count, 0);

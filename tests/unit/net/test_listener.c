@@ -22,11 +22,11 @@
 
 #define TIMEOUT_MS 10000
 
-/* A listener watched by a loop of its own, and what it has said. */
+/* A listener on a loop of its own, and what it has reported. */
 struct watched {
     struct eb_listener listener;
     uv_loop_t loop;
-    int accepted[8]; /* sockets, non-blocking */
+    int accepted[8]; /* non-blocking sockets */
     int accepted_count;
     int exhausted_count;
 };
@@ -65,7 +65,7 @@ static bool exists(const struct eb_address *address)
     return lstat(path_of(address), &status) == 0;
 }
 
-/* A socket as another program would have it, bound and, where it can, listening. */
+/* Opens a socket as another program would: bound and, if it is a stream socket, listening. */
 static int bind_plain(const struct eb_address *address, int type)
 {
     int fd = socket(address->socket_address.ss_family, type | SOCK_CLOEXEC, 0);
@@ -84,9 +84,9 @@ static int open_listener(struct eb_listener *listener, const struct eb_address *
         listener, address, (struct eb_listener_options){.probe = probe}, &failure);
 }
 
-/* ---- sockets that were passed ---- */
+/* ---- passed sockets ---- */
 
-/* A unix socket that listens, as a service manager would have made it. */
+/* Opens a listening unix socket as a service manager would. */
 static int make_passed(struct eb_address *address, mode_t mode)
 {
     *address = unix_address("passed");
@@ -148,7 +148,7 @@ static void refuses_to_adopt_an_admin_socket_that_others_may_use(void **state)
     expect_not_adopted(fd, true, "open to every user");
 }
 
-/* A path may fill its place to the last byte, with no room for a NUL. */
+/* A path may fill sun_path to the last byte, which leaves no room for a NUL. */
 static void adopts_an_admin_socket_of_the_longest_path(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void adopts_an_admin_socket_of_the_longest_path(void **state)
     assert_int_equal(fchmod(fd, 0600), 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)name, size), 0);
     assert_int_equal(listen(fd, 1), 0);
-    /* On the heap, where a read beyond it is found. */
+    /* On the heap, where a sanitizer finds a read past the end. */
     struct eb_listener *listener = malloc(sizeof *listener);
     assert_non_null(listener);
     int code = eb_listener_adopt(listener, fd, true, &failure);
@@ -291,7 +291,7 @@ static void replaces_a_stale_unix_socket(void **state)
     eb_listener_close(&listener);
 }
 
-/* Opening fails and the file stays. */
+/* Expects opening to fail and the file to stay. */
 static void expect_listen_refused(const struct eb_address *address)
 {
     struct eb_listener listener;
@@ -396,7 +396,7 @@ static void watch(struct watched *watched, const struct eb_address *address)
     assert_int_equal(eb_listener_start(&watched->listener, &watched->loop), 0);
 }
 
-/* Turns the loop until *count is `wanted`, at most for TIMEOUT_MS. */
+/* Runs the loop until *count is `wanted`, at most for TIMEOUT_MS. */
 static bool turn_until(struct watched *watched, const int *count, int wanted)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
@@ -463,7 +463,7 @@ static void refuses_connections_once_stopped(void **state)
     eb_listener_resume(&watched.listener);
 }
 
-/* Takes every file descriptor there is room for; returns one that may be closed again. */
+/* Takes every free file descriptor. Returns one of them, which may be closed again. */
 static int fill_descriptors(void)
 {
     struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
@@ -498,7 +498,7 @@ static void exhaust_and_resume(void)
     close(client);
 }
 
-/* In a child, because the limit of open files cannot be raised again. */
+/* Runs in a child, because the limit of open files cannot be raised again. */
 static void rests_when_out_of_sockets_until_resumed(void **state)
 {
     (void)state;

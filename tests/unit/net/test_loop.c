@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define TIMEOUT_MS 10000 /* of what must happen */
+#define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
 #define SHORT_MS 100     /* a limit that a test waits for */
 #define LISTENERS_OF_A_LOOP 128
 
@@ -123,7 +123,8 @@ static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         clients[i] = wire_connect(&address, 0);
     }
-    /* One of the three waits for the loop that is held; those that follow do not. */
+    /* One of the three admitted connections waits for the held loop. Those after them are closed
+     * without waiting. */
     bool are_closed = true;
     for (size_t i = PLACES; i < COUNT; i++) {
         are_closed &= wire_read_to_end(clients[i], TIMEOUT_MS, NULL, 0);
@@ -172,7 +173,7 @@ static void hands_unix_connections_round_the_loops(void **state)
     assert_int_not_equal(access(socket_path, F_OK), 0);
 }
 
-/* ---- the end ---- */
+/* ---- stopping ---- */
 
 static void drains_at_once_where_nothing_is_open(void **state)
 {
@@ -310,7 +311,7 @@ static void has_not_drained_while_a_hold_is_there(void **state)
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_drain(host);
-    loop_host_act(host->loops[0], do_nothing, NULL); /* Behind the drain in the mailbox. */
+    loop_host_act(host->loops[0], do_nothing, NULL); /* its mail is behind the drain's */
     loop_host_act(host->loops[1], release_hold, NULL);
     uv_run(&host->uv, UV_RUN_NOWAIT);
     assert_int_equal(host->drained_count, 1);
@@ -318,7 +319,7 @@ static void has_not_drained_while_a_hold_is_there(void **state)
     assert_true(loop_host_wait_drained(host, TIMEOUT_MS));
 }
 
-/* ---- the beginning ---- */
+/* ---- starting ---- */
 
 static void closes_its_listeners_when_never_started(void **state)
 {
@@ -374,7 +375,7 @@ static void is_not_created_without_the_services_state(void **state)
     assert_null(loop);
 }
 
-/* With more and more file descriptors, until there are enough. */
+/* Raises the limit of file descriptors until there are enough to create a loop. */
 static void create_with_few_descriptors(void)
 {
     struct loop_host host;
@@ -390,7 +391,7 @@ static void create_with_few_descriptors(void)
         code = eb_loop_create(&loop, &host.options);
         assert_true(code == 0 || !loop);
         failures += code != 0;
-        limit.rlim_cur += 2; /* libuv keeps one of those that it had. */
+        limit.rlim_cur += 2; /* libuv keeps one descriptor of each attempt */
     }
     assert_int_equal(code, 0);
     assert_true(failures > 1);
@@ -398,7 +399,7 @@ static void create_with_few_descriptors(void)
     assert_int_equal(atomic_load(&host.loop_states), 0);
 }
 
-/* In a child, whose limits are nobody else's. */
+/* Runs in a child, whose limits affect no other test. */
 static void is_not_created_without_descriptors(void **state)
 {
     (void)state;

@@ -23,7 +23,7 @@ struct numbered_mail {
 struct receiver {
     uv_loop_t loop;
     struct eb_mailbox mailbox;
-    int next_number[THREADS]; /* of each sender */
+    int next_number[THREADS]; /* per sender */
     int delivered;
     int out_of_order;
 };
@@ -120,8 +120,7 @@ static void delivers_what_is_left_when_closed(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-/* The wake-up would be a system call and a round of the loop for each call that a callback makes.
- */
+/* A wake-up would cost a system call and a loop iteration for each call that a callback makes. */
 static void wakes_nobody_for_the_readers_own_mails(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define POOL_BYTES (64 * MIB)
-#define MESSAGE_BYTES (16 * MIB) /* the largest that a peer may send */
+#define MESSAGE_BYTES (16 * MIB) /* the largest message that a peer may send */
 #define BUFFERS_MAX 1024
 
 struct fixture {
@@ -51,7 +51,7 @@ static void give(struct eb_receive_quota *share, void *buffer, size_t bytes)
     memory->give(memory->context, buffer, bytes);
 }
 
-/* Takes buffers of a size until it gets no more; returns how many bytes that are. */
+/* Takes buffers of `bytes` bytes until it is refused one. Returns how many bytes it has taken. */
 static uint64_t take_all(struct fixture *fixture, size_t bytes)
 {
     while (fixture->count < BUFFERS_MAX) {
@@ -77,7 +77,7 @@ static void leaves_half_to_others(void **state)
     static const size_t sizes[] = {65536, 100000, 1 << 20, MESSAGE_BYTES};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t held = take_all(fixture, sizes[i]);
-        /* It may go on as long as it has no more than is left. */
+        /* A share may take more as long as it holds no more than what is left. */
         assert_true(held >= POOL_BYTES / 2 - MESSAGE_BYTES);
         assert_true(held <= POOL_BYTES / 2 + eb_buffer_pool_rounded(sizes[i]));
         assert_int_equal(held, fixture->pool.taken_bytes);
@@ -104,7 +104,8 @@ static void another_takes_the_largest_message_beside_one_that_takes_all(void **s
     take_all(fixture, MIB);
     struct eb_receive_quota *other = eb_receive_quota_create(&fixture->pool);
     assert_non_null(other);
-    /* As it grows: the smaller buffer is given back when the larger one is filled. */
+    /* As for a growing message: the smaller buffer is given back only once the larger one is
+     * filled. */
     void *first = take(other, MESSAGE_BYTES / 4);
     void *whole = take(other, MESSAGE_BYTES);
     assert_non_null(first);

@@ -25,7 +25,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Returns which entry is next, or -1 if there is none. */
+/* Returns the number of the next entry, or -1 if there is none. */
 static int pop_number(struct fixture *fixture)
 {
     const struct eb_run_entry *entry = eb_run_queue_pop(&fixture->queue);
@@ -51,7 +51,7 @@ static void serves_one_level_in_the_order_of_arrival(void **state)
     assert_int_equal(pop_number(fixture), -1);
     for (int i = 0; i < ENTRIES; i++) {
         eb_run_queue_push(&fixture->queue, &fixture->entries[i], 5);
-        eb_run_queue_push(&fixture->queue, &fixture->entries[i], 0); /* It waits already. */
+        eb_run_queue_push(&fixture->queue, &fixture->entries[i], 0); /* no effect: it is waiting */
     }
     assert_int_equal(fixture->queue.count, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) {
@@ -89,7 +89,8 @@ static void prefers_who_has_had_least(void **state)
     assert_int_equal(pop_number(fixture), 0);
 }
 
-/* Two of each level, all of which come again at once: how many slices each level has had. */
+/* Queues two entries per level, and queues each again as soon as it is served. Counts the slices of
+ * each level. */
 static void count_slices(struct fixture *fixture, unsigned total, unsigned counts[EB_RUN_LEVELS])
 {
     for (unsigned i = 0; i < 2 * EB_RUN_LEVELS; i++) {

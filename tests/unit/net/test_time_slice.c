@@ -50,7 +50,7 @@ static void begins_anew_when_renewed(void **state)
     assert_true(eb_time_slice_look(&slice, NOW_NS + 3 * SLICE_NS));
 }
 
-/* Whether a slice that is entered is not over after the time that it has beside others. */
+/* Returns whether an entered slice lasts longer than it would beside other connections. */
 static bool is_long(
     struct eb_time_slice *slice, struct eb_time_slice_reader *reader, uint64_t now_ns)
 {
@@ -97,7 +97,7 @@ static void is_longer_inside_a_message(void **state)
     assert_true(eb_time_slice_look(&slice, NOW_NS + EB_TIME_SLICE_INSIDE * SLICE_NS));
 }
 
-/* One read of a slice, which took so long. */
+/* Makes one read in a slice, which takes `taken_ns`. */
 static void read_once(struct eb_time_slice *slice, uint64_t taken_ns, bool is_full)
 {
     (void)eb_time_slice_look(slice, NOW_NS);

@@ -19,17 +19,17 @@
 static struct eb_scratch scratch;
 static struct tls_authority authority;
 
-/* A server's stream, what it is to send, and its client. */
+/* A server's stream, its queue of output, and its client. */
 struct fixture {
     struct lender lender;
     struct eb_tls *tls;
     struct eb_tls_stream *stream;
     struct eb_send_queue *queue;
     SSL *client;
-    size_t portion; /* of bytes that are fed at once; 0: all */
-    uint8_t *got;   /* by the server, in plain */
+    size_t portion; /* bytes fed at once; 0: all */
+    uint8_t *got;   /* plain bytes that the server has read */
     size_t got_bytes;
-    size_t sealed_bytes; /* that the server has put out */
+    size_t sealed_bytes; /* written by the server */
     uint64_t now_ms;
     bool is_over;
 };
@@ -110,7 +110,7 @@ static void read_plain(struct fixture *fixture)
     fixture->is_over = got < 0;
 }
 
-/* All that the client has said; true: there was something. */
+/* Feeds the server everything that the client has written. Returns whether there was anything. */
 static bool feed(struct fixture *fixture)
 {
     char *bytes;
@@ -119,7 +119,7 @@ static bool feed(struct fixture *fixture)
     size_t portion = fixture->portion ? fixture->portion : (size_t)size;
     for (size_t at = 0; at < (size_t)size && !fixture->is_over; at += portion) {
         size_t left = (size_t)size - at;
-        /* In memory of its own size, so that a read beyond it is found. */
+        /* In memory of exactly this size, so that a sanitizer finds a read beyond it. */
         uint8_t *part = malloc(left < portion ? left : portion);
         assert_non_null(part);
         memcpy(part, bytes + at, left < portion ? left : portion);
@@ -131,7 +131,7 @@ static bool feed(struct fixture *fixture)
     return size > 0;
 }
 
-/* What the server has to say goes to the client; true: there was something. */
+/* Passes the server's output to the client. Returns whether there was any. */
 static bool write_output(struct fixture *fixture)
 {
     size_t count;
@@ -148,7 +148,8 @@ static bool write_output(struct fixture *fixture)
     return count > 0;
 }
 
-/* Until nobody has anything to say. Returns whether both are through. */
+/* Runs the handshake until neither side has anything to send. Returns whether both have finished
+ * it. */
 static bool shake_both_hands(struct fixture *fixture)
 {
     bool moved = true;
@@ -177,7 +178,7 @@ static void expect_pattern(const uint8_t *bytes, size_t count)
     }
 }
 
-/* `count` bytes from the client. */
+/* Sends `count` bytes from the client and expects the server to read them. */
 static void send_from_client(struct fixture *fixture, size_t count)
 {
     uint8_t *bytes = malloc(count);
@@ -208,7 +209,7 @@ static void reads_whatever_the_portions_are(void **state)
     }
 }
 
-/* Every split of the first flight in two. */
+/* Feeds the client's first flight in two portions, split at every byte. */
 static void reads_every_split_of_a_hello(void **state)
 {
     (void)state;
@@ -231,7 +232,8 @@ static void reads_every_split_of_a_hello(void **state)
     }
 }
 
-/* Bytes that the client gets; fails where they are not the pattern. */
+/* Reads everything that has arrived at the client into `into` from `got` on. Returns the new
+ * count. */
 static size_t receive_at_client(struct fixture *fixture, uint8_t *into, size_t got)
 {
     int part;
@@ -253,7 +255,7 @@ static void seals_small_pieces_together_in_full_records(void **state)
     assert_true(shake_both_hands(&fixture));
     size_t before = fixture.sealed_bytes;
     struct eb_outgoing lent = {.bytes = bytes, .size = MANY_BYTES, .holds = 2};
-    /* Pieces of 9 and 991 bytes, as frames are; then one that is large. */
+    /* Pieces of 9 and 991 bytes, as frames have, and then a large one. */
     for (size_t at = 0; at < 100000; at += 1000) {
         assert_true(eb_send_queue_copy(fixture.queue, bytes + at, 9));
         assert_true(eb_send_queue_lend(fixture.queue, &lent, at + 9, 991));
@@ -265,7 +267,7 @@ static void seals_small_pieces_together_in_full_records(void **state)
     }
     assert_int_equal(got, MANY_BYTES);
     expect_pattern(back, MANY_BYTES);
-    /* One record more where the large piece begins, and none of it is small. */
+    /* There is one record more where the large piece begins, and no record is small. */
     size_t records = MANY_BYTES / EB_TLS_RECORD_BYTES + 3;
     assert_true(fixture.sealed_bytes - before <= MANY_BYTES + records * 64);
     assert_int_equal(fixture.lender.lent_bytes, 0);
@@ -377,7 +379,7 @@ static void tells_the_names_of_a_client(void **state)
     close_fixture(&fixture);
 }
 
-/* Whatever bit is turned, all that comes of it is an end. */
+/* A changed bit can only end the connection, wherever it is. No data comes through. */
 static void ends_with_bytes_that_were_changed(void **state)
 {
     (void)state;
@@ -432,7 +434,7 @@ static void seals_nothing_for_a_peer_that_has_ended(void **state)
     for (int i = 0; i < 2; i++) {
         size_t count;
         assert_true(eb_tls_stream_seal(fixture.stream, fixture.queue));
-        /* Nothing is begun, so that nothing has to be ended. */
+        /* No write has begun, so there is none to end. */
         assert_null(eb_tls_stream_begin_write(fixture.stream, &count));
         assert_int_equal(count, 0);
     }
@@ -453,7 +455,7 @@ static void is_held_up_by_a_message_that_does_not_end(void **state)
     tls_forger_begin_update(&forger);
     assert_true(feed(&fixture));
     assert_true(eb_tls_stream_is_held_up(fixture.stream));
-    /* It is not the handshake that has not ended. */
+    /* The unfinished message is not part of the handshake. */
     assert_true(eb_tls_stream_is_ready(fixture.stream));
     assert_false(eb_tls_stream_is_shaking(fixture.stream));
     assert_true(eb_tls_stream_has_name(fixture.stream, "a.example"));
@@ -492,7 +494,7 @@ static void bounds_output_that_a_peer_causes(void **state)
     struct fixture fixture;
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
     assert_true(shake_both_hands(&fixture));
-    /* Each asks for an answer, and none of the answers is taken. */
+    /* Each update asks for an answer, and nobody takes the answers. */
     for (int i = 0; i < 20000 && !fixture.is_over; i++) {
         assert_int_equal(SSL_key_update(fixture.client, SSL_KEY_UPDATE_REQUESTED), 1);
         assert_int_equal(SSL_do_handshake(fixture.client), 1);
@@ -508,7 +510,7 @@ static void bounds_output_that_a_peer_causes(void **state)
 #define MINUTE_MAX 100
 #define RECORDS_MAX 2000
 
-/* A record that the client puts among what it sends. */
+/* Adds a record to the client's output. */
 typedef void (*put_fn)(struct fixture *fixture, struct tls_forger *forger);
 
 static void put_update(struct fixture *fixture, struct tls_forger *forger)
@@ -531,7 +533,7 @@ static void put_warning(struct fixture *fixture, struct tls_forger *forger)
     tls_forger_put(forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
 }
 
-/* As a middlebox would like to see them; never encrypted. */
+/* Adds a record that middleboxes expect to see. It is never encrypted. */
 static void put_change_of_cipher(struct fixture *fixture, struct tls_forger *forger)
 {
     static const uint8_t record[] = {SSL3_RT_CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1};
@@ -540,8 +542,9 @@ static void put_change_of_cipher(struct fixture *fixture, struct tls_forger *for
         BIO_write(SSL_get_wbio(fixture->client), record, sizeof record), sizeof record);
 }
 
-/* How many such records are taken, each followed by a byte of data where `has_data`, with so much
- * time in between. The client of `is_forged` puts records of its own. */
+/* Returns how many such records the server accepts, `pause_ms` apart. If `has_data`, a byte of data
+ * follows each. If `is_forged`, `put` writes through the forger, so the data goes through it,
+ * too. */
 static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t pause_ms)
 {
     struct fixture fixture;
@@ -579,7 +582,7 @@ static void ends_a_peer_that_updates_its_keys_again_and_again(void **state)
     assert_int_equal(count_records(put_update, false, true, 500), MINUTE_MAX + 1);
 }
 
-/* So many updates and a byte of data, all at once. Returns whether the byte came. */
+/* Sends `updates` updates and a byte of data, all at once. Returns whether the byte arrived. */
 static bool takes_data_behind(int updates)
 {
     struct fixture fixture;
@@ -618,7 +621,7 @@ static void ends_a_peer_whose_records_bring_no_data(void **state)
     for (size_t i = 0; i < sizeof puts / sizeof puts[0]; i++) {
         assert_in_range(count_records(puts[i], true, false, 0), 2, ROW_MAX + 2);
     }
-    /* OpenSSL itself takes none of these after the handshake. */
+    /* After the handshake, OpenSSL itself accepts none of these. */
     assert_int_equal(count_records(put_change_of_cipher, true, false, 0), 1);
 }
 
@@ -628,7 +631,7 @@ static void ends_a_peer_that_hides_such_records_among_data(void **state)
     assert_in_range(count_records(put_warning, true, true, 0), 2, MINUTE_MAX + 1);
 }
 
-/* What has come at once is not all dealt with. */
+/* The stream does not process everything that arrives at once. */
 static void stops_amid_a_flood_of_updates(void **state)
 {
     (void)state;
@@ -649,7 +652,7 @@ static void stops_amid_a_flood_of_updates(void **state)
     close_fixture(&fixture);
 }
 
-/* The handshake's last record has not been looked at when the updates come. */
+/* The handshake's last record is still unread when the updates arrive. */
 static void stops_amid_updates_that_come_with_the_end_of_the_handshake(void **state)
 {
     (void)state;

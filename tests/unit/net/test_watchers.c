@@ -15,17 +15,19 @@
 
 #include <cmocka.h>
 
-#define PAIRS 400 /* a loop's table grows several times for so many */
+#define PAIRS 400 /* enough for a loop's table to grow several times */
 #define SERVED 100
 #define FAILURES_IN_A_ROW 30
 #define TRIALS 10
 #define SOCKETS_MAX 1000
 #define TIMEOUT_MS 10000
 
-/* What fails: all allocations of libuv; so many more, of libuv or of this project. */
+/* Whether all allocations of libuv fail, and how many more allocations fail, libuv's or this
+ * project's. */
 static atomic_bool libuv_has_no_memory;
 static atomic_uint failures_left;
-/* The thread of the tests has a client, which is spared while servers run. */
+/* Whether failures spare this thread. The tests' thread has a client, which must not fail while
+ * servers run. */
 static _Thread_local bool is_spared;
 
 static bool takes_failure(void)
@@ -80,7 +82,7 @@ static void *realloc_of_libuv(void *memory, size_t bytes)
     return libuv_fails() ? NULL : __real_realloc(memory, bytes);
 }
 
-/* Whatever has failed in between: later tests need memory. */
+/* Restores memory whatever has failed, because later tests need it. */
 static int restore_memory(void **state)
 {
     (void)state;
@@ -95,7 +97,7 @@ static int restore_memory_and_tear_down(void **state)
     return restore_memory(state) + loop_host_tear_down(state);
 }
 
-/* ---- a loop of libuv alone ---- */
+/* ---- a bare libuv loop ---- */
 
 struct pair {
     uv_pipe_t pipe;
@@ -167,7 +169,7 @@ static void reports_that_there_is_no_memory(void **state)
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
-/* ---- with a limit of open files that each test changes ---- */
+/* ---- with a limit of open files that each test sets ---- */
 
 static int keep_file_limit(void **state)
 {
@@ -176,7 +178,7 @@ static int keep_file_limit(void **state)
     return getrlimit(RLIMIT_NOFILE, &before);
 }
 
-/* Whatever has failed in between: later tests need descriptors. */
+/* Restores the limit whatever has failed, because later tests need descriptors. */
 static int restore_file_limit(void **state)
 {
     const struct rlimit *before = *state;
@@ -189,13 +191,13 @@ static void lower_file_limit(const struct rlimit *before, rlim_t count)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &lower), 0);
 }
 
-/* Descriptors beyond the limit cannot be. */
+/* There can be no descriptors beyond the limit. */
 static void reserves_no_more_than_there_may_be_descriptors(void **state)
 {
     uv_loop_t uv;
     lower_file_limit(*state, 64);
     assert_int_equal(uv_loop_init(&uv), 0);
-    int highest = dup2(STDERR_FILENO, 63); /* It is taken already. */
+    int highest = dup2(STDERR_FILENO, 63); /* the descriptor is already taken */
     assert_int_equal(highest, 63);
     assert_int_equal(eb_watchers_reserve(&uv, 1000000), 0);
     close(highest);
@@ -233,7 +235,7 @@ static void serves_connections_that_come_while_libuv_has_no_memory(void **state)
     is_spared = false;
 }
 
-/* Connects until all the failures have been met. Returns the number of sockets. */
+/* Connects until all failures have happened. Returns the number of sockets. */
 static size_t connect_until_memory_is_back(const struct eb_address *address, int *sockets)
 {
     size_t count = 0;

@@ -36,7 +36,7 @@ void wire_send(int socket, const void *bytes, size_t count)
     assert_int_equal(send(socket, bytes, count, MSG_NOSIGNAL), count);
 }
 
-/* Time left of `timeout_ms` that began at `begin_ns`, for poll. */
+/* Returns the time left of `timeout_ms` since `begin_ns`, for poll. */
 static int left_ms(uint64_t begin_ns, int timeout_ms)
 {
     uint64_t passed_ms = (uv_hrtime() - begin_ns) / 1000000;
@@ -139,7 +139,7 @@ static void release(struct eb_outgoing *message)
     free(message);
 }
 
-/* A message with its prefix, its bytes not set. */
+/* Creates a message with its prefix. The bytes are not set. */
 static struct eb_outgoing *make_message(size_t size)
 {
     struct eb_outgoing *message = malloc(sizeof *message);
@@ -190,7 +190,7 @@ void wire_peer_send(struct wire_peer *peer)
     }
 }
 
-/* What has come, at most one buffer of it. */
+/* Receives at most one buffer of what has arrived. */
 static void receive(struct wire_peer *peer)
 {
     uint8_t bytes[65536];

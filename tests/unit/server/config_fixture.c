@@ -16,7 +16,7 @@
 
 struct config_fixture fixture;
 
-/* The pieces of `text` between '|' as a vector that NULL ends. */
+/* Splits `text` at each '|' into a vector that ends with NULL. Returns the number of pieces. */
 static size_t split(const char *text, char *copy, char **vector)
 {
     size_t count = 0;

@@ -19,7 +19,7 @@
 #define DIGITS "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" /* of "abc" */
 #define TOKEN "0123456789abcdef"
 
-/* Of the file, which is written before. NULL: *error. */
+/* Writes the file and reads it. Returns NULL with *failure set if the file is refused. */
 static struct eb_auth *read_bytes(
     const struct eb_scratch *scratch, const char *yaml, size_t size, struct eb_failure *failure)
 {
@@ -37,7 +37,8 @@ static void expect_failure(const struct eb_scratch *scratch, const char *yaml, c
     eb_scratch_expect(failure.text, part);
 }
 
-/* A file of a token that its owner alone can read; "PATH" of the yaml becomes its path. */
+/* Writes a token file that only its owner can read. Returns `yaml` with the file's path in place of
+ * %s. */
 static const char *with_token(
     const struct eb_scratch *scratch, const char *yaml, const char *token, size_t size)
 {
@@ -121,7 +122,7 @@ static void refuses_rules_that_could_be_misread(void **state)
     }
 }
 
-/* Outcome of a whole file with that end: NULL if it is read as ended, else what is said. */
+/* Expects a file with this end to be read, and its end to be found or not as `has_end` says. */
 static void expect_end(const struct eb_scratch *scratch, const char *end, bool has_end)
 {
     char yaml[512];
@@ -199,7 +200,7 @@ static void keeps_tokens_to_what_a_header_can_hold(void **state)
     memset(token, 'x', sizeof token);
     static const struct {
         size_t size;
-        const char *part; /* NULL: it is good */
+        const char *part; /* NULL: the token is good */
     } cases[] = {
         {0, "not a token"},
         {EB_AUTH_TOKEN_BYTES_MIN - 1, "not a token"},

@@ -103,7 +103,7 @@ static void takes_every_variable(void **state)
     assert_string_equal(fixture.config.prefetch, "off");
 }
 
-/* Every subset of the layers gives the value of its highest. */
+/* Every subset of the layers yields the value of its highest layer. */
 static void takes_the_highest_layer(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void refuses_budgets_that_give_a_loop_too_little(void **state)
         "");
 }
 
-/* What a request takes is rounded up, up to 16 MiB to powers of two. */
+/* The memory of a request is rounded up, to a power of two up to 16 MiB. */
 static void counts_what_the_largest_request_takes(void **state)
 {
     (void)state;
@@ -512,7 +512,7 @@ static void survives_deep_nesting(void **state)
     config_fixture_expect_failure(config_fixture_with_file(""), "", "Internal error");
 }
 
-/* ---- what is written for people ---- */
+/* ---- output for people ---- */
 
 static void helps_with_every_setting(void **state)
 {

@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-/* Of every kind of setting one, from every source one. */
+/* One setting of every kind, and one from every source. */
 #define FLAGS                                                                                      \
     "--print-config|--model-repository|/a \"b\" \\ # c|--numa=local|--request-bytes-max|1MiB"
 #define VARIABLES "EMBAG_LOOPS=2|EMBAG_LOG_LEVEL=warn|EMBAG_LISTEN=a:1,unix:/x y"
 #define YAML "streams_max: 7\nadmin_listen: unix:/admin\nadmin_on_data_port: true\n"
 
-/* Reads them, and returns what is printed, to be freed. */
+/* Reads the settings. Returns the printed configuration, which the caller frees. */
 static char *print(const char *flags, const char *variables)
 {
     if (config_fixture_read(flags, variables) != EB_CONFIG_EXIT) {
@@ -32,7 +32,7 @@ static char *print(const char *flags, const char *variables)
     return copy;
 }
 
-/* Cuts off what stands behind the values, and the line that names the file. */
+/* Removes the comments after the values, and the line that names the file. */
 static void keep_values(char *printed)
 {
     char *out = printed;

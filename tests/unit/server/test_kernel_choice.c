@@ -17,10 +17,10 @@
 
 #include <cmocka.h>
 
-/* How many times its rows' memory the large table has, with its keys. */
+/* Memory of the large table, keys included, as a multiple of the memory of its rows. */
 #define BESIDE 3
 
-/* Two models; the second one's large table lies in read-only memory that nobody has written. */
+/* Two models. The large table of the second lies in read-only memory that was never written. */
 static struct eb_named_table small_tables[] = {
     {.name = "small", .table = {.row_count = 1000, .row_stride_bytes = 1}}};
 static struct eb_named_table large_tables[] = {
@@ -52,7 +52,8 @@ static int unmap_rows(void **state)
     return munmap(rows, BESIDE * eb_bag_tune_bytes_min());
 }
 
-/* Of the large table; what lies beside them, as keys do, may not be read. */
+/* Sets the size of the large table's rows. The memory beside them, for example keys, must not be
+ * read. */
 static void set_row_bytes(uint64_t bytes)
 {
     large_tables[1].table.row_count = bytes;
@@ -84,7 +85,7 @@ static size_t count_said(const char *part)
     return count;
 }
 
-/* That all classes are called as `text` says. */
+/* Expects every class of rows to have the schedule `text`. */
 static void expect_chosen(const char *text)
 {
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
@@ -134,7 +135,7 @@ static void keeps_the_default_where_no_table_is_large(void **state)
     choose(NULL, NULL);
     expect_chosen("64:32:l2");
     expect_said(wanted);
-    /* Not even one. */
+    /* Now there is no table at all. */
     snapshot.count = 0;
     choose("auto", NULL);
     snapshot.count = 3;
@@ -155,7 +156,7 @@ static void keeps_the_default_where_nothing_calls_rows(void **state)
     expect_said(" event=prefetch_caches cached_bytes=");
 }
 
-/* A machine that is busy may leave a class unmeasured; its line says so. */
+/* On a busy machine a class may stay unmeasured. Its log line says so. */
 static void measures_on_the_largest_table(void **state)
 {
     (void)state;

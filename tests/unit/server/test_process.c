@@ -27,9 +27,9 @@
 #define EXIT_SKIPPED 77
 
 static struct eb_scratch scratch;
-static char lines[LINES_BYTES]; /* of the log, as the last start wrote it */
+static char lines[LINES_BYTES]; /* the log of the last start */
 
-/* Settings that start, with one thread and ports of the system's choice. */
+/* Reads settings that start successfully, with one thread and ports chosen by the system. */
 static void configure(struct eb_config *config)
 {
     static char repository[128];
@@ -43,7 +43,6 @@ static void configure(struct eb_config *config)
         EB_CONFIG_RUN);
 }
 
-/* Replaces one of the config's texts. */
 static void set_text(char **text, const char *value)
 {
     free(*text);
@@ -51,7 +50,7 @@ static void set_text(char **text, const char *value)
     assert_non_null(*text);
 }
 
-/* Sets the only address: a unix socket in the scratch directory. */
+/* Replaces the only address with a unix socket in the scratch directory. */
 static void listen_at(struct eb_config *config, const char *name)
 {
     char text[EB_ADDRESS_TEXT_BYTES];
@@ -80,7 +79,8 @@ static size_t count_in_lines(const char *part)
     return count;
 }
 
-/* Starting fails with one line that holds `part` and leaves no descriptor and no thread. */
+/* Expects the start to fail with one line that contains `part`, and to leave no descriptor and no
+ * thread behind. */
 static void expect_no_start(const struct eb_config *config, const char *part)
 {
     struct eb_capture capture;
@@ -96,7 +96,7 @@ static void expect_no_start(const struct eb_config *config, const char *part)
     assert_int_equal(count_entries("/proc/self/task"), threads);
 }
 
-/* What a test has started and not closed yet, for the teardown. */
+/* The process that a test has started and not closed yet, for the teardown. */
 static struct eb_process *open_process;
 
 static void close_process(struct eb_process *process)
@@ -117,7 +117,8 @@ static struct eb_process *expect_start(const struct eb_config *config)
     return process;
 }
 
-/* The settings lie on the heap: the threads of a process that a failed test leaves read them. */
+/* The settings lie on the heap, because the threads of a process that a failed test left running
+ * still read them. */
 static int set_up(void **state)
 {
     struct eb_config *config = malloc(sizeof *config);
@@ -149,7 +150,7 @@ static void opens_and_closes_without_serving(void **state)
     close_process(NULL);
 }
 
-/* The settings of memory reach the tables: no page is huge where none may be. */
+/* The memory settings reach the tables: with EB_PAGE_SMALL no page is huge. */
 static void keeps_tables_in_the_pages_that_are_asked_for(void **state)
 {
     struct eb_config *config = *state;
@@ -183,7 +184,7 @@ static void does_not_start_without_models(void **state)
 static void does_not_start_with_an_unknown_instruction_set(void **state)
 {
     struct eb_config *config = *state;
-    /* Told before the models are looked at. */
+    /* This is reported before the models are read. */
     set_text(&config->model_repository, "/nowhere");
     set_text(&config->isa, "mmx");
     expect_no_start(config, "what=isa");
@@ -213,7 +214,7 @@ static void needs_no_port_for_operators(void **state)
     assert_int_equal(count_in_lines("event=http_listening"), 0);
 }
 
-/* A taken address is told before the models are looked at. */
+/* An unusable address is reported before the models are read. */
 static void looks_at_addresses_first(void **state)
 {
     struct eb_config *config = *state;
@@ -222,7 +223,7 @@ static void looks_at_addresses_first(void **state)
     expect_no_start(config, "what=listen");
 }
 
-/* The address in the line of an event. */
+/* Copies the address from the log line of an event. */
 static void find_address(const char *event, char out[EB_ADDRESS_TEXT_BYTES])
 {
     const char *line = strstr(lines, event);
@@ -263,11 +264,11 @@ static void takes_back_earlier_addresses_where_a_later_one_fails(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-/* ---- starting with too little ---- */
+/* ---- starting with too few resources ---- */
 
 #define DESCRIPTORS_MAX 128
 
-/* Takes every descriptor but `spare` ones. Returns how many were taken. */
+/* Takes all descriptors but `spare`. Returns how many it has taken. */
 static int take_descriptors(int taken[DESCRIPTORS_MAX], int spare)
 {
     int count = 0;
@@ -280,7 +281,8 @@ static int take_descriptors(int taken[DESCRIPTORS_MAX], int spare)
     return count;
 }
 
-/* With more and more descriptors: each start fails whole, in turn at every step that needs one. */
+/* Starts with more and more descriptors. Each failed start leaves nothing behind. In turn every
+ * step that needs a descriptor fails. */
 static void start_with_few_descriptors(const struct eb_config *config)
 {
     bool failed_port = false;
@@ -309,8 +311,8 @@ static void start_with_few_descriptors(const struct eb_config *config)
     close_process(process);
 }
 
-/* From now on this process, a child, can start no thread; where the system lets it all the same,
- * the test is skipped. */
+/* Keeps this process, a child, from starting threads. If the system allows them all the same, skips
+ * the test. */
 static void forbid_threads(void)
 {
     static const struct rlimit none = {0};
@@ -336,7 +338,7 @@ static void start_without_threads(const struct eb_config *config)
     expect_no_start(&without_port, "what=threads");
 }
 
-/* The process is open when it turns out that its loops can have no threads. */
+/* The process is already open when its loops get no threads. */
 static void run_without_threads(const struct eb_config *config)
 {
     struct eb_process *process = expect_start(config);
@@ -351,7 +353,7 @@ static void run_without_threads(const struct eb_config *config)
     close_process(process);
 }
 
-/* Runs `act` in a child, whose limits are nobody else's. */
+/* Runs `act` in a child, whose limits affect no other test. */
 static void expect_in_child(
     const struct eb_config *config, void (*act)(const struct eb_config *config))
 {
@@ -388,7 +390,7 @@ static void ends_at_once_where_its_loops_get_no_threads(void **state)
 
 /* ---- serving ---- */
 
-/* A client that never answers a ping, and what it tells the process. */
+/* A client that never answers a ping, and that signals the process to end. */
 struct teller {
     struct eb_address address;
     char path[EB_SCRATCH_PATH_BYTES];
@@ -405,7 +407,8 @@ static void wait_until_gone(const char *path)
     }
 }
 
-/* Ends the process once it serves, whatever fails on the way: no assert fires on this thread. */
+/* Ends the process once it serves, whatever fails on the way, because an assert must not fire on
+ * this thread. */
 static void tell(void *context)
 {
     struct teller *teller = context;
@@ -425,7 +428,7 @@ static void tell(void *context)
     close(client);
 }
 
-/* Serves until the teller has had its way; the log is in `lines`. */
+/* Serves until the teller has ended it. The log is in `lines`. */
 static void expect_served(struct eb_config *config, bool tells_twice)
 {
     struct teller teller = {.tells_twice = tells_twice};
@@ -454,7 +457,7 @@ static void serves_until_told_to_end_and_drains(void **state)
 {
     struct eb_config *config = *state;
     config->limits.drain_timeout_ms = 100;
-    config->limits.header_timeout_ms = 100; /* What makes ticks short. */
+    config->limits.header_timeout_ms = 100; /* this makes ticks short */
     expect_served(config, false);
     assert_int_equal(count_in_lines("event=ready"), 1);
     assert_int_equal(count_in_lines("event=draining signal=SIGTERM"), 1);

@@ -35,7 +35,7 @@ static int remove_files(void **state)
     return 0;
 }
 
-/* What the daily look says of a certificate that is good for so many days. */
+/* Captures what the daily check logs for a certificate that is valid for `days` more days. */
 static void look(int days, char *out, size_t out_bytes)
 {
     struct eb_config config = {.tls_cert = certificate, .tls_key = key};

@@ -127,7 +127,7 @@ static void knows_how_long_it_may_be_silent(void **state)
     assert_int_equal(eb_service_manager_silence_ms(), 0);
     setenv("WATCHDOG_USEC", "2500000", 1);
     assert_int_equal(eb_service_manager_silence_ms(), 2500);
-    /* For another process, whose child this one is. */
+    /* The watchdog is now meant for another process, the parent of this one. */
     snprintf(pid, sizeof pid, "%d", (int)getppid());
     setenv("WATCHDOG_PID", pid, 1);
     assert_int_equal(eb_service_manager_silence_ms(), 0);
