@@ -40,7 +40,7 @@ static struct eb_access_record lookup_record(void)
         .out_bytes = 2000};
 }
 
-/* What is logged for it, behind the time. */
+/* Returns the log line of a record, without the time. */
 static const char *line_of(const struct eb_access_record *record)
 {
     struct eb_capture capture;
@@ -180,7 +180,7 @@ static void cuts_what_is_too_long_and_hides_nothing_else(void **state)
     assert_int_equal(line[strlen(line) - 2], '"');
 }
 
-/* ---- which ---- */
+/* ---- which requests are logged ---- */
 
 static unsigned count_wanted(struct eb_access_log *log, unsigned asked, bool is_good)
 {
@@ -215,7 +215,7 @@ static void samples_exactly(void **state)
         struct eb_access_log log;
         eb_access_log_init(&log, EB_ACCESS_LOG_SAMPLED, samples[i], 1);
         for (unsigned n = 0; n < 3001; n++) {
-            /* What fails in between does not count. */
+            /* Failures in between do not count. */
             assert_true(eb_access_log_wants(&log, false, false));
             assert_int_equal(eb_access_log_wants(&log, true, false), n % samples[i] == 0);
         }
@@ -244,7 +244,7 @@ static void counts_what_is_too_much_for_a_second(void **state)
     for (unsigned n = 0; n < 7; n++) {
         assert_int_equal(eb_access_log_admits(&log, true, NOW_MS), n < 5);
     }
-    /* They do not keep failures out. */
+    /* Logged successes do not keep failures out. */
     for (unsigned n = 0; n < 8; n++) {
         assert_int_equal(eb_access_log_admits(&log, false, NOW_MS + 999), n < 5);
     }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Every number of it is another one, but the same for the same `factor`. */
+/* Makes counters that are all different multiples of `factor`. */
 static struct eb_counters *make_counters(uint64_t factor)
 {
     struct eb_counters *counters = malloc(sizeof *counters);

@@ -13,17 +13,17 @@
 #define SKETCHES_MAX 4
 
 static uint64_t counts[IDS]; /* how often each rank really came */
-static double ends[IDS];     /* of each rank's part of the shares */
+static double ends[IDS];     /* cumulative shares, each rank's included */
 static uint64_t random_state;
 
-/* 0 to 1; a stream of its own for each seed. */
+/* Returns a pseudo-random number from 0 to 1. Each seed has its own sequence. */
 static double roll(void)
 {
     random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (double)(random_state >> 11) * 0x1p-53;
 }
 
-/* Ranks whose shares fall like 1 / rank. */
+/* Prepares ranks whose shares fall as 1 / rank. */
 static void prepare_zipf(void)
 {
     double sum = 0;
@@ -51,7 +51,7 @@ static size_t roll_rank(void)
     return first;
 }
 
-/* Ranks are not neighbours in a table. */
+/* Neighbouring ranks are not neighbouring rows. */
 static int64_t id_of(size_t rank)
 {
     return (int64_t)(rank * 7919 % IDS) - IDS / 2;

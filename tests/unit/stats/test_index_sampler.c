@@ -16,7 +16,7 @@
 
 static uint64_t taken[POSITIONS]; /* by position among a request's indices */
 
-/* A request of so many indices. Returns how many of them are looked at. */
+/* Passes a request of `count` indices. Returns how many of them were sampled. */
 static uint64_t pass(struct eb_index_sampler *sampler, uint64_t count, uint64_t now_ns)
 {
     uint64_t found = 0;
@@ -60,7 +60,7 @@ static void looks_at_a_bounded_number_whatever_comes(void **state)
     eb_index_sampler_init(&sampler);
     for (uint64_t i = 0; i < 5; i++) {
         uint64_t begin_ns = START_NS * (i + 1);
-        /* Few come, so that all that come next would be looked at. */
+        /* Few indices arrive, so that everything that comes next would be sampled. */
         (void)pass(&sampler, 1, begin_ns);
         assert_int_equal(pass(&sampler, 1, begin_ns + WINDOW), 1);
         assert_int_equal(pass(&sampler, UINT64_C(1) << 40, begin_ns + 2 * WINDOW), SAMPLES);

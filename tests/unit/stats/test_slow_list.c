@@ -25,7 +25,7 @@ static struct eb_access_record record_of(uint64_t total_ns)
         .total_ns = total_ns};
 }
 
-/* As a loop does: only what is wanted is added. */
+/* Adds a request if the list wants it, as a loop does. Returns whether it was wanted. */
 static bool offer(struct eb_slow_list *list, uint64_t total_ns, uint64_t now_ms)
 {
     struct eb_access_record record = record_of(total_ns);
@@ -159,7 +159,7 @@ static void merges_the_longest_of_all_loops(void **state)
         eb_stats_add_slow(stats, copied, eb_slow_list_copy(&list, NOW_MS, copied));
         assert_int_equal(stats->slow_count, loop == 0 ? 20 : COUNT);
     }
-    /* 3 to 62 in all. */
+    /* The three loops together have 3 to 62. */
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(stats->slow[i].ns[EB_STAGE_TOTAL], 62 - i);
     }

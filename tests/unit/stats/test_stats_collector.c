@@ -1,5 +1,5 @@
-/* The collector on the test's thread, as the owner of the operators' loop, beside a service on
- * loops of its own. */
+/* The collector on the test's thread, which owns the operators' loop, beside a service on its own
+ * loops. */
 #include "server/stats/stats_collector.h"
 
 #include "tests/lib/faults.h"
@@ -18,11 +18,11 @@ struct asked {
     struct eb_stats_request request;
     bool is_taken;
     struct eb_stats *stats;
-    struct eb_stats_collector *again; /* NULL: it does not */
-    struct asked *before;             /* which must have been taken by then; NULL: none */
+    struct eb_stats_collector *again; /* asked for new stats when these come; NULL: not asked */
+    struct asked *before;             /* must have been taken earlier; NULL: none */
 };
 
-/* A loop that does nothing else until it may go on. */
+/* A loop that does nothing else until it is allowed to continue. */
 struct stop_sign {
     struct eb_mail mail;
     uv_sem_t go;
@@ -30,7 +30,7 @@ struct stop_sign {
 
 struct fixture {
     struct service_host host;
-    struct wire_peer peer; /* open if it has a client */
+    struct wire_peer peer; /* open if the fixture has a client */
     struct service_call calls[2];
     uv_loop_t uv;
     struct eb_mailbox mailbox;
@@ -109,12 +109,12 @@ static void ask_for_stats(struct fixture *fixture, struct asked *asked)
     eb_stats_collector_request(fixture->collector, &asked->request);
 }
 
-/* Returns NULL if the request was refused. */
+/* Takes stats. Returns NULL if the request was refused. */
 static struct eb_stats *take_so(struct fixture *fixture, bool is_bare)
 {
     struct asked *asked = &fixture->asked[0];
     *asked = (struct asked){.request = {.is_bare = is_bare}};
-    uv_run(&fixture->uv, UV_RUN_NOWAIT); /* What main has said comes first. */
+    uv_run(&fixture->uv, UV_RUN_NOWAIT); /* first delivers what main has posted */
     ask_for_stats(fixture, asked);
     run_until(fixture, &asked->is_taken);
     return asked->stats;
@@ -163,7 +163,7 @@ static void tells_what_main_has_said_last(void **state)
     eb_stats_free(stats);
 }
 
-/* Loops are attached, and the peer has had an answer. */
+/* Attaches the loops, and lets the peer get one answer. */
 static void serve_one(struct fixture *fixture)
 {
     struct service_call *call = &fixture->calls[0];
@@ -337,8 +337,8 @@ static void detach_in_background(void *context)
     atomic_store(&fixture->is_detached, true);
 }
 
-/* Runs the loop until the other thread has begun to detach, and for a while longer, in which its
- * mail arrives. */
+/* Runs the loop until the other thread has begun to detach, and then long enough for its mail to
+ * arrive. */
 static void run_into_detach(struct fixture *fixture)
 {
     while (!atomic_load(&fixture->has_begun_to_detach)) {

@@ -108,7 +108,7 @@ static void fails_cleanly_wherever_memory_ends(void **state)
         tear_down(state);
         set_up(state);
     }
-    /* Places, scratch, the list and ten names. */
+    /* Slots, scratch memory, the list and ten names, and the last round, in which nothing fails. */
     assert_int_equal(n, 14);
 }
 

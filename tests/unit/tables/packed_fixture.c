@@ -10,7 +10,7 @@
 
 #define DIGEST_OFFSET 8
 #define DIGEST_END 16
-#define PORTION_BYTES 1000 /* which blocks are no multiple of */
+#define PORTION_BYTES 1000 /* blocks are not a multiple of this */
 
 struct eb_packed_format eb_packed_fixture_format(uint64_t rows, uint64_t elements)
 {

@@ -1,5 +1,6 @@
-/* A version directory of a test's own, loaded as a model.yaml says.
- * Thread: one at a time. Memory: none but what a set has. A failing call fails the test. */
+/* A version directory that a test fills and then loads with a model.yaml.
+ * Thread: one at a time. Memory: none besides that of a loaded set. A failing call fails the
+ * test. */
 #pragma once
 
 #include "server/contents/model_config.h"
@@ -14,14 +15,14 @@ struct eb_set_fixture {
 void eb_set_fixture_init(struct eb_set_fixture *fixture);
 void eb_set_fixture_deinit(struct eb_set_fixture *fixture);
 
-/* Writes ROOT/name, an npy file of these dims, at most two, 0 where there is no second. */
+/* Writes ROOT/name, an npy file of one or two dims. The second is 0 if there is only one. */
 void eb_set_fixture_write_npy(const struct eb_set_fixture *fixture, const char *name,
     enum eb_storage storage, const uint64_t dims[2], const void *data);
 void eb_set_fixture_remove(const struct eb_set_fixture *fixture, const char *name);
 
-/* Loads ROOT; `yaml` is what model.yaml says, "" for nothing. */
+/* Loads ROOT. `yaml` is the text of model.yaml; "": none. */
 void eb_set_fixture_load(
     const struct eb_set_fixture *fixture, const char *yaml, struct eb_table_set *set);
-/* The load fails, with a text that holds both parts. */
+/* Expects the load to fail with a text that contains both parts. */
 void eb_set_fixture_expect_failure(const struct eb_set_fixture *fixture, const char *yaml,
     const char *part, const char *other_part);

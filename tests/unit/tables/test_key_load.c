@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define MANY 300000 /* several partitions, and several chunks of rows that are assigned */
+#define MANY 300000 /* enough for several partitions and several chunks of assigned rows */
 #define WHOLE_BYTES_MAX (64 * 1024)
 
 static struct eb_set_fixture fixture;
@@ -52,7 +52,7 @@ static void write_load_keys(const char *name, uint64_t first, uint64_t end)
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_I64, dims, keys + first);
 }
 
-/* Every key of the table leads to its row, and one more to none. */
+/* Expects every key of the table to lead to its row, and an unknown key to lead to none. */
 static void expect_keys(const struct eb_table *table, uint64_t count)
 {
     assert_non_null(table->keys);
@@ -80,7 +80,8 @@ static void finds_the_row_of_every_key(void **state)
     assert_true(eb_key_build_plan(MANY, &plan));
     assert_int_equal(t->resident_bytes, MANY * sizeof(float) + plan.index_bytes);
     assert_int_equal(t->pages.bytes, t->resident_bytes);
-    /* With its keys it is of more than a page, and has its own; the other one shares one. */
+    /* With its keys "t" is larger than a page and has pages of its own. "dense" uses the page
+     * that small tables share. */
     assert_true(MANY * sizeof(float) + plan.index_bytes > EB_PAGE_2M_BYTES);
     assert_int_equal(set.bytes,
         eb_table_memory_footprint(MANY * sizeof(float) + plan.index_bytes) + EB_PAGE_2M_BYTES);
@@ -185,7 +186,7 @@ static void knows_keys_that_stand_for_empty_bags(void **state)
 
 struct reports {
     uint64_t bytes;
-    uint64_t bytes_max; /* where the load is given up */
+    uint64_t bytes_max; /* the load is given up beyond this */
 };
 
 static bool go_on_loading(void *context, uint64_t bytes)
@@ -224,16 +225,16 @@ static void gives_up_a_build(void **state)
 
 /* ---- packed ---- */
 
-/* Of a packed table, which has keys[r] for row r. */
+/* The content of a packed file, in which row r of the table has keys[r]. */
 struct content {
     uint64_t first;
     uint64_t rows;
-    uint64_t total; /* of the whole table */
+    uint64_t total; /* rows of the whole table */
     bool has_keys;
     bool has_index;
 };
 
-/* The index of the first rows' keys, to be freed. */
+/* Returns the index of the first rows' keys, which the caller frees. */
 static void *make_index(const struct eb_key_plan *plan)
 {
     void *index = aligned_alloc(64, plan->index_bytes);
@@ -300,7 +301,7 @@ static void takes_the_index_of_a_packed_table(void **state)
     }
 }
 
-/* Pieces without rows have no keys, wherever they stand. */
+/* Pieces without rows have no keys, at any position. */
 static void joins_packed_pieces_of_which_some_have_no_rows(void **state)
 {
     (void)state;

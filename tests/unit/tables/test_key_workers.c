@@ -1,5 +1,5 @@
-/* Indexes of keys built by several threads: how many processors there are, whether threads start
- * and whether keys find room is said here; the linker sends the calls (--wrap). */
+/* Key indexes that are built by several threads. This file decides how many processors there are,
+ * whether threads start and whether keys find room: the linker redirects the calls (--wrap). */
 #include "server/tables/key_workers.h"
 
 #include "tests/lib/scratch.h"
@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#define SOME 20000  /* several partitions */
-#define MANY 300000 /* several slices of rows */
+#define SOME 20000  /* enough for several partitions */
+#define MANY 300000 /* enough for several slices of rows */
 #define PHASES 4
 
 typedef void *start_fn(void *argument);
@@ -35,8 +35,8 @@ enum eb_key_outcome __wrap_eb_key_build_place(
 static int processor_count;
 static bool no_threads;
 static unsigned thread_count;
-static atomic_uint bad_attempts; /* that are to fail */
-static atomic_bool is_placing;   /* all keys are assigned, if one thread works */
+static atomic_uint bad_attempts; /* number of attempts that will fail */
+static atomic_bool is_placing;   /* all keys have been assigned, if one thread works */
 static int64_t keys[MANY];
 
 int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
@@ -56,7 +56,7 @@ int __wrap_pthread_create(
     return no_threads ? EAGAIN : __real_pthread_create(thread, attributes, start, argument);
 }
 
-/* The last partition is each attempt's only once. */
+/* Each attempt places the last partition only once, so an attempt is made to fail there. */
 enum eb_key_outcome __wrap_eb_key_build_place(
     struct eb_key_build *build, uint32_t partition, void *scratch, struct eb_key_pair *pair)
 {
@@ -88,11 +88,11 @@ static int make_keys(void **state)
     return 0;
 }
 
-/* What a build told. */
+/* Reports of a build. */
 struct reports {
     uint64_t bytes;
-    uint64_t bytes_max;      /* where the build is given up */
-    unsigned assigned_count; /* calls before keys are placed */
+    uint64_t bytes_max;      /* the build is given up beyond this */
+    unsigned assigned_count; /* reports before keys are placed */
 };
 
 static bool report_and_go_on(void *context, uint64_t bytes)

@@ -1,5 +1,5 @@
-/* Nodes are this machine's or a test's: libnuma's mask of them is a variable, and the linker sends
- * its functions here (tests/lib/faults.h). */
+/* NUMA nodes of this machine or of a test: libnuma's node mask is a variable, and the linker
+ * redirects libnuma's functions to this file (tests/lib/faults.h). */
 #include "server/tables/numa_policy.h"
 
 #include "tests/lib/faults.h"
@@ -28,7 +28,7 @@ static struct {
     unsigned long bytes;
     int mode;
     unsigned long nodes; /* 0: none given */
-    int error;           /* to fail with */
+    int error;           /* error to fail with; 0: none */
 } calls;
 
 static long record_mbind(void *base, unsigned long bytes, int mode, const unsigned long *nodes,

@@ -34,7 +34,7 @@ static void expect_count(const struct eb_page_report *report, uint64_t base, uin
     assert_int_equal(count.bytes_1g, bytes_1g);
 }
 
-/* 8 MiB of which a half is huge, 4 MiB that are, one that is not, 2 GiB of the pool's. */
+/* 8 MiB, half of them huge; 4 MiB, all huge; a mapping without huge pages; 2 GiB from the pool. */
 static const char smaps[] =
     "10000000-10800000 rw-p 00000000 00:00 0 \n"
     "Size:               8192 kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\n"
@@ -107,7 +107,7 @@ static void says_that_it_cannot_tell(void **state)
     expect_count(&report, 0x10000000, MIB, 0, 0);
 }
 
-/* Small pages are the system's to give, huge ones are not always. */
+/* Uses small pages only: the system can always give them, but not always huge ones. */
 static void tells_small_pages_from_huge_ones(void **state)
 {
     (void)state;

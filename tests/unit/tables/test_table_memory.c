@@ -20,13 +20,13 @@
 
 #define PAGE EB_PAGE_2M_BYTES
 
-/* What has been asked of the system. */
+/* Requests to the system. */
 static struct {
     uint64_t sealed_bytes;
-    uint64_t sealed_bytes_max; /* at once */
-    uint64_t given_bytes;      /* back, but for the addresses */
+    uint64_t sealed_bytes_max; /* the largest single request */
+    uint64_t given_bytes;      /* memory given back while its addresses are kept */
     uint64_t given_bytes_max;
-    uint64_t unmapped_bytes; /* with their addresses, and not given back before */
+    uint64_t unmapped_bytes; /* unmapped without having been given back before */
 } asked;
 
 static void note(uint64_t bytes, uint64_t *sum, uint64_t *most)
@@ -88,7 +88,8 @@ static void aligns_large_tables_to_pages(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* Whether smaps gives the mapping that `at` lies in the flag: hg or nh, as pages were advised. */
+/* Returns whether smaps shows this flag for the mapping that contains `at`: hg or nh, as pages were
+ * advised. */
 static bool has_flag(const void *at, const char *flag)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -154,7 +155,7 @@ static struct eb_page_count count_pages(const void *base, uint64_t bytes)
     return count;
 }
 
-/* The system may have given any number of huge pages, and may add some by and by. */
+/* The system may have given any number of huge pages, and may add more at any time. */
 static void sealing_splits_no_huge_page(void **state)
 {
     (void)state;
@@ -172,7 +173,8 @@ static void sealing_splits_no_huge_page(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* Neighbours stay apart, so that what is said of one mapping is true of each table in it. */
+/* Neighbouring tables have separate mappings, so that the counts of a mapping hold for each table
+ * in it. */
 static void counts_the_pages_of_each_table_apart(void **state)
 {
     (void)state;
@@ -257,7 +259,7 @@ static void counts_what_a_table_occupies(void **state)
     assert_true(eb_table_memory_footprint(UINT64_MAX) == UINT64_MAX);
 }
 
-/* Tables of which no two fit into one page, large ones between them and one of no rows. */
+/* Tables no two of which fit into one page, and between them large tables and one without rows. */
 static void takes_as_much_as_was_counted(void **state)
 {
     (void)state;
@@ -281,7 +283,7 @@ static void takes_as_much_as_was_counted(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* A table that is rounded up to a whole page has it for itself. */
+/* A table that is rounded up to a whole page has the page to itself. */
 static void counts_tables_of_nearly_a_page_as_they_lie(void **state)
 {
     (void)state;
@@ -319,13 +321,13 @@ static void joins_an_index_to_its_rows(void **state)
     assert_int_equal(eb_table_memory_join(65, 7), 128 + 7);
 }
 
-/* Writing sealed memory must end the process, so a child does it. */
+/* Writing to sealed memory must end the process, so a child does it. */
 static bool survives_writing(uint8_t *at)
 {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* The test library and sanitizers catch it. */
+        signal(SIGSEGV, SIG_DFL); /* else the test library or a sanitizer catches it */
         *(volatile uint8_t *)at = 1;
         _exit(0);
     }
@@ -350,7 +352,7 @@ static void sealed_memory_cannot_be_written(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* Whoever maps memory meanwhile waits for one slice. */
+/* A thread that maps memory meanwhile waits for at most one slice. */
 static void seals_and_gives_back_in_slices(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tables that lie in several files, in packed files and in listed safetensors files. */
+/* Tables in several files, in packed files and in listed safetensors files. */
 #include "server/tables/table_set.h"
 
 #include "server/contents/version_scan.h"
@@ -54,7 +54,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Writes rows `first` to `end` of the values as a piece. */
+/* Writes a piece with rows `first` to `end` - 1 of the values. */
 static void write_piece(const char *name, uint64_t first, uint64_t end)
 {
     const uint64_t dims[2] = {end - first, COLUMNS};
@@ -170,7 +170,7 @@ static struct eb_packed_format write_packed_pieces(
     return write_packed_of(name, rows, first, total, 0);
 }
 
-/* Rows from `first` of the table are those of the file. */
+/* Expects the table's rows from `first` on to be those of the file. */
 static void expect_packed(
     const struct eb_table *table, uint64_t first, const struct eb_packed_format *format)
 {
@@ -366,7 +366,7 @@ static void gives_equal_contents_equal_digests(void **state)
     eb_table_set_deinit(&pieces);
 }
 
-/* Headers and lists, whose memory is taken before that of tables is known. */
+/* Headers and lists take memory before the need of the tables is known. */
 static void reads_a_description_only_where_there_is_memory_for_it(void **state)
 {
     (void)state;

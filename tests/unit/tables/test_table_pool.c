@@ -1,6 +1,6 @@
-/* Tables in pages of 1 GiB, of a pool that a test gives: the linker sends mmap, madvise and
- * mbind here (tests/lib/faults.h), and the pool's pages are small ones that are never all written.
- */
+/* Tables in pages of 1 GiB from a test's pool. The linker redirects mmap, madvise and mbind to this
+ * file (tests/lib/faults.h). The pool's pages are really small pages, which are never all
+ * written. */
 #include "server/tables/table_memory.h"
 
 #include "tests/lib/faults.h"
@@ -23,11 +23,11 @@
 #define PAGE EB_PAGE_2M_BYTES
 
 static struct {
-    uint64_t page_count;    /* free */
-    int populate_error;     /* 0: what is mapped is there */
-    uint64_t asked_count;   /* for pages of the pool */
-    uint64_t populated;     /* bytes */
-    uint64_t advised_bytes; /* to transparent huge pages */
+    uint64_t page_count;    /* free pages */
+    int populate_error;     /* errno of a populate request; 0: it succeeds */
+    uint64_t asked_count;   /* requests for pages of the pool */
+    uint64_t populated;     /* bytes that were populated */
+    uint64_t advised_bytes; /* bytes advised to use transparent huge pages */
     int mbind_count;
     int mbind_error;
 } pool;
@@ -133,7 +133,7 @@ static void lays_tables_one_behind_the_other(void **state)
     assert_false(memory.is_pool_short);
 }
 
-/* What a version's tables add up to is all that it takes. */
+/* A version takes no more than the sum of its tables' needs. */
 static void holds_as_much_as_was_reserved(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void falls_back_to_pages_of_2_mib_where_the_pool_is_short(void **state)
     assert_int_equal(pool.populated, 0);
 }
 
-/* The pool has pages, but not for this process: a write would be met by a signal. */
+/* The pool has pages, but not for this process: a write to them would raise a signal. */
 static void falls_back_where_pages_cannot_be_made_present(void **state)
 {
     (void)state;

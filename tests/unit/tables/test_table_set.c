@@ -31,7 +31,7 @@ static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_byt
 static struct {
     bool is_ours;
     int64_t now_ms;
-    int64_t step_ms; /* how far a look at it moves it */
+    int64_t step_ms; /* added at each read */
 } test_clock;
 
 static int read_test_clock(clockid_t id, struct timespec *out)
@@ -68,7 +68,7 @@ static void load_set(const struct eb_scratch *scratch, struct eb_table_set *set)
     }
 }
 
-/* The load fails, with a text that starts with ROOT/`name` and holds `part`. */
+/* Expects the load to fail with a text that starts with ROOT/`name` and contains `part`. */
 static void expect_failure(const struct eb_scratch *scratch, const char *name, const char *part)
 {
     struct eb_table_set set;
@@ -159,7 +159,7 @@ static void finds_each_of_a_thousand_tables(void **state)
     eb_table_set_deinit(&set);
 }
 
-/* Data of more than one chunk. */
+/* The table is larger than one chunk. */
 static void loads_a_table_of_many_pages(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -191,10 +191,10 @@ static void loads_a_table_of_many_pages(void **state)
     eb_table_set_deinit(&set);
 }
 
-#define SPARSE_BYTES (20 * 1024 * 1024 + 1) /* forty whole chunks and a part of one */
+#define SPARSE_BYTES (20 * 1024 * 1024 + 1) /* forty whole chunks and part of another */
 #define SPARSE_CHUNKS 41
 
-/* A table of zeros that takes no disk. */
+/* Writes a table of zeros that takes no disk space. */
 static void write_sparse(const struct eb_scratch *scratch, const char *name)
 {
     char dict[128];
@@ -210,7 +210,7 @@ static void write_sparse(const struct eb_scratch *scratch, const char *name)
 
 /* ---- rows with gaps between them ---- */
 
-/* Row `row` is followed by zeros up to the next one. */
+/* Expects zeros from the end of row `row` to the next row. */
 static void expect_gap(const struct eb_table *table, uint64_t row, uint64_t row_bytes)
 {
     const uint8_t *end = (const uint8_t *)table->rows + row * table->row_stride_bytes + row_bytes;
@@ -253,7 +253,7 @@ static void leaves_rows_together_where_gaps_cost_too_much(void **state)
     eb_table_set_deinit(&set);
 }
 
-/* Rows of more than one chunk, none of which ends with a row. */
+/* The rows fill more than one chunk, and no chunk ends at the end of a row. */
 static void spreads_rows_of_many_chunks(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -302,7 +302,7 @@ static void spreads_rows_wider_than_a_chunk(void **state)
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     for (int row = 0; row < COUNT; row++) {
-        /* The last byte of each row behind a hole. */
+        /* Writes the last byte of each row, after a hole. */
         assert_int_equal(fseek(file, ROW_BYTES - 1, row == 0 ? SEEK_END : SEEK_CUR), 0);
         assert_int_equal(fputc('a' + row, file), 'a' + row);
     }
@@ -324,7 +324,8 @@ static void spreads_rows_wider_than_a_chunk(void **state)
 
 /* ---- pages ---- */
 
-/* Whatever the system gave: what is asked for is kept apart, and the parts make the whole. */
+/* Whatever the system gives, no page is larger than asked for, and the tables' counts add up to the
+ * set's. */
 static void counts_the_pages_of_every_table(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -356,13 +357,13 @@ static void counts_the_pages_of_every_table(void **state)
 
 /* ---- progress ---- */
 
-/* What a load has reported. An assert must not end a report, so it only collects. */
+/* Reports of a load. An assert must not end a report, so this only collects them. */
 struct reports {
     unsigned count;
-    unsigned wrong_count; /* of those that went backwards, past the total or changed it */
+    unsigned wrong_count; /* reports that went backwards, went past the total or changed it */
     uint64_t done_bytes;
     uint64_t total_bytes;
-    char path[EB_SCRATCH_PATH_BYTES]; /* of the last one */
+    char path[EB_SCRATCH_PATH_BYTES]; /* of the last report */
 };
 
 static void collect(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
@@ -378,7 +379,7 @@ static void collect(void *context, const char *path, uint64_t done_bytes, uint64
     snprintf(reports->path, sizeof reports->path, "%s", path);
 }
 
-/* Loads two sparse tables by a clock that moves by `step_ms` whenever it is looked at. */
+/* Loads two sparse tables with a clock that advances by `step_ms` at each read. */
 static struct reports load_by_clock(const struct eb_scratch *scratch, int64_t step_ms)
 {
     write_sparse(scratch, "a.npy");
@@ -528,7 +529,7 @@ static void follows_links_to_files(void **state)
     eb_table_set_deinit(&set);
 }
 
-/* A file with holes is as long as its shape says and takes no disk. */
+/* A file with holes has the length that its shape requires, but takes no disk space. */
 static void says_how_much_memory_is_missing(void **state)
 {
     const struct eb_scratch *scratch = *state;

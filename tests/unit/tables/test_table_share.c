@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#define ROWS 1200000 /* of two f32: more than the chunks that are read at a time */
+#define ROWS 1200000 /* of two f32; more than the chunks that are read at a time */
 #define ELEMENTS 2
 #define BYTES (ROWS * ELEMENTS * sizeof(float))
 #define CHUNK_BYTES (512 << 10)
@@ -29,8 +29,8 @@
 static struct eb_set_fixture fixture;
 static float *values;
 static int64_t *keys;
-static uint64_t read_bytes;    /* since the last load began */
-static uint64_t missing_bytes; /* as the last load that was short of memory said */
+static uint64_t read_bytes;    /* bytes read since the last load began */
+static uint64_t missing_bytes; /* as reported by the last load that was short of memory */
 static uint64_t available_bytes;
 
 static uint64_t tell_share_memory(void)
@@ -103,7 +103,7 @@ static void note_missing(void *context, uint64_t bytes)
     missing_bytes = bytes;
 }
 
-/* Loads ROOT/version beside those that are there. */
+/* Loads ROOT/version beside the resident tables. */
 static void load_shared(const char *version, const char *yaml, const struct eb_table_set *resident,
     struct eb_table_set *set)
 {
@@ -225,7 +225,7 @@ static void loads_what_differs_in_its_last_row(void **state)
     eb_table_set_deinit(&two);
 }
 
-/* Another file with the size and the time of the first. */
+/* A different file with the size and the time of the first. */
 static void is_not_deceived_by_times(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void shares_rows_only_with_their_keys(void **state)
     eb_table_set_deinit(&three);
 }
 
-/* The pages that small tables share stay with their version: a few keys are not among them. */
+/* The pages that small tables share stay with their version. A few keys are not put into them. */
 static void shares_few_keys_without_what_lies_beside_them(void **state)
 {
     (void)state;
@@ -386,7 +386,8 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     eb_table_set_deinit(&one);
 }
 
-/* Whether what cannot be in memory already fits is known before anything is read. */
+/* It is known before anything is read whether the tables that cannot be resident already will fit.
+ */
 static void reads_nothing_of_what_is_too_large_anyway(void **state)
 {
     (void)state;
@@ -413,7 +414,7 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     assert_false(eb_set_load(path, &options, &progress, &two, &failure));
     eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, 20971519 are");
     assert_int_equal(read_bytes, 0);
-    /* Of "t" it is not known yet whether it is there. */
+    /* It is not known yet whether "t" is resident. */
     assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
     available_bytes = needed;
     assert_true(eb_set_load(path, &options, &progress, &two, &failure));

@@ -40,7 +40,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Row `row` of the table is what eb_quantize_row makes of the values. */
+/* Expects row `row` of the table to be what eb_quantize_row makes of the values. */
 static void expect_row(const struct eb_table *table, uint64_t row, const float *from)
 {
     uint8_t bytes[ROW_BYTES_MAX];
@@ -247,7 +247,7 @@ static void reads_fused_rows(void **state)
     }
 }
 
-/* Two rows of a format with `padding` bytes behind each. */
+/* Writes two rows of a format, each followed by `padding` bytes. */
 static void write_padded(const struct eb_fused_format *format, uint64_t padding)
 {
     uint64_t bytes = eb_fused_row_bytes(format);
@@ -312,8 +312,8 @@ static void refuses_a_dim_that_does_not_fit(void **state)
         "dim 16 makes rows of 24 bytes, these have 28", "correct dim or format");
 }
 
-/* TorchRec's rows of 16 values are 32 bytes, the last 12 of them padding: read by the format with
- * scale and bias behind the codes they have the scale 0. */
+/* TorchRec's rows of 16 values have 32 bytes here, the last 12 of them padding. In a format whose
+ * scale and bias follow the codes, they would have the scale 0. */
 static void refuses_rows_of_another_layout(void **state)
 {
     (void)state;
@@ -330,8 +330,8 @@ static void refuses_rows_of_another_layout(void **state)
         "no row of this format", "may be of format torchrec_int4;");
 }
 
-/* Writes rows from `first` to `end` of 4 of TorchRec's format, each with a scale of `scales` and
- * codes that are not 0, or all 0 where it is NAN. */
+/* Writes rows `first` to `end` - 1 of 4 rows in TorchRec's format. Row r has the scale scales[r]
+ * and codes other than 0. If scales[r] is NAN, its scale is 1 and its codes are 0. */
 static void write_scaled(const char *file, const float scales[4], uint64_t first, uint64_t end)
 {
     struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12};
@@ -349,8 +349,8 @@ static void write_scaled(const char *file, const float scales[4], uint64_t first
 
 #define SCALED "tables: [{name: t, format: torchrec_int8, dim: 12}]"
 
-/* FBGEMM rounds the scale of 8-bit rows to f16 after it has made their codes: it is 0 where a row
- * spans less than 7.6e-6. */
+/* FBGEMM rounds the scale of 8-bit rows to f16 after it has made their codes. The scale becomes 0
+ * if a row spans less than 7.6e-6. */
 static void takes_single_rows_of_scale_0_or_below(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static void judges_the_rows_of_all_files_of_a_table(void **state)
         &fixture, SCALED, "/t-00001-of-00002.npy: row 2 of table 't'", "2 of 4 rows");
 }
 
-/* The rows of FBGEMM's kernels for GPUs have their f32 scale at a multiple of 4 bytes. */
+/* FBGEMM's GPU kernels store the f32 scale of a row at a multiple of 4 bytes. */
 static void reads_f32_scales_that_are_aligned(void **state)
 {
     (void)state;
@@ -464,7 +464,7 @@ static void refuses_rows_that_are_not_fused(void **state)
         &fixture, "tables: [{name: t, format: fbgemm_int4}]", "/t.npy: ", "this is (24,) of u8");
 }
 
-/* ---- what else is said of a table ---- */
+/* ---- other settings of a table ---- */
 
 static void has_the_defaults_that_are_said(void **state)
 {
