@@ -1,5 +1,5 @@
-/* The text is held against tests/golden/metrics.txt line by line, and every line of every text
- * against the format's grammar. */
+/* Compares the text with tests/golden/metrics.txt line by line, and every line of every text with
+ * the format's grammar. */
 #include "server/admin/metrics_text.h"
 
 #include "server/models/snapshot.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define TOO_MANY 20 /* beyond a cap */
+#define TOO_MANY 20 /* entries beyond a cap */
 #define TEXT_BYTES 65536
 
 static const struct eb_process_usage usage = {.cpu_seconds = 1.25,
@@ -59,7 +59,7 @@ static struct eb_stats_loop loops[] = {
     {.connections = 4, .receive_bytes = 20, .answer_bytes = 3000},
 };
 
-/* Something of everything, every number another one. */
+/* Makes stats that contain something of everything. All numbers are different. */
 static struct eb_stats *make_stats(void)
 {
     static struct eb_stats stats;
@@ -110,7 +110,7 @@ static struct eb_stats *make_stats(void)
     for (unsigned i = 0; i < EB_REFUSAL_COUNT; i++) {
         stats.total.refusals[i] = 30 + i;
     }
-    /* At a bucket's end, just beyond it, and beyond the last. */
+    /* At the end of a bucket, just past it, and past the last bucket. */
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8192);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8193);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], UINT64_C(60000000000));
@@ -144,7 +144,7 @@ static bool has_form(const char *line, const char *form)
     return fits;
 }
 
-/* Whether a sample belongs to the metric that was begun last. */
+/* Returns whether a sample belongs to the metric that was begun last. */
 static bool belongs(const char *line, const char *metric)
 {
     static const char *const endings[] = {"{", " ", "_bucket{", "_sum", "_count"};
@@ -161,7 +161,7 @@ static int compare_lines(const void *one, const void *other)
     return strcmp(*(char *const *)one, *(char *const *)other);
 }
 
-/* No series has two samples, of which a reader would keep one. */
+/* Expects no series to have two samples, because a reader would keep only one of them. */
 static void expect_no_series_twice(const char *text)
 {
     char *copy = strdup(text);
@@ -183,8 +183,8 @@ static void expect_no_series_twice(const char *text)
     free(copy);
 }
 
-/* Every line has the format's form; samples follow their HELP and TYPE, and neither a metric nor a
- * series comes twice. */
+/* Expects every line to match the format, samples to follow their HELP and TYPE, and no metric or
+ * series to occur twice. */
 static void expect_format(const char *text)
 {
     char *copy = strdup(text);
@@ -309,7 +309,7 @@ static void name_many(void)
     }
 }
 
-/* Tables of one model from `first` on, each with other names. */
+/* Sets `count` tables of one model from index `first` on, each with a different name. */
 static void set_many_tables(struct eb_stats *stats, size_t first, size_t count)
 {
     static struct eb_stats_table many[EB_METRICS_TABLES_MAX + TOO_MANY];
@@ -356,11 +356,11 @@ static void tells_of_so_many_and_counts_the_others(void **state)
     expect_line(text, "embag_left_out{what=\"models\"} 20");
     expect_line(text, "embag_left_out{what=\"versions\"} 160");
     expect_line(text, "embag_left_out{what=\"tables\"} 20");
-    expect_line(text, "embag_table_memory_bytes{page_size=\"small\"} 660"); /* of all of them */
+    expect_line(text, "embag_table_memory_bytes{page_size=\"small\"} 660"); /* of all versions */
     free(text);
 }
 
-/* Loops have a row without names for tables beyond their own cap. */
+/* Each loop has a row without names for the tables beyond its own cap. */
 static void puts_all_that_has_no_names_into_one_row(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Reads what is written with another parser, and fails the n-th allocation for each n. */
+/* Reads the output with another parser, and fails the n-th allocation for each n. */
 #include "server/admin/status_json.h"
 
 #include "server/models/snapshot.h"
@@ -33,7 +33,8 @@ static json_t *write(const struct eb_stats *stats)
     return root;
 }
 
-/* The value at `path`, members and numbers of elements between dots: "models.0.name". */
+/* Returns the value at `path`: names of members and numbers of elements, separated by dots, such as
+ * "models.0.name". */
 static json_t *find(json_t *value, const char *path)
 {
     char copy[128];

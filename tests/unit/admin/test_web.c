@@ -1,4 +1,4 @@
-/* The operators' port over real sockets, with a collector of stats that answers when the test lets
+/* The operators' port over real sockets, with a stats collector that answers when the test lets
  * it. */
 #include "server/admin/web.h"
 
@@ -23,16 +23,16 @@
 #define SHORT_MS 50
 #define SHARERS 20
 
-/* ---- a collector in place of the real one, whose functions are wrapped ---- */
+/* ---- a stand-in for the stats collector, whose functions are wrapped ---- */
 
 struct eb_stats_collector {
     struct eb_mailbox *mailbox;
     struct eb_mail mail;
     struct eb_stats_request *pending;
-    atomic_bool holds; /* requests, until the mail comes */
+    atomic_bool holds; /* requests are held until the mail arrives */
     atomic_bool lacks_memory;
     atomic_uint asked_count;
-    atomic_uint bare_count; /* of them */
+    atomic_uint bare_count; /* those of them that were bare */
     _Atomic enum eb_stats_phase phase;
 };
 
@@ -157,7 +157,7 @@ static int send_to_port(const char *request)
     return socket;
 }
 
-/* Until the port closes the connection; what came is in `text`. */
+/* Reads until the port closes the connection. The answer is then in `text`. */
 static void read_answer(int socket)
 {
     text[0] = '\0';
@@ -182,7 +182,7 @@ static size_t count_in_text(const char *part)
     return count;
 }
 
-/* Asks on a connection that stays; reads the headers and what has come with them. */
+/* Makes a request on a connection that stays open, and reads its answer. */
 static void ask_and_stay(int socket)
 {
     static const char request[] = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -300,7 +300,7 @@ static void refuses_more_than_one_host(void **state)
         "GET /version HTTP/1.0\r\nHost: x\r\nX-Host: y\r\n\r\n", "HTTP/1.1 200", "1.2.3");
 }
 
-/* A request whose `what` has `bytes` bytes. */
+/* Makes a request with `bytes` bytes between `before` and `behind`, and reads the answer. */
 static void ask_at_length(const char *before, size_t bytes, const char *behind)
 {
     char *request = calloc(1, bytes + strlen(before) + strlen(behind) + 1);
@@ -322,7 +322,8 @@ static void refuses_what_is_too_long(void **state)
     assert_int_equal(count_in_text("HTTP/1.1 404 "), 1);
     ask_at_length("GET /healthz HTTP/1.0\r\nA: ", fits, "\r\n\r\n");
     assert_int_equal(count_in_text("HTTP/1.1 200 "), 1);
-    /* What it has not read may make the system withdraw its answer. */
+    /* The answer may be missing: the system may discard it because the request was not read in
+     * full. */
     ask_at_length("GET /", too_long, " HTTP/1.0\r\n\r\n");
     assert_int_equal(count_in_text(" 414 "), *text != '\0');
     ask_at_length("GET /healthz HTTP/1.0\r\nA: ", too_long, "\r\n\r\n");
@@ -367,7 +368,7 @@ static void shares_stats_among_those_who_ask(void **state)
     assert_true(collector.asked_count <= SHARERS / 2);
 }
 
-/* An answer is never older than the question. */
+/* An answer is never older than its request. */
 static void has_stats_begun_after_each_request(void **state)
 {
     (void)state;
@@ -407,7 +408,7 @@ static void says_when_loops_do_not_answer(void **state)
     collector.holds = true;
     expect_http_answer(
         "GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
-    /* Also to those who come while they still do not. */
+    /* Requests that arrive meanwhile get the same error. */
     expect_http_answer(
         "GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
     expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
@@ -497,11 +498,11 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     int asked = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     wait_until_asked();
     int waiting = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
-    ask_and_stay(silent); /* who waits has been read by then, for it came before */
+    ask_and_stay(silent); /* arrived after `waiting`, which has therefore been read */
     assert_int_equal(uv_thread_create(&closer, close_web, NULL), 0);
     read_answer(waiting);
     assert_non_null(strstr(text, "the server ends\n"));
-    /* So it is while the loops have not answered. */
+    /* New requests get the same answer until the loops have answered. */
     expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server ends\n");
     let_go();
     uv_thread_join(&closer);

@@ -69,7 +69,7 @@ static void is_ready_while_it_serves(void **state)
     assert_string_equal(answer.text, "draining\n");
 }
 
-/* The page must work under the policy that forbids it everything from elsewhere. */
+/* The page must work under its content security policy, which forbids everything from elsewhere. */
 static void holds_a_page_that_needs_nothing_else(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@
 
 #define NOW_MS 1000
 
-/* Model "m" with versions 1 to 3 on disk and 3 served; the test loads by hand. */
+/* Model "m" has versions 1 to 3 on disk and serves version 3. The test itself does the loading. */
 struct fixture {
     struct eb_repository seen;
     struct eb_registry registry;
@@ -61,7 +61,7 @@ static void decide(void)
     eb_command_queue_finish(&fixture.queue);
 }
 
-/* 0: nothing. */
+/* Returns the number of the next version to load, or 0 if there is none. */
 static uint64_t next(void)
 {
     struct eb_registry_version *version;
@@ -106,7 +106,7 @@ static struct eb_registry_model *model(void)
     return eb_registry_find(&fixture.registry, "m");
 }
 
-/* At the disk, since the commands came. */
+/* Makes a scan of the disk that began after the commands arrived. */
 static void look(void)
 {
     fixture.queue.scans_begun++;
@@ -184,7 +184,7 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     expect(&asked, EB_MODEL_FAILED, "it is broken");
     assert_int_equal(model()->commanded, 2);
     assert_int_equal(model()->served->version, 2);
-    /* What failed is tried again when it is asked for. */
+    /* A failed version is tried again if a command asks for it. */
     push_command(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
     eb_registry_fail(&fixture.registry, "m", 1, "it still is", EB_REGISTRY_BROKEN);

@@ -1,4 +1,4 @@
-/* What a server begins with: the initial versions that a manager loads. */
+/* The versions that a server starts with, as a manager loads them. */
 #include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -19,10 +19,10 @@
 struct fixture {
     struct eb_scratch scratch;
     struct manager_host host;
-    const struct eb_snapshot *snapshot; /* the host's */
+    const struct eb_snapshot *snapshot; /* belongs to the host */
 };
 
-/* On the heap: the manager's threads may outlive a test that fails. */
+/* On the heap: the manager's threads may outlive a failed test. */
 static struct fixture *fixture;
 
 static int set_up(void **state)
@@ -76,7 +76,7 @@ static uint64_t expect_served(const char *model)
     return eb_snapshot_find(fixture->snapshot, model)->served->version;
 }
 
-/* NULL: nothing was tried of it. */
+/* Returns the version, or NULL if it was not tried. */
 static const struct eb_snapshot_version *find_tried(const char *name, uint64_t number)
 {
     const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);
@@ -184,9 +184,9 @@ static void refuses_models_that_are_none(void **state)
     expect_failure("/a\\x09b: the model name is not UTF-8");
 }
 
-/* ---- while it loads ---- */
+/* ---- progress while it loads ---- */
 
-/* A load tells how far it is once a second. */
+/* Advances the clock by 2 s at each read, because a load reports its progress once a second. */
 static int read_hasty_clock(clockid_t clock, struct timespec *out)
 {
     static atomic_int seconds;
@@ -205,7 +205,7 @@ struct told {
     char path[EB_SCRATCH_PATH_BYTES];
 };
 
-/* No assert here: the manager is on the stack. */
+/* Must not assert, because the manager is further up the stack. */
 static void note_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct told *told = context;

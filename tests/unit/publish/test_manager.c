@@ -16,13 +16,13 @@
 #define TIMEOUT_MS 20000
 #define UNPACED (UINT64_C(1) << 40)
 
-/* How often memory is still said to be short, to the background thread too. */
+/* How often memory will still be reported as short, also to the background thread. */
 static atomic_int short_count;
-/* How often the system still refuses memory that it said was there. */
+/* How often the system will still refuse memory that it has reported as available. */
 static atomic_int refused_count;
-/* Whether loads wait when they ask for memory. */
+/* Whether loads block when they ask how much memory is available. */
 static atomic_bool is_held;
-/* Whether snapshots cannot be made, and one was to show that a version is retired. */
+/* Whether snapshots cannot be made, and whether one of those would have shown a retired version. */
 static bool is_snapshot_refused;
 static bool is_retired_refused;
 
@@ -62,24 +62,24 @@ uint64_t __wrap_eb_machine_available_bytes(void)
     return atomic_fetch_sub(&short_count, 1) > 0 ? 0 : UINT64_MAX;
 }
 
-/* A manager on the test's loop, with one reader there. */
+/* A manager and one reader, both on the test's loop. */
 struct fixture {
     struct eb_scratch scratch;
     struct eb_manager_options options;
     struct eb_manager *manager;
     uv_loop_t uv;
-    struct eb_mailbox mailbox; /* the reader's */
+    struct eb_mailbox mailbox; /* the reader's mailbox */
     struct eb_publisher_reader reader;
     struct eb_snapshot *snapshot;
-    /* Of the last command. */
+    /* The last command and its result. */
     struct eb_model_command command;
     unsigned done_count;
     enum eb_model_outcome outcome;
-    uint64_t served_then; /* by the reader's snapshot, when the command was done */
+    uint64_t served_then; /* in the reader's snapshot when the command was done */
     char text[EB_FAILURE_BYTES];
 };
 
-/* On the heap: the manager's threads may outlive a test that fails. */
+/* On the heap: the manager's threads may outlive a failed test. */
 static struct fixture *fixture;
 
 static struct eb_snapshot *swap_reader(void *context, struct eb_snapshot *snapshot)
@@ -110,7 +110,7 @@ static void move_path(const char *from, const char *to)
     assert_int_equal(rename(paths[0], paths[1]), 0);
 }
 
-/* As a writer should. */
+/* Adds a version as a writer should: makes it under another name and then renames it. */
 static void add_version(const char *model, int version)
 {
     char from[64];
@@ -161,8 +161,8 @@ static void on_reader_done(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* The reader's mailbox stays open until the manager, which is told to stop first, has had all that
- * it waits for. */
+/* Stops the manager first, and leaves the reader's mailbox open until the manager has got
+ * everything that it waits for. */
 static int tear_down(void **state)
 {
     uv_timer_t timer;
@@ -177,7 +177,7 @@ static int tear_down(void **state)
     while (uv_run(&fixture->uv, UV_RUN_NOWAIT) != 0) {
         if (uv_hrtime() > deadline_ns) {
             print_error("the manager does not end: %s\n", eb_manager_left(fixture->manager));
-            return -1; /* Its threads keep the fixture. */
+            return -1; /* the manager's threads still use the fixture */
         }
         uv_sleep(1);
     }
@@ -196,7 +196,7 @@ static uint64_t served(const char *name)
     return model && model->served ? model->served->version : 0;
 }
 
-/* 0: it is not there. */
+/* Returns 0 if there is no such version. */
 static enum eb_version_state state_of(const char *name, uint64_t number)
 {
     const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);
@@ -230,14 +230,15 @@ static void turn_times(int count)
         assert_true(condition);                                                                    \
     } while (0)
 
-/* A version of "m", which is served then. */
+/* Adds a version of "m" and waits until it is served. */
 static void publish(int version)
 {
     add_version("m", version);
     WAIT_FOR(served("m") == (uint64_t)version);
 }
 
-/* Starts, and publishes version 2 while a request has the first. */
+/* Starts, and publishes version 2 while a request uses version 1. Returns version 1, which the
+ * caller drops. */
 static struct eb_model_version *retire_first(void)
 {
     write_config("m", "versions: {keep: 1, keep_s: 0}\n");
@@ -321,7 +322,7 @@ static void follows_models_that_come_and_go(void **state)
     move_path("n", ".gone");
     WAIT_FOR(!eb_snapshot_find(fixture->snapshot, "n"));
     assert_int_equal(served("m"), 1);
-    /* An empty repository is one that is not mounted: what is there stays. */
+    /* An empty repository counts as one that is not mounted, so the loaded models stay. */
     move_path("m", ".m");
     turn_times(100);
     assert_int_equal(served("m"), 1);
@@ -495,7 +496,7 @@ static void gives_up_a_load_that_is_wanted_no_longer(void **state)
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     write_config("m", "versions: {serve: 1}\n");
-    /* The pace would have it take 40 s. */
+    /* At the set pace the load would take 40 s. */
     WAIT_FOR(state_of("m", 2) == 0);
     assert_int_equal(served("m"), 1);
 }
@@ -517,7 +518,7 @@ static void loads_the_directory_that_has_taken_the_place_of_another(void **state
     assert_non_null(eb_table_set_find(tables, "u"));
 }
 
-/* It waits for the load, which finds memory short, and for nothing else. */
+/* The manager waits for the load, which finds memory short, and for nothing else. */
 static void ends_while_a_version_lacks_memory(void **state)
 {
     (void)state;
@@ -561,7 +562,7 @@ static void gives_up_a_load_at_the_end(void **state)
     assert_int_equal(fixture->outcome, EB_MODEL_CANCELLED);
     ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
     assert_int_equal(tear_down(state), 0);
-    /* The pace would have it take 40 s. */
+    /* At the set pace the load would take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
     assert_int_equal(set_up(state), 0);
 }

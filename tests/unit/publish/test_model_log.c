@@ -16,7 +16,7 @@
 
 #define MIB UINT64_C(1048576)
 
-/* A version of a table of 10 MiB, of which 8 are in huge pages, and a small one. */
+/* A version with a table of 10 MiB, 8 MiB of which are in huge pages, and a small table. */
 static struct eb_named_table tables[] = {
     {.name = "big", .resident_bytes = 10 * MIB, .pages = {10 * MIB, 8 * MIB, 0}},
     {.name = "small", .resident_bytes = 100, .pages = {100, 100, 0}},

@@ -13,7 +13,8 @@
 #define READERS 2
 #define SNAPSHOTS 3
 
-/* The owner's loop and a reader's, both run by the test, which sees who has what in between. */
+/* The owner's loop and a reader's loop. The test runs both and checks in between who holds which
+ * snapshot. */
 struct fixture {
     uv_loop_t owner;
     uv_loop_t reader;
@@ -38,7 +39,8 @@ static void on_settled(void *context)
     ((struct fixture *)context)->settled_count++;
 }
 
-/* With one model of one version, a reference to which tells whether the snapshot is there. */
+/* Makes a snapshot with one model of one version. The references to the version show whether the
+ * snapshot still exists. */
 static struct eb_snapshot *make_snapshot(struct eb_model_version *version)
 {
     struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);

@@ -46,7 +46,7 @@ static int tear_down(void **state)
     return uv_loop_close(&fixture.uv);
 }
 
-/* What watching a directory fails with; 0: it does not. */
+/* Error with which watching a directory fails; 0: it does not fail. */
 static int start_error;
 
 int __real_uv_fs_event_start(
@@ -60,7 +60,7 @@ int __wrap_uv_fs_event_start(
     return start_error < 0 ? start_error : __real_uv_fs_event_start(handle, on_event, path, flags);
 }
 
-/* Whether there was anything that was not watched before. */
+/* Updates the watch. Returns whether it found something that was not watched before. */
 static bool update(void)
 {
     struct eb_repository seen;
@@ -82,7 +82,7 @@ static void expect_change(void)
         uv_sleep(1);
     }
     assert_true(fixture.change_count > 0);
-    /* All that belongs to it. */
+    /* Waits until all events of the same change have arrived. */
     for (unsigned before = 0; before != fixture.change_count;) {
         before = fixture.change_count;
         uv_sleep(1);
@@ -125,7 +125,7 @@ static void follows_a_directory_that_was_replaced(void **state)
     assert_true(update());
     eb_scratch_make_directory(&fixture.scratch, "m/4");
     expect_change();
-    /* What is no longer a model's is watched no more. */
+    /* A directory that no longer belongs to a model is no longer watched. */
     uv_run(&fixture.uv, UV_RUN_NOWAIT);
     fixture.change_count = 0;
     eb_scratch_make_directory(&fixture.scratch, ".old/5");
@@ -145,7 +145,7 @@ static void follows_a_directory_that_was_made_again(void **state)
     assert_int_equal(rmdir(path), 0);
     eb_scratch_path(&fixture.scratch, "m", path);
     assert_int_equal(rmdir(path), 0);
-    /* Most file systems give it the number of the one that is gone. */
+    /* Most file systems give the new directory the inode number of the removed one. */
     eb_scratch_make_directory(&fixture.scratch, "m");
     expect_change();
     assert_true(update());

@@ -16,7 +16,7 @@
 #define WORKS 40
 
 #ifdef __SANITIZE_THREAD__
-#define THREADS 1 /* the OpenMP runtime is not built for this sanitizer, and reports falsely */
+#define THREADS 1 /* avoids false reports: the OpenMP runtime is not built for this sanitizer */
 #else
 #define THREADS 3
 #endif
@@ -30,7 +30,7 @@ static const struct eb_table table = {.rows = rows,
     .type = EB_F32,
     .unknown_row = -1};
 
-/* A work whose bag b is the rows b, b + 1, ..., b + 9. */
+/* A work whose bag b consists of the rows b, b + 1, ..., b + 9. */
 struct counted_work {
     struct eb_work work;
     struct eb_bag_job job;
@@ -38,7 +38,7 @@ struct counted_work {
     uint32_t starts[BAGS + 1];
     float *out;
     atomic_int ended;
-    int place; /* of all that have ended */
+    int place; /* order among all works that have ended */
     enum eb_work_outcome outcome;
 };
 
@@ -91,7 +91,7 @@ static void free_work(struct counted_work *counted)
     free(counted);
 }
 
-/* Until `count` works have ended, or a generous while is over. */
+/* Waits until `count` works have ended, for at most 30 s. Returns whether they have. */
 static bool wait_for_all(struct counted_work **works, int count)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
@@ -108,16 +108,16 @@ static bool wait_for_all(struct counted_work **works, int count)
 
 /* ---- the executor of a test ---- */
 
-/* On the heap: the threads may outlive a test that fails. */
+/* On the heap: its threads may outlive a failed test. */
 struct team {
     struct eb_executor *executor; /* NULL: not created, or destroyed */
-    struct counted_work *held;    /* what holds the thread of set_up_held; else NULL */
-    atomic_bool is_cancelled;     /* true, for a work that a test cancels */
+    struct counted_work *held;    /* the work that holds the thread of set_up_held, or NULL */
+    atomic_bool is_cancelled;     /* true; for works that a test cancels */
 };
 
-static int taken_count;  /* works that the executor has taken, without `held` */
+static int taken_count;  /* works admitted by the executor, without `held` */
 static uv_sem_t gate;    /* holds a thread until it is posted */
-static uv_sem_t arrived; /* the thread of set_up_held has come to the gate */
+static uv_sem_t arrived; /* posted when the thread of set_up_held reaches the gate */
 
 static void create_executor(struct team *team, unsigned threads, uint64_t queue_bytes_max)
 {
@@ -141,7 +141,7 @@ static enum eb_admit admit_one(
     return admit_works(team, &work, 1, told);
 }
 
-/* Returns whether the executor has taken the work. */
+/* Submits a work. Returns whether the executor has admitted it. */
 static bool submit(struct team *team, struct counted_work *counted)
 {
     struct eb_admission told;
@@ -177,7 +177,7 @@ static void open_gate(void)
 static int tear_down(void **state)
 {
     struct team *team = *state;
-    /* If the test has failed, nobody else waits for its works, which must be done. */
+    /* The works of a failed test must still end, and nobody else waits for them. */
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
     open_gate();
     while (atomic_load(&places) < taken_count && uv_hrtime() < deadline_ns) {
@@ -193,7 +193,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- one thread that is held until all works wait ---- */
+/* ---- one thread, held until all works wait ---- */
 
 static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
 {
@@ -226,7 +226,7 @@ static void release_team(struct team *team, struct counted_work **works, int cou
     destroy_executor(team);
 }
 
-/* Tiles that were open of the work that came after one, when that was done. */
+/* The work that follows another, and its open tiles when that one was done. */
 static const struct eb_work *watched;
 static size_t watched_tiles;
 
@@ -236,8 +236,8 @@ static void watch(struct eb_work *work, enum eb_work_outcome outcome)
     on_done(work, outcome);
 }
 
-/* Two works that wait for the held thread. Returns how many tiles of the second that thread had
- * been given when the first was done. */
+/* Queues two works for the held thread. Returns how many tiles of the second it had been given when
+ * the first was done. */
 static size_t count_given_ahead(
     struct team *team, struct counted_work *first, struct counted_work *second)
 {
@@ -261,7 +261,7 @@ static void gives_a_tile_of_the_next_work_ahead(void **state)
     free_work(second);
 }
 
-/* Of one bag, whose tiles are half of its columns each: two quanta. */
+/* Makes a work of one bag with two tiles. Each has half of the columns, which are two quanta. */
 static struct counted_work *make_giant(void)
 {
     uint32_t count = 4 * EB_QUEUE_QUANTUM_BYTES / sizeof rows[0];
@@ -370,7 +370,7 @@ static void ends_a_work_of_no_bags(void **state)
     free_work(works[1]);
 }
 
-/* For works that hold the team until the gate opens, so that the queue's bytes are known. */
+/* Keeps a thread until the gate opens, so that the number of bytes in the queue is known. */
 static void on_done_held(struct eb_work *work, enum eb_work_outcome outcome)
 {
     uv_sem_wait(&gate);
@@ -391,7 +391,7 @@ static void refuses_what_does_not_fit_the_queue(void **state)
         works[i]->work.weight_bytes = 0;
         assert_true(submit(team, works[i]));
     }
-    /* The team is held or about to be: what is queued now stays queued. */
+    /* Every thread is held or about to be, so what is queued now stays queued. */
     assert_true(submit(team, works[THREADS]));
     bool fits = submit(team, works[THREADS + 1]);
     open_gate();
@@ -404,7 +404,7 @@ static void refuses_what_does_not_fit_the_queue(void **state)
     }
 }
 
-/* While a work larger than the whole queue waits, the queue is full, not endless. */
+/* While a work larger than the whole queue waits, the queue is full rather than unbounded. */
 static void takes_a_work_that_is_too_large_alone(void **state)
 {
     struct team *team = *state;
@@ -464,7 +464,7 @@ static void serves_others_beside_a_source_that_floods(void **state)
     for (int i = 0; i < 12; i++) {
         works[i] = submit_work(team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
     }
-    /* A quantum is less than a work: one of either has begun when the other ends. */
+    /* A quantum is less than a work, so a work of each source has begun when the other's ends. */
     assert_true(works[0]->work.weight_bytes > EB_QUEUE_QUANTUM_BYTES);
     release_team(team, works, 12);
     assert_int_equal(works[0]->place, 0);
@@ -486,7 +486,8 @@ static void ends_what_is_cancelled_before_it_would_be_next(void **state)
         assert_true(submit(team, works[i]));
     }
     release_team(team, works, WORKS);
-    /* Every work is of several tiles, and each is preceded by a look at some works. */
+    /* Every work has several tiles, and before each tile the executor checks some works for
+     * expiry. */
     assert_int_equal(works[WORKS - 1]->outcome, EB_WORK_EXPIRED);
     assert_true(works[WORKS - 1]->place < WORKS / EB_QUEUE_SWEEP_WORKS);
     for (int i = 0; i < WORKS; i++) {
@@ -500,9 +501,9 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     struct eb_admission told = {0};
     struct counted_work *works[] = {make_work(), make_work(), make_work()};
     struct counted_work *late = make_work();
-    /* Nothing waits yet, so it is taken; its deadline passes while it waits. */
+    /* It is admitted because nothing waits yet. Its deadline passes while it waits. */
     works[2]->work.deadline_ns = uv_hrtime() + 1;
-    /* Minutes at any speed that is assumed. */
+    /* Takes minutes at any speed that the executor may assume. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
     assert_int_equal(eb_executor_retry_after_ms(team->executor), 1);
     bool is_taken = submit(team, works[2]);
@@ -512,7 +513,7 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     late->work.deadline_ns = uv_hrtime() + 1000000000;
     enum eb_admit verdict = admit_one(team, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;
-    /* A batch work would be later still, one without a deadline never is. */
+    /* A batch work would start even later. A work without a deadline is never late. */
     late->work.priority = EB_WORK_BATCH;
     enum eb_admit batch_verdict = admit_one(team, late, &told);
     enum eb_admit endless_verdict = admit_one(team, works[1], &told);
@@ -537,7 +538,7 @@ static void says_when_a_work_was_queued_begun_and_ended(void **state)
     struct counted_work *works[] = {make_work(), make_work()};
     works[1]->work.cancelled = &team->is_cancelled;
     for (int i = 0; i < 2; i++) {
-        /* As left by an earlier run. */
+        /* The value that an earlier run would have left. */
         works[i]->work.begun_ns = 1;
         assert_true(submit(team, works[i]));
     }
@@ -564,7 +565,8 @@ static void decides_as_one_on_works_that_come_together(void **state)
     for (int i = 0; i < 3; i++) {
         works[i]->source = team;
     }
-    /* One by one the second would find the first in a queue that is too small for both. */
+    /* If they were admitted one by one, the second would find the first in a queue that is too
+     * small for both. */
     assert_int_equal(admit_works(team, works, 3, &told), EB_ADMIT_TAKEN);
     assert_true(wait_for_all(together, 3));
     for (int i = 0; i < 3; i++) {

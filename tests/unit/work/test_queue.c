@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define TILE EB_WORK_TILE_BYTES
-#define MANY 5000 /* more than buckets */
+#define MANY 5000 /* more than there are buckets */
 #define ROUNDS 20000
 #define BAGS 500
 #define DIM 64
@@ -29,7 +29,7 @@ static const struct eb_table table = {.rows = rows,
 static int64_t row_list[BAGS * 10];
 static uint32_t starts[BAGS + 1];
 
-/* Two jobs of bags of ten rows, answered in bf16. */
+/* Makes two jobs of bags of ten rows with bf16 results. */
 static void make_jobs(struct eb_bag_job jobs[2])
 {
     for (uint32_t b = 0; b <= BAGS; b++) {
@@ -81,7 +81,8 @@ static void counts_the_columns_of_a_bag_that_is_cut(void **state)
     assert_int_equal(eb_work_tile_bytes(&part) * 2, eb_work_tile_bytes(&whole));
 }
 
-/* As the work's weight has them: once a row, however many pieces its columns are in. */
+/* As in the weight of a work, each row's scale counts once, however many pieces its columns are cut
+ * into. */
 static void counts_scales_with_the_first_columns(void **state)
 {
     (void)state;
@@ -141,7 +142,7 @@ static int reset_queue(void **state)
     return 0;
 }
 
-/* The seed is fixed, so that failures come again. */
+/* The seed is fixed, so that failures can be repeated. */
 static uint32_t draw(uint32_t below)
 {
     random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407;
@@ -156,7 +157,7 @@ static struct eb_work *push(int index, int source, unsigned priority, uint64_t b
     return &works[index];
 }
 
-/* Gives out a tile of at most that many bytes; the work leaves with its last one. */
+/* Serves a tile of at most `tile_bytes` bytes. Removes the work with its last tile. */
 static struct eb_work *serve(uint64_t tile_bytes)
 {
     struct eb_work *work = eb_queue_next(&queue);
@@ -202,7 +203,7 @@ static void gives_batch_works_only_while_nothing_interactive_waits(void **state)
     struct eb_work *interactive = push(2, 0, EB_WORK_INTERACTIVE, 2 * TILE);
     assert_ptr_equal(serve(TILE), interactive);
     assert_ptr_equal(serve(TILE), interactive);
-    /* What has begun goes on where it was. */
+    /* A work that has begun keeps its position. */
     assert_ptr_equal(serve(TILE), batch);
     assert_ptr_equal(serve(TILE), batch);
     assert_ptr_equal(serve(TILE), later);
@@ -293,7 +294,7 @@ static void removes_works_from_anywhere(void **state)
         eb_queue_remove(&queue, &works[first]);
         assert_int_equal(eb_queue_bytes(&queue, EB_WORK_INTERACTIVE), 5 * TILE);
         assert_int_equal(eb_queue_source_bytes(&queue, &works[first]), 2 * TILE);
-        /* Either source's in order, and no work twice. */
+        /* The works of each source come in order, and no work comes twice. */
         int last[2] = {-1, -1};
         for (int i = 0; i < 5; i++) {
             int index = (int)(serve(TILE) - works);
@@ -304,7 +305,7 @@ static void removes_works_from_anywhere(void **state)
     }
 }
 
-/* ---- against the works themselves, at random ---- */
+/* ---- random operations, compared with sums over the works ---- */
 
 static void check_sums(const bool *waits)
 {
@@ -354,7 +355,7 @@ static void counts_what_waits(void **state)
     assert_empty();
 }
 
-/* ---- what comes before ---- */
+/* ---- bytes ahead of a work ---- */
 
 static void counts_all_above_and_its_own_before_a_work(void **state)
 {
@@ -424,7 +425,7 @@ static void never_counts_more_before_a_work_than_is_given_out(void **state)
     }
 }
 
-/* ---- what has expired ---- */
+/* ---- expired works ---- */
 
 static void finds_what_has_expired_wherever_it_waits(void **state)
 {
@@ -498,7 +499,7 @@ static void weighs_tiles_by_their_bytes(void **state)
         eb_rate_add(&rate, TILE, TILE / 4);
         eb_rate_add(&rate, TILE / 64, TILE / 64);
     }
-    /* 65/64 tiles in (1/4 + 1/64) of a tile's ns at 1000 bytes per us. */
+    /* 65/64 tiles, in the time that (1/4 + 1/64) tiles take at 1000 bytes per us. */
     assert_in_range(eb_rate_bytes_per_us(&rate), 3700, 3950);
 }
 
