@@ -136,7 +136,7 @@ class PodmanCompose(unittest.TestCase):
         return done.stdout
 
     def test_wants_one(self):
-        self.assertIn('names no directory of models', self.bring_up(status=1))
+        self.assertIn('set it to the directory of the models', self.bring_up(status=1))
 
     def test_takes_an_absolute_one(self):
         models = Repository()
