@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Calls embagd with python3-grpcio as any client would; one line "ok NAME" or "FAIL NAME: why" a
-check. The generated messages and tests/lib are on PYTHONPATH.
+"""Calls embagd with python3-grpcio as any client would; prints one line for each check, "ok NAME"
+or "FAIL NAME: why". The generated messages and tests/lib must be on PYTHONPATH.
 
     interop_client.py --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
 """
@@ -25,13 +25,13 @@ SERVING, SERVICE_UNKNOWN = 1, 3
 
 
 def request(request_id):
-    """Three bags, of which the second is empty."""
+    """Returns a request of three bags; the second is empty."""
     return pb.LookupRequest(request_id=request_id, model='spec', queries=[
         pb.BagQuery(table='emb_table', indices=[0, 2, 3, 4], offsets=[0, 2, 2])])
 
 
 def rows(count):
-    """So many times the same row, of 16 KiB."""
+    """Returns a request for this many times the same row, of 16 KiB."""
     return pb.LookupRequest(model='spec', queries=[
         pb.BagQuery(table='large', indices_i64=bytes(8 * count), indices_per_bag=1)])
 
@@ -40,14 +40,14 @@ LARGE = rows(LARGE_ROWS)
 
 
 def check_answer(answer):
-    """That it is the one to `request`."""
+    """Checks that it is the answer to `request`."""
     assert answer.error_code == 0, answer.error_message
     values = struct.unpack('<6f', answer.results[0].values)
     assert all(abs(a - b) < 1e-5 for a, b in zip(values, WANT)), values
 
 
 def lookup(channel, message, **options):
-    """One call."""
+    """Makes one call."""
     return channel.unary_unary(SERVICE + 'Lookup', pb.LookupRequest.SerializeToString,
                                pb.LookupResponse.FromString)(message, timeout=SECONDS, **options)
 
@@ -59,7 +59,7 @@ def open_stream(channel, requests, timeout=SECONDS):
 
 
 def fails(call, code, text=''):
-    """The call must fail so."""
+    """Checks that the call fails with this code and text."""
     try:
         call()
     except grpc.RpcError as error:
@@ -69,12 +69,12 @@ def fails(call, code, text=''):
 
 
 def unary(connect):
-    """One lookup."""
+    """Makes one lookup."""
     check_answer(lookup(connect(), request(7)))
 
 
 def stream(connect):
-    """Many over one stream."""
+    """Makes many lookups over one stream."""
     answers = list(open_stream(connect(), [request(n + 1) for n in range(STREAMED)]))
     for answer in answers:
         check_answer(answer)
@@ -82,26 +82,26 @@ def stream(connect):
 
 
 def large(connect):
-    """More than clients take unless they are told to."""
+    """Requests an answer larger than clients accept by default."""
     fails(lambda: lookup(connect(), LARGE), grpc.StatusCode.RESOURCE_EXHAUSTED)
     answer = lookup(connect(('grpc.max_receive_message_length', 64 << 20)), LARGE)
     assert len(answer.results[0].values) == LARGE_ROWS * 4096 * 4
 
 
 def endless():
-    """Requests that never come."""
+    """Yields no request, ever."""
     import threading
     threading.Event().wait(SECONDS)
     yield request(1)
 
 
 def deadline(connect):
-    """A stream without requests."""
+    """A stream without requests ends at its deadline."""
     fails(lambda: list(open_stream(connect(), endless(), 0.2)), grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def cancel(connect):
-    """The same, cancelled by its caller."""
+    """A stream without requests is cancelled by its caller."""
     channel = connect()
     for _ in range(100):
         call = open_stream(channel, [request(1)])
@@ -111,20 +111,20 @@ def cancel(connect):
 
 
 def error(connect):
-    """What is wrong is named."""
+    """An error names its cause."""
     bad = request(1)
     bad.queries[0].indices[2] = 5
     fails(lambda: lookup(connect(), bad), grpc.StatusCode.OUT_OF_RANGE, 'indices[2] = 5')
 
 
 def gzip(connect):
-    """A compressed request."""
+    """A compressed request is answered."""
     answer = lookup(connect(), rows(100), compression=grpc.Compression.Gzip)
     assert len(answer.results[0].values) == 100 * 4096 * 4
 
 
 def health(connect):
-    """Of a model, asked once, and of what is there and is not, followed."""
+    """Checks the health of a model once, and watches that of existing and unknown names."""
     pool = dynamic.load('grpc/health/v1/health.proto')
     check, watch = (dynamic.Method(pool, HEALTH, name) for name in ('Check', 'Watch'))
     channel = connect()
@@ -137,7 +137,7 @@ def health(connect):
 
 
 def healthy(connect):
-    """A channel that looks after the server's health by itself."""
+    """A channel checks the server's health by itself."""
     def connect_to(name):
         return connect(('grpc.service_config', json.dumps({
             'loadBalancingConfig': [{'round_robin': {}}],
@@ -150,7 +150,7 @@ CHECKS = (unary, stream, large, deadline, cancel, error, gzip, health, healthy)
 
 
 def read(path):
-    """A file's bytes; None where there is none."""
+    """Returns a file's bytes, or None without a path."""
     if not path:
         return None
     with open(path, 'rb') as file:

@@ -1,5 +1,4 @@
-"""Bags of many features in TorchRec's jagged form, as a group and as the queries that mean the
-same."""
+"""Bags of many features in TorchRec's jagged form, as a group and as the equivalent queries."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -18,7 +17,8 @@ WIDTHS = {'i32': '<i4', 'i64': '<i8'}
 
 @dataclass
 class Jagged:
-    """`lengths` is [features, bags]; values and weights lie feature by feature, bag by bag."""
+    """Bags of several features. `lengths` is [features, bags]; values and weights lie feature by
+    feature, bag by bag."""
 
     features: list
     values: np.ndarray
@@ -29,12 +29,12 @@ class Jagged:
     missing: Optional[str] = None
 
     def slices(self):
-        """Of the values, one for each feature."""
+        """Returns the slice of the values that belongs to each feature."""
         ends = np.cumsum(self.lengths.sum(axis=1), dtype=np.int64).tolist()
         return [slice(begin, end) for begin, end in zip([0] + ends, ends)]
 
     def queries(self):
-        """The same lookups one by one."""
+        """Returns the same lookups as one query for each feature."""
         return [Query(name, self.values[part], layout='lengths', bounds=self.lengths[feature],
                       weights=None if self.weights is None else self.weights[part],
                       weights_type=self.weights_type, reduction=self.reduction,
@@ -42,7 +42,7 @@ class Jagged:
                 for feature, (name, part) in enumerate(zip(self.features, self.slices()))]
 
     def messages(self):
-        """The queries as BagQuery messages."""
+        """Returns the queries as BagQuery messages."""
         messages = [to_message(query) for query in self.queries()]
         for message in messages:
             if not message.weights:
@@ -50,7 +50,7 @@ class Jagged:
         return messages
 
     def group(self, form='lengths_i32', values='values_i64'):
-        """The same as one FeatureGroup."""
+        """Returns the same lookups as one FeatureGroup."""
         message = pb.FeatureGroup(features=self.features, bags=self.lengths.shape[1],
                                   reduction=REDUCTIONS.get(self.reduction, 0),
                                   missing=MISSING.get(self.missing, 0))
@@ -66,7 +66,7 @@ class Jagged:
 
 
 def random_jagged(rng, tables, features=None, bags=5, longest=6, **fields):
-    """Rows of the features' tables, some of the bags empty."""
+    """Returns bags of rows of the features' tables; some bags are empty."""
     features = FEATURES if features is None else features
     lengths = rng.integers(0, longest + 1, (len(features), bags))
     values = [rng.integers(0, tables[name].rows, total)
@@ -75,14 +75,15 @@ def random_jagged(rng, tables, features=None, bags=5, longest=6, **fields):
 
 
 def side_by_side(results):
-    """The values of results with equally many bags, as a group's or concat's would lie."""
+    """Returns the values of results with equally many bags, laid out as in a group or with
+    concat."""
     bags = results[0].shape[0]
     rows = [np.frombuffer(result.values, np.uint8).reshape(bags, -1) for result in results]
     return np.concatenate(rows, axis=1).tobytes()
 
 
 def check_group_result(result, singles, number):
-    """A group's result against the results of the queries that mean the same."""
+    """Compares a group's result with the results of the equivalent queries."""
     bags = singles[0].shape[0]
     columns = sum(int(np.prod(single.shape[1:], dtype=np.int64)) for single in singles)
     missing = [single.missing for single in singles]
@@ -92,4 +93,4 @@ def check_group_result(result, singles, number):
     if got != want:
         raise AssertionError('%s, not %s' % (got, want))
     if result.values != side_by_side(singles):
-        raise AssertionError('the values of group and queries differ')
+        raise AssertionError('values of the group differ from those of the queries')

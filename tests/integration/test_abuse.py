@@ -331,8 +331,8 @@ class HeaderBombs(OwnServerTest):
         self.server = self.serve('--loops', '1')
 
     def refused(self, attacker, *frames):
-        """Returns whether such a call is refused and the connection stays, or is closed with
-        ENHANCE_YOUR_CALM."""
+        """Returns whether such a call is refused and the connection stays, or the connection is
+        closed because of it."""
         try:
             attacker.send(*frames)
             code = attacker.status(frames[0].stream_id)

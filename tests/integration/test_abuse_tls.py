@@ -1,4 +1,5 @@
-"""Peers that keep OpenSSL busy without data: their connections end, and others are served."""
+"""Peers that keep OpenSSL busy without data: their connections are closed, and others are
+served."""
 
 import os
 import subprocess
@@ -16,7 +17,7 @@ REASON = 'too many TLS records without data'
 
 
 class Updates(TlsTest):
-    """KeyUpdates, from a client of OpenSSL's."""
+    """KeyUpdates, sent by an OpenSSL client."""
 
     def test_again_and_again_end_the_connection(self):
         server = self.serve_tls('--loops', '1')

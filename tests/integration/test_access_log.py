@@ -1,4 +1,5 @@
-"""The access log: which requests there are lines of, what they say, and that nobody forges one."""
+"""The access log: which requests have lines, what the lines report, and that no client can forge
+one."""
 
 import fcntl
 import json
@@ -22,22 +23,22 @@ from test_auth import ALL, CHIEF, RANKING, AuthTest, request_of
 import embagd_process
 
 SECONDS = 60
-SLOW_MAX = 32   # requests that the page shows
+SLOW_MAX = 32   # requests that the status page shows
 TRACE, SPAN = '4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'
 PARENT = '00-%s-%s-' % (TRACE, SPAN)
 FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)(?: |$)')
-# Of two runs they differ.
+# These keys differ between two runs.
 VARYING = {'ts', 'peer', 'total_us', 'queue_us', 'compute_us', 'address', 'elapsed_ms',
            'log_format'}
 ESCAPES = {b'n': b'\n', b'r': b'\r', b't': b'\t', b'"': b'"', b'\\': b'\\'}
-# Names of models that would forge a line or break one, were they not escaped.
+# Names of models that would forge or break a line if they were not escaped.
 HOSTILE = ['a"b', 'a\nts=2026 level=info event=request code=OK', 'a\\', 'a b=c', '"},{"event":"x',
            '\u2028event=request', '\x1b[2J', '\u202ea', 'x' * 255, '\n' * 255, '"' * 255]
 MANY = ('--access-log-per-s-max', '1000000', '--loops', '1')
 
 
 def unescape(value):
-    """What a value stands for."""
+    """Returns the text that an escaped value stands for."""
     if not value.startswith('"'):
         return value
     plain = re.sub(rb'\\(x[0-9a-f]{2}|.)', lambda m: ESCAPES.get(m.group(1)) or
@@ -46,7 +47,7 @@ def unescape(value):
 
 
 def fields_of(line):
-    """A line of the log as a dict; it must be whole and well-formed."""
+    """Returns a line of the log as a dict; the line must be complete and well-formed."""
     at, fields = 0, {}
     while at < len(line):
         match = FIELD.match(line, at)
@@ -57,17 +58,17 @@ def fields_of(line):
 
 
 def lines_of(server, event='request'):
-    """All lines of an event so far."""
+    """Returns all lines of an event so far."""
     return [fields for fields in map(fields_of, list(server.lines)) if fields['event'] == event]
 
 
 def bad_request():
-    """Of a model that there is none of."""
+    """Returns a request for a model that does not exist."""
     return request_of('none')
 
 
 class AccessLogTest(OwnServerTest):
-    """Servers whose log is looked at when they have ended."""
+    """Servers whose log is read after they have exited."""
 
     def setUp(self):
         super().setUp()
@@ -79,21 +80,21 @@ class AccessLogTest(OwnServerTest):
         return client
 
     def finish(self, server):
-        """Ends it, for which it need not wait for clients; returns its requests' lines."""
+        """Stops a server without waiting for clients; returns the lines of its requests."""
         for client in self.clients:
             client.close()
         server.stop()
         return lines_of(server)
 
     def call(self, server, request, *metadata, method='Lookup'):
-        """A unary call with metadata."""
+        """Makes a unary call with metadata."""
         return self.connect(server).unary(method, pb.LookupResponse)(
             request, metadata=list(metadata), timeout=SECONDS)
 
 
 class Modes(AccessLogTest):
     def requests(self, *flags):
-        """Twenty good requests and three that fail; returns their lines."""
+        """Makes twenty good requests and three that fail; returns their lines."""
         server = self.serve('--loops', '1', *flags)
         client = self.connect(server)
         for _ in range(20):
@@ -170,7 +171,7 @@ class Modes(AccessLogTest):
 
     @staticmethod
     def wait_for_all_failures(server, count):
-        """Each has a line, or is counted among those that have none."""
+        """Waits until every failure has a line, or is counted among those without one."""
         def is_told():
             counts = lines_of(server, 'requests_not_logged')
             return len(lines_of(server)) + sum(int(line['failed']) for line in counts) == count
@@ -330,7 +331,7 @@ class Lines(AccessLogTest):
         lines = wait_until(lambda: len(lines_of(server)) == 2 and lines_of(server), SECONDS,
                            'two lines')
         self.assertEqual(lines[0]['code'], 'CANCELLED')
-        # Whose clock was first is not told.
+        # Either clock may expire first.
         self.assertIn(lines[1]['code'], ('CANCELLED', 'DEADLINE_EXCEEDED'))
         expired = request_of('spec')
         expired.timeout_us = 1
@@ -364,10 +365,10 @@ class Lines(AccessLogTest):
 
 
 class Json(AccessLogTest):
-    """log_format: json has the same lines with the same keys."""
+    """log_format: json writes the same lines with the same keys."""
 
     def log(self, log_format):
-        """What a server logs in that format of a good request and of hostile ones."""
+        """Returns what a server logs in that format about a good request and about hostile ones."""
         server = self.serve('--access-log', 'all', '--log-format', log_format, '--prefetch', 'off',
                             '--threads', '1', '--inline-below-us', '10', *MANY)
         self.call(server, request_of('spec'), ('traceparent', PARENT + '01'))
@@ -375,7 +376,7 @@ class Json(AccessLogTest):
         for name in HOSTILE:
             error_of(self.connect(server).lookup, request_of(name))
         with Attacker(server.port) as peer:
-            # Only a path brings bytes that are not UTF-8: a name with them is refused.
+            # Only a path can contain bytes that are not UTF-8: a name with such bytes is refused.
             peer.send(*peer.call(message(b''), b'/\xff"}\xc2\x85/x'))
             wait_until(lambda: 'services' in server.log, SECONDS, 'the refusal')
         for client in self.clients:
@@ -385,7 +386,7 @@ class Json(AccessLogTest):
 
     def test_has_the_lines_of_logfmt(self):
         def words_of(value):
-            """A value as logfmt has it."""
+            """Returns a value as logfmt prints it."""
             return json.dumps(value) if isinstance(value, (bool, int)) else value
         pairs = zip(map(fields_of, self.log('logfmt')), map(json.loads, self.log('json')),
                     strict=True)
@@ -479,7 +480,7 @@ class Callers(AuthTest):
 
 
 class NamedCallers(AuthTest):
-    """Those who are known by certificates."""
+    """Callers identified by certificates."""
 
     def test_tells_whose_certificate_it_was(self):
         self.authority.issue('server', names=HERE)

@@ -1,4 +1,5 @@
-"""The C client's examples, compiled as a user would, and a probe of all that it can ask for."""
+"""The C client's examples, compiled as a user would, and a probe that uses every kind of
+request."""
 
 import os
 import subprocess
@@ -25,7 +26,7 @@ NOT_FOUND: %(absent)s
 
 
 class CClient(OwnServerTest):
-    """Against the specification's table."""
+    """Programs that call a server of the specification's table."""
 
     def setUp(self):
         super().setUp()
@@ -34,7 +35,7 @@ class CClient(OwnServerTest):
         self.addCleanup(self.folder.remove)
 
     def compile(self, name):
-        """A program of the example, which speaks to the server."""
+        """Compiles a program of the example, changed to call this server."""
         path = os.path.join(served.SOURCE, 'client', 'examples', name + '.c')
         with open(path, encoding='utf-8') as file:
             text = file.read().replace(ADDRESS, self.server.address)
@@ -50,7 +51,7 @@ class CClient(OwnServerTest):
         return program
 
     def run_program(self, *command):
-        """Its output; it must succeed."""
+        """Runs a program, which must succeed; returns its output."""
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
@@ -64,7 +65,7 @@ class CClient(OwnServerTest):
             with self.subTest(example=name):
                 program = self.compile(name + '_example')
                 printed = self.run_program(program)
-                # Lookups that are under way together end in any order.
+                # Lookups that are in flight together end in any order.
                 self.assertEqual(sorted(printed.splitlines()), sorted(expected.splitlines()))
 
     def test_tells_of_each_query_and_group_what_became_of_it(self):

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: what it says of the image is true, and what it mounts is there."""
+"""deploy/compose.yaml: it matches the image, and the files that it mounts exist."""
 
 import os
 import re
@@ -17,14 +17,14 @@ SECONDS = 60
 
 
 def image_lines(instruction):
-    """What the last stage of the container file says by it, in words."""
+    """Returns the words of an instruction in the last stage of the container file."""
     last = guide.read('deploy', 'Containerfile').rpartition('\nFROM ')[2]
     return [word for line in re.findall('^%s (.*)$' % instruction, last, re.M)
             for word in line.split()]
 
 
 class Compose(unittest.TestCase):
-    """As a file, and as podman-compose reads it."""
+    """The file itself, read as YAML."""
 
     def setUp(self):
         self.text = guide.read('deploy', 'compose.yaml')
@@ -47,7 +47,7 @@ class Compose(unittest.TestCase):
         variables = dict(word.split('=') for word in image_lines('ENV'))
         heard = [variables['EMBAG_LISTEN'], variables['EMBAG_HTTP_LISTEN']]
         self.assertEqual([address.split(':')[-1] for address in heard], image_lines('EXPOSE'))
-        # The operators' port is not for the network.
+        # The operators' port must not be reachable from the network.
         self.assertEqual([port[:-1] for port in published], [['8600'], ['127.0.0.1', '8601']])
 
     def test_models_are_where_the_image_looks_for_them(self):
@@ -102,7 +102,7 @@ class Compose(unittest.TestCase):
         job, = yaml.safe_load(guide.read('deploy', 'monitoring', 'prometheus.yaml'))[
             'scrape_configs']
         self.assertEqual(job['static_configs'], [{'targets': ['embag:8601']}])
-        # Where Prometheus and Grafana look, by what is mounted beside it.
+        # The folders in which Prometheus and Grafana look, according to the other mounts.
         rules = [volume.split(':')[1] for volume in self.services['prometheus']['volumes']]
         self.assertIn('/etc/prometheus/alerts.yaml', rules)
         boards = yaml.safe_load(guide.read('deploy', 'monitoring', 'grafana-provisioning',
@@ -118,16 +118,17 @@ class Compose(unittest.TestCase):
 
 
 
-@unittest.skipUnless(shutil.which('podman-compose'), 'there is no podman-compose')
+@unittest.skipUnless(shutil.which('podman-compose'), 'podman-compose is not installed')
 class PodmanCompose(unittest.TestCase):
-    """What it makes of the directory of models."""
+    """How podman-compose treats the directory of models."""
 
     def bring_up(self, status=0, **variables):
-        """What it says that it would do."""
+        """Returns the commands that it would run."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith('EMBAG_')}
         done = subprocess.run(
-            # It has no command that only reads; true is its podman, and starts nothing.
+            # podman-compose has no read-only command. It gets `true` as its podman, which starts
+            # nothing.
             ['podman-compose', '--podman-path', shutil.which('true'), '--dry-run', '-f',
              os.path.join(FOLDER, 'compose.yaml'), 'up', '--no-build'],
             env={**environment, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -149,7 +150,7 @@ class PodmanCompose(unittest.TestCase):
                           self.bring_up(EMBAG_MODELS=name))
 
     def test_takes_a_plain_name_for_that_of_a_volume(self):
-        """As compose.yaml says."""
+        """compose.yaml documents this."""
         self.assertIn('-v deploy_helm:/models:ro', self.bring_up(EMBAG_MODELS='helm'))
 
 

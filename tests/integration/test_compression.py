@@ -1,5 +1,5 @@
-"""Requests that are compressed: gzip is taken, decompressed no larger than any request may be, the
-rest refused; answers are not compressed."""
+"""Compressed requests: gzip is accepted, with the usual size limit for the decompressed request;
+other encodings are refused. Answers are not compressed."""
 
 import gzip
 import os
@@ -19,29 +19,29 @@ LIMIT = 100000
 
 
 def request(request_id=0, indices=2, **fields):
-    """A request to the specification's model."""
+    """Returns a request to the specification's model."""
     query = Query('emb_table', np.zeros(indices, np.int64), num_bags=1)
     return pb.LookupRequest(
         model='spec', request_id=request_id, queries=[to_message(query)], **fields)
 
 
 def packed(data):
-    """A message that says that it is compressed, and is."""
+    """Returns a compressed message whose prefix says so."""
     return message(gzip.compress(data), 1)
 
 
 class Compression(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def raw(self):
-        """A server, and a connection of bytes to it."""
+        """Returns a server, and a raw HTTP/2 connection to it."""
         self.server = self.serve('--request-bytes-max', str(LIMIT))
         peer = Connection(self.server.port)
         self.addCleanup(peer.close)
         return peer
 
     def status(self, peer, data, encoding='gzip'):
-        """How a Lookup of these bytes ends."""
+        """Returns the status of a Lookup of these bytes."""
         return peer.status(peer.call(data, call_fields(grpc_encoding=encoding)))
 
     def test_stock_clients_may_compress(self):
@@ -64,7 +64,7 @@ class Compression(OwnServerTest):
         self.assertEqual(fields['grpc-status'], '0')
         seen = []
         while body:
-            self.assertEqual(body[0], 0)  # an answer is not compressed
+            self.assertEqual(body[0], 0)  # answers are not compressed
             size = int.from_bytes(body[1:5], 'big')
             seen.append(pb.LookupResponse.FromString(body[5:5 + size]).request_id)
             body = body[5 + size:]
@@ -95,7 +95,7 @@ class Compression(OwnServerTest):
         self.assertEqual(self.status(peer, message(data)), OK)
 
     def of_size(self, size):
-        """A request of exactly so many bytes, filled with an unknown field."""
+        """Returns a request of exactly this many bytes, filled with an unknown field."""
         data = as_bytes(request())
         room = size - len(data) - 5
         return (data + b'\xfa\x06' + bytes([room & 127 | 128, room >> 7 & 127 | 128, room >> 14])
@@ -118,7 +118,7 @@ class Compression(OwnServerTest):
         self.assertEqual(self.status(peer, data)[1], 8)
 
     def test_bombs_cost_little(self):
-        """1 GiB in 1 MiB, and ends that lie."""
+        """1 GiB in 1 MiB, and gzip trailers that are wrong."""
         peer = self.raw()
         block = gzip.compress(bytes(1 << 26), 9)
         lie = block[:-4] + (1000).to_bytes(4, 'little')
@@ -131,7 +131,7 @@ class Compression(OwnServerTest):
         self.assertLess(self.memory() - before, 64 << 20)
 
     def memory(self):
-        """Bytes of the server that are in memory."""
+        """Returns the server's resident bytes."""
         with open('/proc/%d/statm' % self.server.pid, encoding='ascii') as file:
             return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 

@@ -1,4 +1,4 @@
-"""errors_per_query: faulty queries and groups beside good ones."""
+"""errors_per_query: invalid queries and groups beside good ones."""
 
 import unittest
 
@@ -14,20 +14,20 @@ INVALID, NOT_FOUND, EXHAUSTED, OUT_OF_RANGE = 3, 5, 8, 11
 
 
 class ErrorsPerQuery(ServedTest):
-    """On the shared server's wide model."""
+    """Tests on the shared server's wide model."""
 
     def setUp(self):
         super().setUp()
         self.rng = np.random.default_rng([SEED, 44])
 
     def good(self):
-        """Answered without an error."""
+        """Returns a query that is answered without an error."""
         name = 't%02d' % self.rng.integers(26)
         return to_message(Query(name, self.rng.integers(0, 50, 12), layout='packed',
                                 indices_per_bag=3, index_form='i32'))
 
     def faulty(self):
-        """Queries and what is wrong with them."""
+        """Returns invalid queries with their errors."""
         away = self.good()
         away.indices_i32 = np.array([0, 1, 999], '<i4').tobytes()
         lost, unnamed, ragged, late, heavy, twice, odd = (self.good() for _ in range(7))
@@ -45,11 +45,11 @@ class ErrorsPerQuery(ServedTest):
                 (odd, INVALID, 'reduction')]
 
     def group(self):
-        """A good one."""
+        """Returns a good group."""
         return random_jagged(self.rng, self.tables['wide'], ['t00', 't01', 't02']).group()
 
     def faulty_groups(self):
-        """Groups and what is wrong with them."""
+        """Returns invalid groups with their errors."""
         away = random_jagged(self.rng, self.tables['wide'], ['t00', 't01'])
         away.lengths[1, 0] += 1
         away.values = np.append(away.values, 10**6)
@@ -63,7 +63,8 @@ class ErrorsPerQuery(ServedTest):
                 (named, None, 'none|name|features')]
 
     def mixture(self):
-        """A request, and by number what is wrong."""
+        """Returns a request of good and invalid queries and groups, and the expected errors by
+        number."""
         queries = [(self.good(), 0, '') for _ in range(8)] + self.faulty()
         groups = [(self.group(), 0, '') for _ in range(3)] + self.faulty_groups()
         queries = [queries[n] for n in self.rng.permutation(len(queries))]
@@ -73,7 +74,7 @@ class ErrorsPerQuery(ServedTest):
         return request, [(code, text) for _, code, text in queries + groups]
 
     def alone(self, request, number):
-        """The result of one query or group that is asked for by itself."""
+        """Returns the result of one query or group that is requested alone."""
         queries, groups = request.queries, request.groups
         asked = pb.LookupRequest(model='wide')
         if number < len(queries):
@@ -85,7 +86,7 @@ class ErrorsPerQuery(ServedTest):
         return result
 
     def check(self, answer, request, wrongs):
-        """Every result is what it would be alone, or says what is wrong."""
+        """Checks that every result is the same as if requested alone, or reports the error."""
         self.assertEqual((answer.error_code, answer.error_message), (0, ''))
         self.assertEqual([r.query for r in answer.results], list(range(len(wrongs))))
         for number, (result, (code, text)) in enumerate(zip(answer.results, wrongs)):
@@ -95,7 +96,7 @@ class ErrorsPerQuery(ServedTest):
                 self.check_error(result, code, text, number, len(request.queries))
 
     def check_error(self, result, code, text, number, query_count):
-        """It names the place, and there is nothing else."""
+        """Checks that the error names the query or group, and that the result has nothing else."""
         self.assertNotEqual(result.error_code, 0, result)
         self.assertEqual(result.error_code, code or result.error_code, result.error_message)
         where = 'queries' if number < query_count else 'groups'
@@ -119,7 +120,7 @@ class ErrorsPerQuery(ServedTest):
             self.check(answers[number], request, wrongs)
 
     def test_in_parts(self):
-        """Beside enough work that the answer is divided."""
+        """There is enough work that the answer is divided."""
         request, wrongs = self.mixture()
         heavy = to_message(Query('large', self.rng.integers(0, 50000, 60000), num_bags=1,
                                  index_form='i32'))

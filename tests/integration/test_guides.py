@@ -1,4 +1,4 @@
-"""The programs of client/CLIENTS.md are built and run as they are printed there."""
+"""Builds and runs the programs of client/CLIENTS.md as they are printed there."""
 
 import json
 import os
@@ -30,7 +30,7 @@ AUTH = 'principals: [{name: guide, token_file: token, models: ["*"]}]\n'
 
 
 class Checkout:
-    """What the guide takes from a checkout, so that no build leaves anything in ours."""
+    """The files of a checkout that the guide uses, copied so that no build writes to ours."""
 
     def __init__(self, path):
         self.path = path
@@ -41,7 +41,7 @@ class Checkout:
 
 
 class Guide:
-    """One section's programs, in a directory of their own."""
+    """One section's programs, in a temporary directory."""
 
     def __init__(self, heading, checkout):
         self.blocks = guide.blocks(guide.section(guide.read('client', 'CLIENTS.md'), heading))
@@ -56,14 +56,14 @@ class Guide:
                     file.write(block.text)
 
     def shell(self, commands, seconds):
-        """Runs them; returns the exit status and all that they say."""
+        """Runs the commands; returns the exit status and all output."""
         done = subprocess.run(['bash', '-euo', 'pipefail', '-c', commands], cwd=self.folder.path,
                               env=self.environment, stdout=subprocess.PIPE, check=False,
                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=seconds)
         return done.returncode, done.stdout.decode('utf-8', 'replace')
 
     def fetch(self):
-        """What comes from elsewhere; None, or why it cannot be had."""
+        """Downloads the dependencies; returns None, or why they are not available."""
         for block in self.blocks:
             if block.word == 'fetch':
                 status, output = self.shell(block.text, BUILD_SECONDS)
@@ -72,18 +72,18 @@ class Guide:
         return None
 
     def commands(self):
-        """Of its last block: all before the last command, and that."""
+        """Returns the commands of the last block: all before the last one, and the last one."""
         text = [block.text for block in self.blocks if block.language == 'sh'][-1]
         return re.fullmatch(r'(.*^)?(\S.*(?:\n +.*)*)\n', text, re.M | re.S).groups()
 
 
 def numbers(text):
-    """Of what a program has printed."""
+    """Returns the numbers in a program's output."""
     return [float(number) for number in re.findall(r'-?\d+(?:\.\d+)?(?:e-?\d+)?', text)]
 
 
 class Clients(OwnServerTest):
-    """Each section against servers of its own."""
+    """Each section, with its own servers."""
 
     def setUp(self):
         super().setUp()
@@ -98,7 +98,7 @@ class Clients(OwnServerTest):
         self.expected = guide.blocks(intro, 'text')[0].text
 
     def check_output(self, status, output):
-        """It is what the guide says that all programs print."""
+        """Checks that the output is the one that the guide gives for all programs."""
         self.assertEqual(status, 0, output)
         lines = [line for line in output.splitlines() if re.match(r'-?\d', line)]
         found, expected = numbers('\n'.join(lines)), numbers(self.expected)
@@ -107,12 +107,12 @@ class Clients(OwnServerTest):
             self.assertAlmostEqual(one, other, 5, output)
 
     def build(self, heading, *tools):
-        """The section's program, built; what cannot be had is skipped."""
+        """Builds the section's program; skips the test if a tool or dependency is not available."""
         program = Guide(heading, self.checkout)
         self.addCleanup(program.folder.remove)
         path = program.environment['PATH']
         missing = [tool for tool in tools if not shutil.which(tool, path=path)]
-        why = 'there is no ' + missing[0] if missing else program.fetch()
+        why = missing[0] + ' is not installed' if missing else program.fetch()
         if why:
             name = re.sub(r'[^a-z]+', '-', heading.lower()).strip('-')
             print('\nguide-%s: skipped, %s' % (name, why))
@@ -126,13 +126,14 @@ class Clients(OwnServerTest):
         return program
 
     def run_at(self, program, *arguments):
-        """Runs it against another address than the printed one."""
+        """Runs the program with another address than the printed one."""
         command = self.command.replace(ADDRESS, ' '.join(arguments))
         self.assertNotEqual(command, self.command)
         return program.shell(command, RUN_SECONDS)
 
     def serve_securely(self):
-        """TARGET CA CERT KEY TOKEN of a server that asks for all of them."""
+        """Starts a server that requires TLS, a client certificate and a token; returns TARGET CA
+        CERT KEY TOKEN."""
         authority = Authority()
         self.addCleanup(authority.remove)
         authority.issue('server', names=HERE)
@@ -146,7 +147,8 @@ class Clients(OwnServerTest):
                 *map(path, ('ca.pem', 'client.pem', 'client.key', 'token'))]
 
     def check_busy(self, program):
-        """It comes again when it was told to, and not before."""
+        """Checks that the program retries after the pause that the server requests, and not
+        earlier."""
         busy = BusyOnce(self.server.address, PAUSE_MS)
         self.addCleanup(busy.stop)
         self.check_output(*self.run_at(program, '127.0.0.1:%d' % busy.port))
@@ -154,7 +156,7 @@ class Clients(OwnServerTest):
         self.assertGreaterEqual(busy.times[1] - busy.times[0], PAUSE_MS / 1000 * 0.95)
 
     def check_program(self, program, unix=True):
-        """Over every transport, and sent away once."""
+        """Checks the program over every transport, and with one refusal."""
         self.check_output(*self.run_at(program, self.server.address))
         if unix:
             self.check_output(*self.run_at(program, self.unix))
@@ -162,7 +164,7 @@ class Clients(OwnServerTest):
         self.check_busy(program)
 
     def need_time(self):
-        """For what takes long, or comes from a registry."""
+        """Skips tests that take long or download from a registry."""
         if served.QUICK:
             self.skipTest('not in a quick run')
 
@@ -203,7 +205,7 @@ class Clients(OwnServerTest):
 
 
 class SeveralServers(OwnServerTest):
-    """One of two has the model that is asked for."""
+    """Two servers, one of which has the requested model."""
 
     def setUp(self):
         super().setUp()
@@ -217,7 +219,7 @@ class SeveralServers(OwnServerTest):
         self.target = 'ipv4:%s,%s' % (with_model.address, without.address)
 
     def lookups(self, **more):
-        """How lookups end, one by one, with a service configuration that has this too."""
+        """Yields the status of each lookup, with a service configuration extended by `more`."""
         config = {'loadBalancingConfig': [{'round_robin': {}}], **more}
         query = pb.BagQuery(table='emb_table', indices=[0], num_bags=1)
         request = pb.LookupRequest(model='spec', queries=[query]).SerializeToString()
@@ -240,7 +242,7 @@ class SeveralServers(OwnServerTest):
 
 
 class Sections(unittest.TestCase):
-    """Of the client guide."""
+    """The sections of the client guide."""
 
     def test_none_has_commands_that_no_test_runs(self):
         text = guide.read('client', 'CLIENTS.md')

@@ -1,5 +1,5 @@
-"""The Open Inference Protocol: the same bags give the same bytes as Lookup gives, and what is wrong
-is said."""
+"""The Open Inference Protocol: it answers with the same bytes as Lookup for the same bags, and
+errors name their cause."""
 
 import os
 import unittest
@@ -27,7 +27,7 @@ OUTPUTS = ('f32', 'f16', 'bf16')
 
 
 def tensor_of(answer, number=0):
-    """Name, datatype, shape, bytes and missing indices of an output."""
+    """Returns name, datatype, shape, bytes and missing indices of an output."""
     output = answer.outputs[number]
     missing = output.parameters['missing'].int64_param if 'missing' in output.parameters else 0
     return (output.name, output.datatype, list(output.shape),
@@ -35,7 +35,8 @@ def tensor_of(answer, number=0):
 
 
 def add_query(inference, query, table):
-    """Says a query of lib/bag_query.py as tensors. false: it has a layout that they have not."""
+    """Adds a query of lib/bag_query.py as tensors. Returns false if tensors cannot express its
+    layout."""
     width = {'i32': 'i4'}.get(query.index_form, 'i8')
     parameters = {key: value for key, value in (
         ('reduction', query.reduction), ('missing', query.missing),
@@ -55,10 +56,11 @@ def add_query(inference, query, table):
 
 
 class InferTest(ServedTest):
-    """Against Lookup, on tables of every type."""
+    """Compares the protocol with Lookup, on tables of every type."""
 
     def expect(self, inference, code, *parts):
-        """It fails so, with a text that has all the parts in their order."""
+        """Checks that the inference fails with this code, and with a text that contains the parts
+        in this order."""
         status, text = error_of(inference.ask, self.client)
         self.assertEqual(status.name, code, text)
         at = 0
@@ -67,7 +69,8 @@ class InferTest(ServedTest):
             self.assertGreaterEqual(at, 0, '%r is not in %r' % (part, text))
 
     def expect_same(self, query, table, output):
-        """The lookup and the inference give one outcome; whether the query can be said in both."""
+        """Checks that lookup and inference have the same outcome. Returns whether tensors can
+        express the query."""
         parameters = {'output_type': output} if output else {}
         inference = Inference('every', **parameters)
         if not add_query(inference, query, table):
@@ -106,7 +109,7 @@ class InferTest(ServedTest):
         rng = np.random.default_rng([SEED, 82])
         names = ['t%02d' % n for n in range(26)]
         ids = {name: rng.integers(0, 50, (3, 4)) for name in names}
-        # All indices, then all offsets: inputs of a table need not stand together.
+        # All indices, then all offsets: a table's inputs need not be adjacent.
         inference, request = Inference('wide', reduction='mean'), pb.LookupRequest(model='wide')
         for name in names:
             inference.indices(name, ids[name].ravel())
@@ -197,7 +200,7 @@ class InferTest(ServedTest):
         self.assertEqual(tensor_of(answer)[2], [1])
 
     def test_the_request_of_each_client(self):
-        """What tritonclient and perf_analyzer ask for before they infer."""
+        """The requests that tritonclient and perf_analyzer make before they infer."""
         def ask(method, **fields):
             return infer.call(self.client, method, getattr(oip, method + 'Request')(**fields))
         self.assertTrue(ask('ServerLive').live)
@@ -353,7 +356,7 @@ class InferTest(ServedTest):
             self.expect(wide(**parameters), INVALID, why)
 
     def test_options_for_all_tables(self):
-        """A tensor's own parameter overrides the request's, and that the model's."""
+        """A tensor's own parameter overrides the request's, which overrides the model's."""
         def ask(own=None, last=None, **parameters):
             inference = Inference('wide', **parameters)
             inference.indices('t00', [4, 5], **({} if own is None else {'default_index': own}))
@@ -450,10 +453,10 @@ class InferTest(ServedTest):
 
 
 class OwnInferTest(OwnServerTest):
-    """With settings and models of their own."""
+    """Servers with their own settings and models."""
 
     def refused(self, client, inference, part):
-        """RESOURCE_EXHAUSTED, with this text."""
+        """Checks for RESOURCE_EXHAUSTED with this text."""
         status, text = error_of(inference.ask, client)
         self.assertEqual(status.name, EXHAUSTED, text)
         self.assertIn(part, text)
@@ -501,7 +504,7 @@ class OwnInferTest(OwnServerTest):
         rows = spec_table().raw
         np.testing.assert_array_equal(raw_bits(values), raw_bits(rows[[0, 1, 4]]))
         self.assertEqual(tensor_of(answer)[4], 1)
-        # The model has one table, whatever its features are.
+        # The model has one table, regardless of its features.
         self.assertTrue(Inference('').indices('', [[0, 1, 2]]).ask(client))
         status, text = error_of(Inference('').indices('clicks', [[0, 1, 2]]).ask, client)
         self.assertEqual(status.name, INVALID)

@@ -15,7 +15,7 @@ DLRM_SIZES = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 
 
 
 class Large(ServedTest):
-    """On the shared server."""
+    """Tests on the shared server."""
 
     def setUp(self):
         super().setUp()
@@ -23,7 +23,7 @@ class Large(ServedTest):
         self.wide = self.tables['wide']
 
     def check(self, answer, queries):
-        """All results against the model."""
+        """Compares all results with the model."""
         for number, query in enumerate(queries):
             table = self.wide[query.table]
             bag_model.check_result(bag_model.expect(query, table), table, answer.results[number],
@@ -39,7 +39,7 @@ class Large(ServedTest):
         self.assertEqual(list(result.shape), [1, 26 * 128])
 
     def rows_of_64_kib(self, rows):
-        """So many rows of 4096 values, unpooled."""
+        """Returns a query for this many unpooled rows of 4096 values."""
         indices = self.rng.integers(0, 40, rows)
         request = pb.LookupRequest(model='wide', queries=[
             to_message(Query('wide', indices, reduction='none'))])
@@ -96,7 +96,7 @@ class Large(ServedTest):
                                       table.raw[indices].max(0))
 
     def test_the_same_bits_however_requests_are_batched(self):
-        """Together in flight or one after the other."""
+        """Requests in flight together give the same bits as one after the other."""
         queries = [Query('large', self.rng.integers(0, 50000, 3000), layout='packed',
                          indices_per_bag=30, reduction='mean') for _ in range(10)]
         requests = [pb.LookupRequest(model='wide', request_id=n + 1, queries=[to_message(q)])

@@ -1,4 +1,4 @@
-"""grpc.reflection v1 and v1alpha: a client that has no .proto files learns enough to call."""
+"""grpc.reflection v1 and v1alpha: a client without .proto files learns enough to make calls."""
 
 import unittest
 
@@ -14,7 +14,7 @@ LOOKUPS = 'embag.v1.EmbeddingBag'
 
 
 class Reflection(ServedTest):
-    """On the shared server."""
+    """Tests on the shared server."""
 
     def setUp(self):
         super().setUp()
@@ -22,23 +22,23 @@ class Reflection(ServedTest):
         self.addCleanup(self.channel.close)
 
     def method(self, version):
-        """ServerReflectionInfo of a version."""
+        """Returns ServerReflectionInfo of a version."""
         pool = dynamic.load('grpc/reflection/%s/reflection.proto' % version)
         return dynamic.Method(
             pool, 'grpc.reflection.%s.ServerReflection' % version, 'ServerReflectionInfo')
 
     def ask(self, version, *requests):
-        """The answers to requests, each given as its fields."""
+        """Returns the answers to requests, each given as its fields."""
         method = self.method(version)
         return list(method.stream(self.channel, [method.request(**r) for r in requests]))
 
     def files(self, answer):
-        """The files in an answer."""
+        """Returns the files in an answer."""
         return [descriptor_pb2.FileDescriptorProto.FromString(data)
                 for data in answer.file_descriptor_response.file_descriptor_proto]
 
     def services(self, version='v1'):
-        """Names of all services."""
+        """Returns the names of all services."""
         answer, = self.ask(version, {'list_services': '*'})
         return [service.name for service in answer.list_services_response.service]
 
@@ -52,7 +52,7 @@ class Reflection(ServedTest):
             self.assertEqual(len(names), len(set(names)))
 
     def test_a_client_without_files_can_call_every_service(self):
-        """Every method is described with all that its messages need."""
+        """Every method is described together with all messages that it needs."""
         for name in self.services():
             answer, = self.ask('v1', {'file_containing_symbol': name})
             pool = dynamic.pool_of(self.files(answer))

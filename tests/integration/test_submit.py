@@ -209,8 +209,8 @@ class Submit(OwnServerTest):
         return server
 
     def test_no_lookup_fails_while_its_server_drains_and_another_stands_by(self):
-        """Each connection to the draining server allows one retry: a lookup that it refuses goes to
-        the other server next."""
+        """There are as many retries as connections to the draining server: after that many refusals
+        a lookup goes to the other server."""
         server = self.stand_in('socket0')
         for number, mode in enumerate(MODES * 2, 1):
             with self.subTest(mode=mode, number=number):

@@ -1,5 +1,5 @@
-"""A repository in which anything happens at any time, while it is served: no lookup sees half of a
-version, or fails but for a version that is not there."""
+"""A repository that changes at random while it is served. Every answer comes from one version, and
+lookups fail only if their version does not exist."""
 
 import collections
 import os
@@ -20,7 +20,7 @@ from table_files import Table, write_model
 
 ACTIONS = 300
 VERSIONS = 20
-MODELS = ('a', 'b', 'c')    # the last comes and goes
+MODELS = ('a', 'b', 'c')    # the last is created and removed
 DESCRIPTIONS = (
     'versions: {keep: 1, keep_s: 0}\n', 'versions: {keep: 3, keep_s: 1, serve: 7}\n',
     'versions: {keep_s: 0, labels: [{name: x, version: 5}]}\n',
@@ -29,7 +29,7 @@ DESCRIPTIONS = (
 
 
 class Storm:
-    """What writers do, right and wrong."""
+    """Actions of writers, valid and invalid."""
 
     def __init__(self, repository, rng):
         self.repository = repository
@@ -37,7 +37,7 @@ class Storm:
         self.serial = 0
 
     def publish(self, model, version, is_broken=False, is_keyed=False):
-        """A version whose elements are its number, in the place of one that may be there."""
+        """Publishes a version whose elements are its number; replaces an existing one."""
         self.serial += 1
         hidden = write_model(self.repository.path, model, '.new%d' % self.serial,
                              [Table.of_values('t', 'f32', np.full((50, 4), version))])
@@ -50,7 +50,7 @@ class Storm:
         os.rename(hidden, path)
 
     def describe(self, model):
-        """Another model.yaml."""
+        """Writes another model.yaml."""
         os.makedirs(self.repository.join(model), exist_ok=True)
         hidden = self.repository.join(model, '.yaml')
         with open(hidden, 'w', encoding='utf-8') as file:
@@ -58,7 +58,7 @@ class Storm:
         os.rename(hidden, self.repository.join(model, 'model.yaml'))
 
     def remove(self, model):
-        """A version but for the first, or the last model."""
+        """Removes a version other than the first, or the last model."""
         path = self.repository.join(model)
         later = [name for name in os.listdir(path) if name.isdigit() and name != '1'] \
             if os.path.isdir(path) else []
@@ -68,7 +68,7 @@ class Storm:
             shutil.rmtree(path, ignore_errors=True)
 
     def act(self):
-        """One of them."""
+        """Takes one of these actions at random."""
         model, version = self.rng.choice(MODELS), self.rng.randint(2, VERSIONS)
         kind = self.rng.choice(('publish',) * 4 + ('break', 'key', 'describe', 'remove', 'remove'))
         if kind == 'describe':
@@ -80,7 +80,7 @@ class Storm:
 
 
 class VersionStorm(unittest.TestCase):
-    """Two callers while it lasts."""
+    """Two clients call while the repository changes."""
 
     def test_every_answer_is_of_one_version(self):
         rng = random.Random(served.SEED)
@@ -110,14 +110,15 @@ class VersionStorm(unittest.TestCase):
         self.assertFalse(server.has_ended())
 
     def call(self, address, seed):
-        """Lookups of any version of any model, until it is over."""
+        """Makes lookups of any version of any model until the test is over."""
         rng = random.Random(seed)
         with Client(address) as client:
             while not self.is_over:
                 self.ask(client, rng.choice(MODELS), rng.choice((0, rng.randint(1, VERSIONS))))
 
     def ask(self, client, model, version):
-        """One lookup, whose results must agree with each other and with the version they name."""
+        """Makes one lookup, whose results must agree with each other and with the version that they
+        name."""
         queries = [pb.BagQuery(table='t', indices=[0, 3], offsets=[0, 1])] * 3
         try:
             answer = client.lookup(pb.LookupRequest(model=model, version=version, queries=queries))

@@ -1,5 +1,5 @@
-"""Versions that come, are served and go while a server runs: nobody sees an error, or half of
-a version."""
+"""Versions are published, served and removed while a server runs. No client sees an error, or parts
+of two versions."""
 
 import json
 import os
@@ -29,49 +29,50 @@ STATES = pb.ModelVersion.State
 
 
 def table_of(value, name='t', rows=4):
-    """A table whose elements all say which version they are of."""
+    """Returns a table whose elements all name their version."""
     return Table.of_values(name, 'f32', np.full((rows, 2), value))
 
 
 def request(model='m', tables=('t',), **fields):
-    """One row of each table."""
+    """Returns a request for one row of each table."""
     queries = [pb.BagQuery(table=t, indices=[0], offsets=[0]) for t in tables]
     return pb.LookupRequest(model=model, queries=queries, **fields)
 
 
 def first_values(answer):
-    """The first element of each result."""
+    """Returns the first element of each result."""
     return [np.frombuffer(r.values, '<f4')[0] for r in answer.results]
 
 
 def resident(server):
-    """Bytes of the process in memory."""
+    """Returns the resident bytes of the process."""
     with open('/proc/%d/statm' % server.pid, encoding='utf-8') as file:
         return int(file.read().split()[1]) * os.sysconf('SC_PAGESIZE')
 
 
 class VersionsTest(unittest.TestCase):
-    """A repository that the test changes; its models' tables hold their version's number."""
+    """A repository that the test changes. The elements of its tables are their version's number."""
 
     def setUp(self):
         self.repository = Repository()
         self.addCleanup(self.repository.remove)
 
     def publish(self, version, model='m', tables=None):
-        """As a writer should: filled under another name, then renamed."""
+        """Publishes a version as a writer should: fills a directory under another name, then
+        renames it."""
         hidden = '.%d.new' % version
         write_model(self.repository.path, model, hidden, tables or [table_of(version)])
         os.rename(self.repository.join(model, hidden), self.repository.join(model, str(version)))
 
     def describe(self, text, model='m'):
-        """Writes model.yaml, whole at once."""
+        """Writes model.yaml atomically."""
         os.makedirs(self.repository.join(model), exist_ok=True)
         with open(self.repository.join(model, '.yaml'), 'w', encoding='utf-8') as file:
             file.write(text)
         os.rename(self.repository.join(model, '.yaml'), self.repository.join(model, 'model.yaml'))
 
     def serve(self, *flags, **keywords):
-        """A server that the test's end stops and checks, and a client of it."""
+        """Starts a server, which is stopped and checked at the end of the test, and a client."""
         self.server = Embagd(self.repository.path, *flags, **keywords)
         self.addCleanup(self.server.stop)
         self.server.wait_ready()
@@ -79,34 +80,34 @@ class VersionsTest(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def states(self, model='m'):
-        """The states of a model's versions, by number; none where there is no such model."""
+        """Returns the states of a model's versions, by number; empty if there is no such model."""
         found = [m for m in self.client.list_models().models if m.name == model]
         return {v.version: STATES.Name(v.state)[6:] for v in found[0].versions} if found else {}
 
     def served(self, model='m'):
-        """The number that answers where none is named."""
+        """Returns the version that answers requests without a version."""
         return next((m.served_version for m in self.client.list_models().models
                      if m.name == model), 0)
 
     def wait_served(self, version, model='m'):
-        """Until the version answers."""
+        """Waits until the version is served."""
         wait_until(lambda: self.served(model) == version, SECONDS, '%d served' % version)
 
     def lookup(self, **fields):
-        """Version and value of an answer, which must agree."""
+        """Returns version and value of an answer, which must agree."""
         answer = self.client.lookup(request(**fields))
         self.assertEqual(first_values(answer), [answer.version])
         return answer.version
 
     def expect_not_found(self, text, **fields):
-        """The request is refused with NOT_FOUND."""
+        """Checks that the request fails with NOT_FOUND."""
         code, got = error_of(self.client.lookup, request(**fields))
         self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
         self.assertRegex(got, text)
 
 
 class Versions(VersionsTest):
-    """One model at a time."""
+    """Tests with one model at a time."""
 
     def test_serves_a_new_version_and_answers_pins_to_the_one_before(self):
         self.publish(1)
@@ -119,8 +120,8 @@ class Versions(VersionsTest):
         self.assertEqual(self.states(), {2: 'SERVING', 1: 'READY'})
 
     def test_finds_features_that_a_group_names_again_in_each_version(self):
-        """The same list, request after request over one connection, while versions change whose
-        tables are others."""
+        """The same list of features, in request after request over one connection, while the
+        versions change and each has other tables."""
         features = ['t', 'u']
 
         def ask(**fields):
@@ -176,7 +177,7 @@ class Versions(VersionsTest):
             whole = file.read()
             file.truncate(100)
         os.rename(self.repository.join('m', '.2'), self.repository.join('m', '2'))
-        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'the complaint')
+        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'the failure')
         with open(self.repository.join('m', '2', 't.npy'), 'r+b') as file:
             file.write(whole)
         self.wait_served(2)
@@ -198,7 +199,7 @@ class Versions(VersionsTest):
         for version in range(2, 51):
             self.publish(version)
             self.wait_served(version)
-        wait_until(lambda: 'RETIRED' not in self.states().values(), SECONDS, 'the freed ones')
+        wait_until(lambda: 'RETIRED' not in self.states().values(), SECONDS, 'freed versions')
         self.assertEqual(self.states(), {50: 'SERVING', **dict.fromkeys(range(46, 50), 'READY')})
         self.assertEqual(self.lookup(version=46), 46)
         self.expect_not_found('has no version 45 in memory', version=45)
@@ -238,7 +239,7 @@ class Versions(VersionsTest):
         model = self.client.get_model('m', 2)
         self.assertRegex(model.versions[0].error, r'^m/2/t\.npy: ')
         self.assertNotIn(self.repository.path, str(self.client.list_models()))
-        # A directory in its place is a new one.
+        # A new directory in its place is a new attempt.
         shutil.rmtree(self.repository.join('m', '2'))
         self.publish(2)
         self.wait_served(2)
@@ -271,33 +272,33 @@ class Versions(VersionsTest):
     def test_moves_a_label_when_its_version_is_in_memory(self):
         self.describe('versions: {labels: [{name: stable, version: 1}]}\n')
         self.publish(1)
-        # 4 MiB at 1 MiB a second.
+        # The file of 4 MiB takes four seconds at 1 MiB/s.
         self.serve('--load-bytes-per-s', '1MiB')
         self.publish(2, tables=[table_of(2, rows=524288)])
         self.describe('versions: {labels: [{name: stable, version: 2}]}\n')
         seen = []
         wait_until(lambda: seen.append(self.lookup(version_label='stable')) or seen[-1] == 2,
-                   SECONDS, 'the label moves')
+                   SECONDS, 'the label to move')
         self.assertEqual(seen, sorted(seen))
 
     def test_goes_back_though_a_version_is_being_loaded(self):
         self.publish(1)
         self.publish(2)
         self.describe('versions: {labels: [{name: old, version: 1}]}\n')
-        # 100 MiB at 1 MiB a second.
+        # The file of 100 MiB takes 100 seconds at 1 MiB/s.
         self.serve('--load-bytes-per-s', '1MiB')
         self.publish(3, tables=[table_of(3, rows=13107200)])
         wait_until(lambda: self.states().get(3) == 'LOADING', SECONDS, 'version 3 loads')
         self.describe('versions: {serve: 1}\n')
         wait_until(lambda: self.states() == {1: 'SERVING', 2: 'READY'}, SECONDS,
-                   'version 1 served, and version 3 given up')
+                   'version 1 served, and the load of 3 cancelled')
 
     def test_passes_over_a_second_directory_of_a_version(self):
         self.describe('versions: {keep_s: 0}\n')
         self.publish(7)
         self.serve()
         os.mkdir(self.repository.join('m', '07'))
-        wait_until(lambda: self.server.find('model_failed'), SECONDS, 'the complaint')
+        wait_until(lambda: self.server.find('model_failed'), SECONDS, 'the error')
         self.publish(6)
         self.publish(1, 'n')
         self.wait_served(1, 'n')
@@ -310,7 +311,7 @@ class Versions(VersionsTest):
         self.describe('versions: {serve: 1}\n')
         self.wait_served(1)
         self.describe('versions: {serve: first}\n')
-        wait_until(lambda: self.server.find('model_config_failed'), SECONDS, 'the complaint')
+        wait_until(lambda: self.server.find('model_config_failed'), SECONDS, 'the error')
         self.assertEqual(self.lookup(), 1)
         self.describe('versions: {serve: highest}\n')
         self.wait_served(2)
@@ -334,9 +335,10 @@ class Versions(VersionsTest):
         shutil.rmtree(self.repository.join('n'))
         wait_until(lambda: self.states('n') == {}, SECONDS, 'model n gone')
         self.expect_not_found('no model "n"', model='n')
-        # One that is taken away with everything else is most likely not meant to go.
+        # If everything vanishes at once, the repository is most likely unavailable, and nothing is
+        # unloaded.
         os.rename(self.repository.join('m'), self.repository.join('.m'))
-        wait_until(lambda: self.server.find('repository_unreadable'), SECONDS, 'the complaint')
+        wait_until(lambda: self.server.find('repository_unreadable'), SECONDS, 'the error')
         self.assertEqual(self.lookup(), 1)
 
     def test_polls_where_it_is_told_to(self):
@@ -349,7 +351,7 @@ class Versions(VersionsTest):
         self.publish(1)
         self.serve('--watch', 'off', '--watch-poll-ms', '100')
         self.publish(2)
-        time.sleep(1)  # Nothing happens, which nothing tells of.
+        time.sleep(1)  # Nothing happens, and there is no event to wait for.
         self.assertEqual(self.states(), {1: 'SERVING'})
 
     def test_sees_one_version_in_all_queries_while_versions_change(self):
@@ -392,29 +394,30 @@ class Versions(VersionsTest):
 
 
 def wait_memory(condition, what):
-    """Waits until the server's memory is as `condition` says. A sanitizer keeps what was freed."""
+    """Waits until the server's memory is as `condition` says. Skipped with a sanitizer, which
+    retains freed memory."""
     if not embagd_process.SANITIZE:
         wait_until(condition, SECONDS, what)
 
 
 class Sharing(VersionsTest):
-    """Versions of ten large tables, of which a new one changes one."""
+    """Versions of ten large tables; each new version changes one table."""
 
     NAMES = ['t%d' % n for n in range(10)]
     ROWS = 2 << 20
-    BYTES = ROWS * 8  # of a table
+    BYTES = ROWS * 8  # of one table
 
     def tables(self, changed):
-        """All tables hold 1, but for the last."""
+        """Returns the tables: all elements are 1, except in the last."""
         values = [1] * 9 + [changed]
         return [table_of(v, n, self.ROWS) for v, n in zip(values, self.NAMES)]
 
     def values(self, **fields):
-        """What the tables hold."""
+        """Returns the values in the tables."""
         return first_values(self.client.lookup(request(tables=self.NAMES, **fields)))
 
     def waits_for_shared(self, version, count):
-        """Until the last line of the log on the version says that it shares so many tables."""
+        """Waits until the version's latest log line says that it shares this many tables."""
         line = r'event=model_loaded model=m version=%d .*shared_bytes=(\d+)' % version
         wait_until(lambda: re.findall(line, self.server.log)[-1:] == [str(count * self.BYTES)],
                    SECONDS, '%d tables of version %d shared' % (count, version))
@@ -436,7 +439,7 @@ class Sharing(VersionsTest):
         self.assertEqual(self.values(), [1] * 9 + [2])
         wait_memory(lambda: resident(self.server) - before < self.BYTES / 2,
                     'the memory of the table that is gone')
-        # Links to what is in memory.
+        # A version of links to files that are already in memory.
         os.mkdir(self.repository.join('m', '.3.new'))
         for name in self.NAMES:
             os.link(self.repository.join('m', '2', name + '.npy'),
@@ -444,7 +447,7 @@ class Sharing(VersionsTest):
         os.rename(self.repository.join('m', '.3.new'), self.repository.join('m', '3'))
         self.wait_served(3)
         self.waits_for_shared(3, 10)
-        # Back to what had left memory.
+        # Back to a version that had been unloaded.
         self.describe('versions: {serve: 1, keep: 1, keep_s: 0}\n')
         self.wait_served(1)
         self.waits_for_shared(1, 9)
@@ -463,7 +466,7 @@ class Crashes(VersionsTest):
     def test_serves_the_last_good_one_after_a_writer_was_killed(self):
         self.publish(1)
         self.serve()
-        # One of them wrote in place, against the rule.
+        # One version is written in place, against the rule.
         write_model(self.repository.path, 'm', '.3.new', [table_of(3)])
         torn = write_model(self.repository.path, 'm', 2, [table_of(2, rows=1000)])
         with open(os.path.join(torn, 't.npy'), 'r+b') as file:
@@ -479,7 +482,7 @@ class Crashes(VersionsTest):
         version = self.repository.join('m', '1')
         packer = subprocess.Popen([served.EMBAG, 'pack', '--storage', 'int4', source,
                                    os.path.join(version, 'big.embag')], stdout=subprocess.PIPE)
-        wait_until(lambda: len(os.listdir(version)) > 1, SECONDS, 'the packer writes')
+        wait_until(lambda: len(os.listdir(version)) > 1, SECONDS, 'the packer to write')
         packer.kill()
         packer.communicate()
         whole = {'t', 'big'} if os.path.exists(os.path.join(version, 'big.embag')) else {'t'}
@@ -490,10 +493,10 @@ class Crashes(VersionsTest):
 
     def test_serves_a_whole_version_after_a_kill_while_it_was_loaded(self):
         self.publish(1)
-        # 10 MiB at 1 MiB a second.
+        # The file of 10 MiB takes ten seconds at 1 MiB/s.
         self.serve('--load-bytes-per-s', '1MiB')
         self.publish(2, tables=[table_of(2, rows=1310720)])
-        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 loads')
+        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 to load')
         self.assertEqual(self.lookup(), 1)
         self.restart()
         self.assertEqual(self.lookup(), 2)
@@ -502,13 +505,13 @@ class Crashes(VersionsTest):
         self.publish(1)
         self.serve('--load-bytes-per-s', '1MiB')
         self.publish(2, tables=[table_of(2, rows=13107200)])
-        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 loads')
+        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 to load')
         self.client.close()
-        self.server.stop()  # 100 s are left of the load.
+        self.server.stop()  # 100 s of the load remain.
 
 
 class Swaps(unittest.TestCase):
-    """New versions one after the other under a load that verifies every answer."""
+    """New versions one after the other, under a load that verifies every answer."""
 
     def test_nobody_notices(self):
         repository = Repository()
@@ -525,14 +528,14 @@ class Swaps(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: load.poll() is None and load.kill())
         while 'of 3600 s: 0/s' in (line := load.stderr.readline()) or 'computing' in line:
-            pass  # Until answers have come.
+            pass  # until answers have arrived
         with Client(server.address) as client:
             self.swap(repository, client, 2)
             before = resident(server)
             for version in range(3, served.scaled(SWAPS) + 3):
                 self.swap(repository, client, version)
             self.assertIsNone(load.poll())
-            # What was dropped last is freed by now, or will be.
+            # The latest unloaded version has been freed, or will be soon.
             wait_memory(lambda: resident(server) < before * 1.1 + (4 << 20),
                         'the memory of versions that are gone')
         load.terminate()
@@ -542,13 +545,13 @@ class Swaps(unittest.TestCase):
 
     @staticmethod
     def write(repository, version):
-        """Some 20 MiB, as all versions."""
+        """Writes a version of some 20 MiB."""
         subprocess.run([served.EMBAG, 'make-model', '--workload', 'dlrm-v2', '--scale', '5000',
                         '--version', str(version), repository.path],
                        check=True, capture_output=True, timeout=SECONDS)
 
     def swap(self, repository, client, version):
-        """Writes a version and waits until it is served alone."""
+        """Writes a version and waits until it is the only one served."""
         self.write(repository, version)
         wait_until(lambda: [(v.version, v.state) for v in client.get_model('dlrm-v2').versions]
                    == [(version, STATES.STATE_SERVING)], SECONDS, 'version %d alone' % version)

@@ -2,8 +2,8 @@
 
     container_test.py PODMAN BASE EMBAG
 
-BASE is the image that it stands on, EMBAG the command-line tool outside. Ends with a line
-"N passed, N failed"; exit status 0 if none failed.
+BASE is the image that it is built on, EMBAG the command-line tool outside. Prints "N passed, N
+failed" at the end; the exit status is 0 if none failed.
 """
 
 import json
@@ -27,20 +27,20 @@ from embagd_process import wait_until
 from h2raw import DATA, Connection, message
 
 LIMITS = ('--ulimit', 'nofile=20000:20000', '--ulimit', 'nproc=1000:1000')
-# As strict as a cluster's security policies ask for.
+# As strict as the security policies of clusters.
 STRICT = ('--read-only', '--read-only-tmpfs=false', '--cap-drop', 'ALL',
           '--security-opt', 'no-new-privileges')
 SECONDS = 60
-TOP_BYTES_MAX = 40 << 20  # of the image, on top of its base
+TOP_BYTES_MAX = 40 << 20  # size of the image without its base
 MEMORY_BYTES = 768 << 20
-# What a container of that memory has to be told: the defaults are for larger machines.
+# Settings for a container of that memory: the defaults are for larger machines.
 SMALL = ('--env', 'EMBAG_RECEIVE_MEMORY_BYTES=128MiB', '--env', 'EMBAG_ANSWER_MEMORY_BYTES=256MiB')
 LOOKUP = pb.LookupRequest(model='spec', request_id=7, queries=[
     pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
 
 
 def podman(*words, check=True):
-    """Runs it; what it has said."""
+    """Runs podman, which must succeed; returns its output."""
     done = subprocess.run([PODMAN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, timeout=120, check=False)
     if check and done.returncode != 0:
@@ -49,7 +49,8 @@ def podman(*words, check=True):
 
 
 class Container:
-    """One that runs; its ports are published on the loopback interface, by the system's choice."""
+    """A running container; its ports are published on the loopback interface, with numbers that the
+    system chooses."""
 
     def __init__(self, identity):
         self.id = identity
@@ -57,30 +58,30 @@ class Container:
         self.http = 'http://' + podman('port', self.id, '8601')
 
     def inspect(self, template):
-        """A fact of it."""
+        """Returns a fact about it."""
         return podman('inspect', '--format', template, self.id)
 
     def log(self):
-        """All that embagd has said."""
+        """Returns all of embagd's output."""
         done = subprocess.run([PODMAN, 'logs', self.id], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=True)
         return done.stdout
 
     def wait_event(self, event):
-        """Until its log has one."""
+        """Waits until its log has an event."""
         wait_until(lambda: 'event=' + event in self.log(), SECONDS, event)
 
     def wait_ready(self):
-        """Until it serves; fails where it ends instead."""
+        """Waits until it serves; fails if it exits instead."""
         def is_ready():
             if self.inspect('{{.State.Running}}') != 'true':
-                raise AssertionError('embagd has ended:\n' + self.log())
+                raise AssertionError('embagd has exited:\n' + self.log())
             return 'event=ready' in self.log()
-        wait_until(is_ready, SECONDS, 'embagd serves')
+        wait_until(is_ready, SECONDS, 'embagd to serve')
         return self
 
     def get(self, path):
-        """Status and text of its port for operators."""
+        """Returns status and text of a path on its port for operators."""
         try:
             with urllib.request.urlopen(self.http + path, timeout=SECONDS) as answer:
                 return answer.status, answer.read().decode()
@@ -88,19 +89,19 @@ class Container:
             return error.code, error.read().decode()
 
     def check_health(self):
-        """Whether its health check passes."""
+        """Returns whether its health check passes."""
         done = subprocess.run([PODMAN, 'healthcheck', 'run', self.id], check=False,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               timeout=SECONDS)
         return done.returncode == 0
 
     def remove(self):
-        """Whatever it is doing."""
+        """Removes it, whatever its state."""
         podman('rm', '--force', '--time', '0', self.id)
 
 
 class ImageTest(unittest.TestCase):
-    """What can be told without running it."""
+    """Checks that need no running container."""
 
     def test_is_small(self):
         sizes = [int(podman('image', 'inspect', '--format', '{{.Size}}', image))
@@ -130,7 +131,7 @@ class ImageTest(unittest.TestCase):
             self.assertIn('\ndrain_delay_ms: %d #' % delay, said)
 
     def test_says_what_is_missing(self):
-        """Without models it ends, and says why."""
+        """Without models it exits, and its log says why."""
         done = subprocess.run(
             [PODMAN, 'run', '--rm', *LIMITS, *STRICT, 'localhost/embag'],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
@@ -150,20 +151,21 @@ class RunTest(unittest.TestCase):
                        stdout=subprocess.DEVNULL)
 
     def keep(self, identity):
-        """The container of that name, which the test's end removes, when it serves."""
+        """Returns the container of that name when it serves; it is removed at the end of the
+        test."""
         container = Container(identity)
         self.addCleanup(container.remove)
         return container.wait_ready()
 
     def start(self, *options):
-        """One with as few rights as may be."""
+        """Starts a container with as few rights as possible."""
         return self.keep(podman(
             'run', '--detach', *LIMITS, *STRICT, *options, '--volume', self.models + ':/models:ro',
             '--publish', '127.0.0.1::8600', '--publish', '127.0.0.1::8601', 'localhost/embag'))
 
     def call_slowly(self, container):
-        """A call, under way: its connection, which takes a byte of the answer at a time, and its
-        stream."""
+        """Starts a call that stays in flight; returns its connection, which accepts one byte of the
+        answer at a time, and its stream."""
         peer = Connection(int(container.address.rpartition(':')[2]), window=1)
         self.addCleanup(peer.close)
         stream = peer.call(message(LOOKUP.SerializeToString()))
@@ -171,7 +173,7 @@ class RunTest(unittest.TestCase):
         return peer, stream
 
     def lookup(self, container):
-        """By the tool, from outside; the values are right."""
+        """Makes a lookup with the tool, from outside; the values must be right."""
         said = subprocess.run(
             [EMBAG, 'lookup', '--server', container.address, '--model', 'spec', '--table',
              'emb_table', '--indices', '0,2', '--offsets', '0'],
@@ -180,7 +182,7 @@ class RunTest(unittest.TestCase):
         self.assertIn('-2.4', said)
 
     def write_large_model(self, name):
-        """One of a table that does not fit, whose file is sparse."""
+        """Writes a model of a table that does not fit into memory; its file is sparse."""
         rows = MEMORY_BYTES // 256 + 1
         hidden = os.path.join(self.models, '.' + name)
         os.makedirs(os.path.join(hidden, '1'))
@@ -227,7 +229,7 @@ class RunTest(unittest.TestCase):
         self.assertIn(' threads=1 ', container.log())
         self.write_large_model('large')
         wait_until(lambda: 'event=model_failed model=large' in container.log(), SECONDS,
-                   'it says what does not fit')
+                   'the log to name the model that does not fit')
         self.assertIn('bytes of memory more than are available', container.log())
         self.lookup(container)
         self.assertEqual(container.inspect('{{.State.OOMKilled}}'), 'false')
@@ -237,14 +239,15 @@ class RunTest(unittest.TestCase):
         self.assertTrue(container.check_health())
         peer, stream = self.call_slowly(container)
         podman('kill', '--signal', 'TERM', container.id)
-        wait_until(lambda: container.get('/readyz')[0] == 503, SECONDS, 'it is not ready')
+        wait_until(lambda: container.get('/readyz')[0] == 503, SECONDS, 'status 503')
         self.assertFalse(container.check_health())
-        # It is the answer that was bad: commands are run in it, and it has not ended.
+        # The check failed because of the answer: commands still run in the container, and it has
+        # not exited.
         podman('exec', container.id, 'true')
         self.assertEqual(peer.status(stream)[:2], ('200', 0))
 
     def test_runs_as_the_guide_says(self):
-        """With ports and a directory of the test's own."""
+        """Uses ports and a directory of the test's own."""
         text = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
         command = re.search(r'^podman run (?:.*\\\n)*.*$', text, re.M)[0]
         for printed, ours in (('podman run', PODMAN + ' run --detach --ulimit nproc=1000:1000'),

@@ -1,8 +1,8 @@
-"""The Open Inference Protocol with KServe's client, InferenceGRPCClient, as it is by default.
+"""The Open Inference Protocol with KServe's client, InferenceGRPCClient, with its defaults.
 
     kserve_test.py EMBAGD
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import os
@@ -24,7 +24,7 @@ LOOKUPS = 300
 
 
 def tensor(name, array, parameters=None, **options):
-    """An input, whose contents are raw unless the options say otherwise."""
+    """Returns an input, with raw contents unless the options say otherwise."""
     datatype = {'int64': 'INT64', 'int32': 'INT32', 'float32': 'FP32'}[array.dtype.name]
     made = InferInput(name, list(array.shape), datatype, parameters=parameters)
     made.set_data_from_numpy(array, **options)
@@ -32,7 +32,7 @@ def tensor(name, array, parameters=None, **options):
 
 
 class KServeTest(unittest.IsolatedAsyncioTestCase):
-    """One server, with the specification's table."""
+    """One server with the specification's table."""
 
     @classmethod
     def setUpClass(cls):
@@ -52,7 +52,7 @@ class KServeTest(unittest.IsolatedAsyncioTestCase):
         await self.client.close()
 
     async def infer(self, inputs, **fields):
-        """The only output, as an array."""
+        """Returns the only output, as an array."""
         response = await self.client.infer(InferRequest('spec', inputs, **fields))
         output, = response.outputs
         return output.as_numpy()
@@ -77,7 +77,7 @@ class KServeTest(unittest.IsolatedAsyncioTestCase):
             if lookup.default_index is not None:
                 parameters['default_index'] = lookup.default_index
             width = 'int32' if n % 2 else 'int64'
-            # Of the request, or of the tensors; and what is not raw is the same.
+            # Parameters of the request, or of the tensors; contents that are not raw mean the same.
             of_tensors = n % 3 == 0
             indices = {name: value for name, value in parameters.items()
                        if of_tensors and name == 'default_index'}

@@ -1,8 +1,8 @@
-"""The Open Inference Protocol with tritonclient, perf_analyzer, and a program of grpc++.
+"""The Open Inference Protocol with tritonclient, perf_analyzer, and a program that uses grpc++.
 
     triton_test.py EMBAGD INFER_SEQUENCE PERF_ANALYZER
 
-Ends with a line "N passed, N failed"; exit status 0 if none failed.
+Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def tensor(name, values, datatype='INT64'):
 
 
 class TritonTest(unittest.TestCase):
-    """One server, with the specification's table and one of integers."""
+    """One server with the specification's table and one of integers."""
 
     @classmethod
     def setUpClass(cls):
@@ -59,9 +59,9 @@ class TritonTest(unittest.TestCase):
         cls.repository.remove()
 
     def client(self):
-        """A connection that the test's end closes."""
+        """Opens a connection that is closed at the end of the test."""
         if triton is None:
-            self.skipTest('tritonclient is not there')
+            self.skipTest('tritonclient is not installed')
         client = triton.InferenceServerClient(self.server.address)
         self.addCleanup(client.close)
         return client
@@ -70,15 +70,16 @@ class TritonTest(unittest.TestCase):
         subprocess.run([SEQUENCE, self.server.address], check=True, timeout=SEQUENCE_SECONDS)
 
     def analyze(self, data, *options):
-        """What perf_analyzer says of requests of this data, two at a time."""
+        """Returns perf_analyzer's report on requests of this data, two at a time."""
         if not os.path.exists(ANALYZER):
-            self.skipTest('perf_analyzer is not there')
+            self.skipTest('perf_analyzer is not installed')
         data = {'data': [{'emb_table.' + name: {'content': content, 'shape': shape}
                           for name, (content, shape) in data.items()}]}
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
             json.dump(data, file)
             file.flush()
-            # What changes by less than 1 000 % is stable, so that a slow machine is no failure.
+            # Changes of up to 1 000 % count as stable, so that a slow machine does not fail the
+            # test.
             done = subprocess.run(
                 [ANALYZER, '-m', 'spec', '-u', self.server.address, '-i', 'grpc',
                  '--input-data', file.name,
@@ -139,7 +140,7 @@ class TritonTest(unittest.TestCase):
         np.testing.assert_array_equal(result.as_numpy('whole.pooled'), [[9, 11, 13]])
 
     def test_random_lookups(self):
-        """With the arguments of a request that tritonclient has."""
+        """Uses the request arguments that tritonclient offers."""
         client = self.client()
         rng = np.random.default_rng(7)
         for n in range(LOOKUPS):
