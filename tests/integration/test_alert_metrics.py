@@ -1,5 +1,5 @@
-"""Metrics that alerts stand on say what is true: from the start on, of every call, and of what the
-server keeps to itself: its certificate, its repository, its loads, its limits."""
+"""The metrics on which alerts are based are correct: from the start on, for every call, and for
+facts that only the server knows: its certificate, repository, loads and limits."""
 
 import os
 import re
@@ -31,7 +31,8 @@ ALERTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'd
                       'monitoring', 'alerts.yaml')
 GOOD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 4, 2, 1], indices_per_bag=2)])
-# These wait longer than their rates look back: they need not see a count come into being.
+# These alerts wait longer than the range of their rates, so a counter need not exist before it
+# grows.
 PATIENT_ALERTS = ('EmbagCallersDenied', 'EmbagOverLimits')
 NO_MESSAGE = b'\xff\xff'
 SERVICE = 'embag.v1.EmbeddingBag'
@@ -40,7 +41,7 @@ UNDECODABLE = 'embag_requests_undecodable_total'
 
 
 class AlertMetrics(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def serve(self, *flags, **keywords):
         return super().serve(*flags, **{'http': HTTP, **keywords})
@@ -48,7 +49,7 @@ class AlertMetrics(OwnServerTest):
     def comes_to(self, server, wanted, name, **labels):
         """Waits until a metric has the value."""
         wait_until(lambda: Metrics(server).get(name, **labels) == wanted, SECONDS,
-                   '%s %s is %s' % (name, labels, wanted))
+                   '%s %s to be %s' % (name, labels, wanted))
 
 
 class Requests(AlertMetrics):
@@ -69,7 +70,7 @@ class Requests(AlertMetrics):
         self.assertEqual(metrics.get(REQUESTS, service='', method='', code='INTERNAL'), 0)
 
     def refuse(self, call, *arguments):
-        """It is answered INTERNAL."""
+        """Checks that a call is answered with INTERNAL."""
         with self.assertRaises(grpc.RpcError) as caught:
             list(call(*arguments, timeout=SECONDS))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INTERNAL)
@@ -89,10 +90,10 @@ class Requests(AlertMetrics):
         with grpc.insecure_channel('unix:' + socket) as admin:
             self.refuse(admin.unary_stream('/embag.v1.ModelAdmin/LoadVersion'),
                         admin_pb.VersionRequest(model='m').SerializeToString()[:-1])
-        with Connection(server.port) as peer:  # what ends inside a message, and a bad flag
+        with Connection(server.port) as peer:  # a message that ends early, and an invalid flag
             self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))[:-1]))[1], 13)
             self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD), 2)))[1], 13)
-        wait_until(lambda: Metrics(server).get(UNDECODABLE) == 8, SECONDS, 'eight are counted')
+        wait_until(lambda: Metrics(server).get(UNDECODABLE) == 8, SECONDS, 'a count of eight')
         self.assertEqual(Metrics(server).sum(REQUESTS, code='INTERNAL'), 8)
 
     def test_what_is_refused_by_its_headers_is_counted_and_logged(self):
@@ -115,15 +116,15 @@ class Requests(AlertMetrics):
 
 
 class Memory(AlertMetrics):
-    """Requests for which there is none: each counts as one that was refused."""
+    """Requests for which there is no memory: each counts as one refused request."""
 
     def fills(self, server, pool, wanted):
-        """Waits until so many bytes are in use."""
+        """Waits until this many bytes are in use."""
         wait_until(lambda: Metrics(server).get('embag_pool_bytes', pool=pool) >= wanted, SECONDS,
                    'the memory is in use')
 
     def refuses(self, server):
-        """So many requests as there were, all of them for memory; returns the metrics."""
+        """Checks that all these requests were refused, for lack of memory; returns the metrics."""
         metrics = Metrics(server)
         self.assertEqual(metrics.get('embag_refused_total', reason='memory'), REFUSALS)
         self.assertEqual(metrics.sum('embag_refused_total'), REFUSALS)
@@ -135,7 +136,7 @@ class Memory(AlertMetrics):
         server = self.serve('--loops', '1', '--answer-memory-bytes', str(128 * MIB),
                             tables=[spec_table(), wide])
         large = message(as_bytes(pb.LookupRequest(model='spec', queries=[
-            pb.BagQuery(table='wide', num_bags=40 * 256)])))  # answered by 40 MiB
+            pb.BagQuery(table='wide', num_bags=40 * 256)])))  # answered with 40 MiB
         for _ in range(2):
             slow = Connection(server.port, window=0)
             self.addCleanup(slow.close)
@@ -169,7 +170,7 @@ class Memory(AlertMetrics):
 
 
 class Server(AlertMetrics):
-    """What only the server knows."""
+    """Facts that only the server knows."""
 
     def test_limits_are_the_settings(self):
         metrics = Metrics(self.serve('--queue-bytes-max', '123456789', '--connections-max', '77'))
@@ -217,7 +218,7 @@ class Server(AlertMetrics):
             seen['total'] = metrics.get('embag_load_total_bytes')
             seen['done'] = metrics.get('embag_load_done_bytes')
             return seen['total'] > 0 and seen['done'] > 0
-        wait_until(is_loading, SECONDS, 'the load is told of')
+        wait_until(is_loading, SECONDS, 'progress of the load')
         self.assertGreaterEqual(seen['total'], SPARSE_BYTES)
         self.assertLessEqual(seen['done'], seen['total'])
         self.comes_to(server, 1, 'embag_model_serving_version', model='large')
@@ -230,9 +231,9 @@ class Server(AlertMetrics):
 
     def test_counts_no_reload_of_nothing(self):
         server = self.serve()
-        for count in 1, 2:  # what the first one counts is told before the second one is logged
+        for count in 1, 2:  # the first reload is counted before the second is logged
             server.process.send_signal(signal.SIGHUP)
-            wait_until(lambda: server.log.count('event=reloaded ') == count, SECONDS, 'it has come')
+            wait_until(lambda: server.log.count('event=reloaded ') == count, SECONDS, 'a reload')
         self.assertEqual(Metrics(server).sum('embag_reloads_total'), 0)
 
     def test_tells_of_certificates_and_reloads(self):

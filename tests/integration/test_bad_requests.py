@@ -1,5 +1,5 @@
-"""Requests that must be refused: with which status, and naming what. The same connection must
-answer afterwards, and so must another."""
+"""Requests that must be refused, with the right status and a text that names the cause. Afterwards
+the same connection must answer, and so must another."""
 
 import re
 import unittest
@@ -16,27 +16,27 @@ RANGE = 'OUT_OF_RANGE'
 
 
 def i64(*values):
-    """Bytes of int64."""
+    """Returns bytes of int64."""
     return np.array(values, '<i8').tobytes()
 
 
 def i32(*values):
-    """Bytes of int32."""
+    """Returns bytes of int32."""
     return np.array(values, '<i4').tobytes()
 
 
 def f32(*values):
-    """Bytes of float."""
+    """Returns bytes of float."""
     return np.array(values, '<f4').tobytes()
 
 
 def query(**fields):
-    """A query on the specification's table (5 rows of 2)."""
+    """Returns a query on the specification's table (5 rows of 2)."""
     return pb.BagQuery(**{'table': 'emb_table', **fields})
 
 
 def request(*queries, **fields):
-    """A request to the specification's model."""
+    """Returns a request to the specification's model."""
     return pb.LookupRequest(**{'model': 'spec', 'queries': queries, **fields})
 
 
@@ -44,7 +44,7 @@ GOOD = request(query(indices_i64=i64(0, 2, 3, 4), offsets_i64=i64(0, 2, 2)))
 
 
 def varint(number):
-    """Protobuf's variable-length integer."""
+    """Returns Protobuf's variable-length integer."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -53,12 +53,12 @@ def varint(number):
 
 
 def field(number, data):
-    """A length-delimited field, by hand: for bytes that no library would write."""
+    """Returns a length-delimited field, built by hand for bytes that no library would write."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 class BadRequest(ServedTest):
-    """Each test sends refused requests and then looks whether all is well."""
+    """Each test sends requests that are refused, and then checks that the server still answers."""
 
     def setUp(self):
         super().setUp()
@@ -72,7 +72,8 @@ class BadRequest(ServedTest):
         super().tearDown()
 
     def refused(self, code, pattern, message):
-        """Unary and on a stream, where the error comes as an answer and the stream lives on."""
+        """Checks the refusal of a unary call and on a stream, where the error is an answer and the
+        stream continues."""
         got, text = error_of(self.client.lookup, message)
         self.assertEqual(got.name, code, text)
         self.assertRegex(text, pattern)
@@ -85,7 +86,7 @@ class BadRequest(ServedTest):
         self.assertEqual((good.error_code, good.results), (0, self.want))
 
     def query_refused(self, code, pattern, **fields):
-        """The same query as number 0 and, after a good one, as number 1."""
+        """Checks the query as number 0 and, after a good one, as number 1."""
         named = r'queries\[%d\].*"emb_table".*'
         good = GOOD.queries[0]
         self.refused(code, named % 0 + pattern, request(query(**fields)))
@@ -322,7 +323,7 @@ class BadValues(BadRequest):
 
 
 class BadNames(BadRequest):
-    """Models, versions and tables that do not exist, and names that are none."""
+    """Models, versions and tables that do not exist, and invalid names."""
 
     def test_does_not_find_unknown_names(self):
         self.refused('NOT_FOUND', r'"nowhere"', request(model='nowhere'))
@@ -364,14 +365,14 @@ class BadNames(BadRequest):
 
 
 class BadMessages(BadRequest):
-    """Bytes that are no message; calls that are no calls."""
+    """Bytes that are not a message, and calls that are malformed."""
 
     def test_refuses_every_truncation(self):
         whole = as_bytes(GOOD)
         for cut in range(1, len(whole)):
             try:
                 pb.LookupRequest.FromString(whole[:cut])
-            except Exception:  # protobuf's own judgement
+            except Exception:  # protobuf itself rejects the prefix
                 got, _ = error_of(self.client.lookup, whole[:cut])
                 self.assertEqual(got.name, 'INTERNAL', cut)
 
@@ -456,7 +457,7 @@ class BadMessages(BadRequest):
     def test_ends_a_call_at_its_deadline(self):
         slow = request(pb.BagQuery(table='large', indices_i32=bytes(4000000), num_bags=1),
                        model='wide')
-        # grpcio 1.51 may reset a call that it has not begun, which ends the connection.
+        # grpcio 1.51 may reset a call that it has not begun, which closes the connection.
         with Client(self.server.address) as client:
             got, _ = error_of(client.lookup, slow, timeout=0.001)
             self.assertEqual(got.name, 'DEADLINE_EXCEEDED')

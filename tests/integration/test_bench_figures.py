@@ -1,4 +1,4 @@
-"""The figures of tests/bench/service.sh: what they make of what a played server answers."""
+"""The figures of tests/bench/service.sh, computed from reports that a stand-in supplies."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ OPTIONS = types.SimpleNamespace(rounds=2, seconds=1, overload_seconds=30)
 
 
 class PlayedBench:
-    """In place of service_run.Bench: each load has the report that `play` makes of its
+    """A stand-in for service_run.Bench: `play` returns the report of each load from its
     arguments."""
 
     work = 'nowhere'
@@ -29,28 +29,28 @@ class PlayedBench:
         self.asked = []
 
     def serve(self, workload):
-        """A server, or in its place the name of what it serves."""
+        """Returns a server, or the name of the workload in its place."""
         return contextlib.nullcontext(self.server or workload)
 
     def load(self, server, arguments, _):
-        """A load on it."""
+        """Runs a load on the server."""
         self.asked.append((server, arguments))
         return self.play(server, arguments)
 
     def start_load(self, address, arguments):
-        """A load whose end is waited for later."""
+        """Starts a load that runs in the background."""
         return address, arguments
 
     def load_report(self, load):
-        """That end."""
+        """Returns the report of that load."""
         return self.load(*load, None)
 
     def record(self, figure, **values):
-        """Nothing is kept."""
+        """Records nothing."""
 
 
 def rows(figure, bench):
-    """The rows that a figure yields, without its progress."""
+    """Returns the rows that a figure yields, without its progress messages."""
     with mock.patch.object(service_figures, 'note'):
         return list(getattr(service_figures.Figures(bench, OPTIONS), figure)())
 
@@ -77,7 +77,7 @@ class Wide(unittest.TestCase):
 
 
 class PlayedServer:
-    """In place of service_run.Server; a load's CPU time is a second."""
+    """A stand-in for service_run.Server; each load takes one second of CPU time."""
 
     address = 'nowhere:1'
 
@@ -85,17 +85,17 @@ class PlayedServer:
         self.cpu_s = 0
 
     def cpu_ns(self):
-        """Each time it is asked, another second."""
+        """Returns one second more at each call."""
         self.cpu_s += 1
         return self.cpu_s * 10**9
 
     def resident_kib(self):
-        """Always the same."""
+        """Returns a constant."""
         return 1024
 
 
 class Overload(unittest.TestCase):
-    """Twice what the server can do."""
+    """Twice the load that the server can handle."""
 
     def setUp(self):
         self.enterContext(mock.patch.object(
@@ -106,7 +106,7 @@ class Overload(unittest.TestCase):
         self.rows = rows('overload', self.bench)
 
     def play(self, _, arguments):
-        """A peak of 100/s; of the double 90 in time with pacing, 20 without."""
+        """Reports a peak of 100/s; at twice that rate, 90/s in time with pacing, 20/s without."""
         if '--rate' not in arguments:
             return {'requests_per_s': 100, 'cpu_us': 10}
         return {'goodput_per_s': 20 if '--unpaced' in arguments else 90, 'errors_by_code': {},

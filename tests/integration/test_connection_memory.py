@@ -1,8 +1,8 @@
-"""What one connection's requests that wait may hold, and that others go on beside it.
+"""The memory that a connection's waiting requests may hold, and that others are served beside it.
 
-One thread computes, and a plug keeps it busy for as long as its connection is open: a request of
-many gigabytes of rows. Where a machine is through with it too early, a round counts for what must
-hold in any case only, and another one is begun.
+One thread computes. A "plug", a request for many gigabytes of rows, keeps it busy as long as the
+plug's connection is open. If the machine finishes the plug too early, the round checks only what
+must hold in any case, and another round is started.
 """
 
 import resource
@@ -24,23 +24,23 @@ OK, EXHAUSTED = 0, 8
 ROUNDS = 8
 MIB = 1 << 20
 PLUG_ROWS = 4000000  # of 16 KiB
-# 4 000 bags without an index: some 50 KiB on the wire, megabytes once they are laid out.
+# 4 000 bags without an index: some 50 KiB on the wire, megabytes once they are planned.
 CHEAP = pb.LookupRequest(model='spec', queries=[pb.BagQuery(table='narrow', num_bags=1)] * 4000)
 
 
 def row(request_id, **fields):
-    """A quick request."""
+    """Returns a quick request."""
     return pb.LookupRequest(model='spec', request_id=request_id, queries=[
         pb.BagQuery(table='narrow', indices=[request_id % 100], num_bags=1)], **fields)
 
 
 def cancel(request_id):
-    """Withdraws a request."""
+    """Returns a message that cancels a request."""
     return pb.LookupRequest(request_id=request_id, cancel=True)
 
 
 def settle(peer):
-    """The server has read all that was sent, as far as it does."""
+    """Waits until the server has read everything that it accepts of what was sent."""
     peer.send(frame(PING, 0, 0, b'12345678'))
     while True:
         got = peer.read_frame()
@@ -50,7 +50,7 @@ def settle(peer):
 
 
 class Stream:
-    """A LookupStream on a connection of its own, whose answers are read one by one."""
+    """A LookupStream on a new connection, whose answers are read one by one."""
 
     def __init__(self, port, window=1 << 24):
         self.peer = Connection(port, window=window)
@@ -64,15 +64,15 @@ class Stream:
         self.peer.close()
 
     def put(self, *requests, end=False):
-        """Sends them in one piece."""
+        """Sends requests in one piece."""
         self.peer.data(self.stream, b''.join(message(as_bytes(r)) for r in requests), end=end)
 
     def settle(self):
-        """The server has read all, as far as it does."""
+        """Waits until the server has read everything that it accepts."""
         settle(self.peer)
 
     def take(self, count):
-        """The next answers, in order."""
+        """Returns the next answers, in order."""
         answers = []
         while len(answers) < count:
             size = int.from_bytes(self.body[1:5], 'big')
@@ -90,7 +90,7 @@ class OneThread(OwnServerTest):
     """A server whose thread can be kept busy."""
 
     def serve_one(self, *flags):
-        """Starts it."""
+        """Starts the server."""
         rng = np.random.default_rng([SEED, 51])
         tables = [Table.of_values('emb_table', 'f32', rng.normal(size=(500, 4096))),
                   Table.of_values('narrow', 'f32', rng.normal(size=(100, 1)))]
@@ -101,18 +101,18 @@ class OneThread(OwnServerTest):
                           '--deadline-max-ms', '3600000', *flags, tables=tables)
 
     def plug(self, server):
-        """A connection that keeps the thread busy until it is closed, or for seconds."""
+        """Opens a connection that keeps the thread busy until it is closed, or for seconds."""
         peer = Connection(server.port, window=1 << 24)
         for _ in range(2):
             peer.call(self.plug_bytes)
-        # Connections have their turns: what others ask must not come before it, and what one turn
-        # has put off has begun by the end of the next.
+        # Connections are served in time slices. The plug must start before other requests, and work
+        # that one slice has deferred has started by the end of the next.
         for _ in range(2):
             settle(peer)
         return peer
 
     def rounds(self, attempt):
-        """Until what is attempted came about once."""
+        """Repeats an attempt until it succeeds once."""
         for _ in range(ROUNDS):
             if attempt():
                 return
@@ -120,12 +120,12 @@ class OneThread(OwnServerTest):
 
 
 class WaitingRequests(OneThread):
-    """Many cheap requests that make large plans."""
+    """Many cheap requests with large plans."""
 
     cheap = as_bytes(CHEAP)
 
     def flood(self, server, count, priority):
-        """A connection that asks for much more than it may have."""
+        """Opens a connection that requests much more than it may hold."""
         stream = Stream(server.port)
         self.addCleanup(stream.peer.close)
         stream.put(*[self.cheap + as_bytes(pb.LookupRequest(request_id=n + 1, priority=priority))
@@ -134,7 +134,7 @@ class WaitingRequests(OneThread):
         return stream
 
     def test_others_go_on(self):
-        """One loop has 128 MiB for answers and what is needed to make them."""
+        """One loop has 128 MiB for answers and the work on them."""
         server = self.serve_one('--answer-memory-bytes', str(128 * MIB), '--outbound-bytes-max',
                                 str(16 * MIB))
         client = self.connect(server)
@@ -142,7 +142,7 @@ class WaitingRequests(OneThread):
         floods = [self.flood(server, 100, priority=1) for _ in range(2)]
         for _ in range(5):
             self.assertEqual(len(client.lookup(CHEAP).results), len(CHEAP.queries))
-        # What nobody waits for is gone with its connection.
+        # Work that nobody awaits is dropped with its connection.
         for stream in floods:
             stream.peer.close()
         plug.close()
@@ -151,7 +151,7 @@ class WaitingRequests(OneThread):
         wait_until(lambda: self.is_answered(client, large), 60, 'an answer of 64 MiB')
 
     def is_answered(self, client, request):
-        """Whether there is memory for it."""
+        """Returns whether there was memory for the request."""
         future = client.lookup_future(request)
         return future.exception() is None
 
@@ -165,9 +165,9 @@ class WaitingRequests(OneThread):
         self.assertEqual({answer.error_code for answer in answers}, {OK})
 
     def test_the_process_does_not_grow(self):
-        """They ask for half a GiB each time, and each of two connections may have 64 MiB."""
+        """The connections request half a GiB each time; each of the two may hold 64 MiB."""
         if embagd_process.SANITIZE:
-            self.skipTest('sanitizers take memory themselves')
+            self.skipTest('sanitizers use additional memory')
         server = self.serve_one()
         client = self.connect(server)
         with self.plug(server):
@@ -182,7 +182,7 @@ class WaitingRequests(OneThread):
                     stream.peer.close()
 
     def test_small_answers_that_are_not_read(self):
-        """They count as what they hold, which is far more than their bytes."""
+        """Such answers count with the memory that they hold, which is far more than their bytes."""
         server = self.serve_one('--answer-memory-bytes', str(128 * MIB))
         with Stream(server.port, window=0) as stream:
             for _ in range(20):
@@ -193,10 +193,10 @@ class WaitingRequests(OneThread):
 
 
 class Batch(OneThread):
-    """Batch requests that wait do not keep their own connection from anything."""
+    """Batch requests that wait do not block other requests of their connection."""
 
     def serve_few(self):
-        """Eight requests in flight, four of them batch."""
+        """Allows eight requests in flight, of which four may be batch requests."""
         return self.serve_one('--in-flight-max', '8')
 
     def test_interactive_ones_and_cancels_come_through(self):
@@ -219,7 +219,7 @@ class Batch(OneThread):
         self.rounds(attempt)
 
     def check_refusals(self, answers):
-        """What is refused says when to come again."""
+        """Checks that refusals say when to retry."""
         for answer in answers:
             self.assertIn(answer.error_code, (OK, EXHAUSTED), answer.error_message)
             self.assertEqual(answer.retry_after_ms > 0, answer.error_code == EXHAUSTED)
@@ -246,21 +246,21 @@ class Batch(OneThread):
                     peer.send(frame(RST_STREAM, 0, call, b'\0\0\0\x08'))
                     if number % 100 == 99:
                         self.assertEqual(peer.status(peer.call(message(as_bytes(row(1)))))[1], OK)
-            # All that a connection may have in flight of batch requests, it may have again.
+            # The connection may again have as many batch requests in flight as before.
             wait_until(lambda: self.takes_batch(peer, 128), 60, 'room for batch requests')
 
     def takes_batch(self, peer, count):
-        """Whether so many at once are answered."""
+        """Returns whether this many batch requests are all answered."""
         calls = [peer.call(message(as_bytes(row(n, priority=1)))) for n in range(count)]
         return all([peer.status(call)[1] == OK for call in calls])
 
 
 class IdleConnections(OwnServerTest):
-    """Connections that have been used and are kept."""
+    """Connections that have been used and are kept open."""
 
     def test_cost_little(self):
         if embagd_process.SANITIZE:
-            self.skipTest('sanitizers take memory themselves')
+            self.skipTest('sanitizers use additional memory')
         count = 1000
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))

@@ -1,4 +1,4 @@
-"""Odd requests that are no errors."""
+"""Unusual requests that are valid."""
 
 import unittest
 
@@ -15,10 +15,10 @@ EMPTY = np.array([], np.int64)
 
 
 class EdgeRequest(ServedTest):
-    """Each of them must be answered, and rightly."""
+    """Each of them must be answered correctly."""
 
     def ask(self, query, model='spec', **fields):
-        """Sends one query and compares the answer with the model; returns the answer."""
+        """Sends one query and compares the answer with the model's; returns the answer."""
         table = self.tables[model][query.table]
         expected = bag_model.expect(query, table)
         answer = self.client.lookup(pb.LookupRequest(
@@ -44,7 +44,7 @@ class EdgeRequest(ServedTest):
                        include_last_offset=True))
 
     def test_indices_beside_empty_offsets(self):
-        """They belong to no bag, but are checked all the same."""
+        """The indices belong to no bag, but are checked all the same."""
         for reduction in ('sum', 'mean', 'max', 'sqrtn'):
             query = Query('emb_table', np.array([4, 0, 1]), layout='offsets', bounds=EMPTY,
                           say_layout=True, reduction=reduction, default_index=2)
@@ -118,7 +118,7 @@ class EdgeRequest(ServedTest):
         self.assertEqual(list(answer.results[0].shape), [10, 4096])
 
     def test_unaligned_arrays(self):
-        """Longer and longer names put the arrays at every position of the message."""
+        """Longer and longer names shift the arrays to every alignment in the message."""
         table = self.tables['wide']['narrow']
         for shift in range(17):
             query = Query('narrow', np.arange(9), layout='lengths', bounds=np.array([4, 0, 5]),

@@ -1,4 +1,4 @@
-"""embagd ends when it is told to, though a disk does not answer."""
+"""embagd exits when it is told to, even if a disk does not answer."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ FIRST_PROCESS = ('unshare', '--user', '--map-root-user', '--pid', '--fork', '--k
 
 
 class HeldDisk(OwnServerTest):
-    """Each with a server of its own, whose reads wait while the test holds its disk."""
+    """Tests with a server each. Its reads block while the test holds its disk."""
 
     def setUp(self):
         super().setUp()
@@ -26,18 +26,19 @@ class HeldDisk(OwnServerTest):
         self.addCleanup(self.release)
 
     def hold(self):
-        """No read returns from now on."""
+        """Blocks all reads from now on."""
         with open(self.hold_name, 'w', encoding='utf-8'):
             pass
 
     def release(self):
-        """All reads go on."""
+        """Lets all reads continue."""
         for name in self.hold_name, self.hold_name + '.waiting':
             if os.path.exists(name):
                 os.remove(name)
 
     def start(self, *flags, sanitizer='', **keywords):
-        """A server on that disk, as it starts; `sanitizer` adds to its options."""
+        """Starts a server on that disk and does not wait for it; `sanitizer` extends its sanitizer
+        options."""
         environment = {'LD_PRELOAD': os.path.join(served.BUILD, 'embag-held-disk.so'),
                        'HELD_DISK': self.hold_name,
                        'ASAN_OPTIONS': 'verify_asan_link_order=0' + sanitizer}
@@ -46,11 +47,11 @@ class HeldDisk(OwnServerTest):
         return server
 
     def wait_waiting(self):
-        """Until something waits for the disk."""
-        wait_until(lambda: os.path.exists(self.hold_name + '.waiting'), SECONDS, 'a read waits')
+        """Waits until a read is blocked."""
+        wait_until(lambda: os.path.exists(self.hold_name + '.waiting'), SECONDS, 'a blocked read')
 
     def ends_well(self, server):
-        """Exit status 0 and nothing bad in the log."""
+        """Checks that the exit status is 0 and that the log reports nothing bad."""
         self.assertEqual(server.wait(SECONDS), 0, server.log[-4000:])
         server.check_log()
 
@@ -69,9 +70,9 @@ class HeldDisk(OwnServerTest):
     def test_the_first_process_of_a_container_gets_its_signals(self):
         if subprocess.run([*FIRST_PROCESS, 'true'], stderr=subprocess.DEVNULL,
                           check=False).returncode != 0:
-            self.skipTest('no namespaces can be made here')
+            self.skipTest('namespaces are not available')
         self.hold()
-        # It finds no leaks where /proc has the processes of another namespace.
+        # The leak check fails if /proc shows the processes of another namespace.
         outer = self.start(under=FIRST_PROCESS, sanitizer=':detect_leaks=0')
         self.wait_waiting()
         with open('/proc/%d/task/%d/children' % (outer.pid, outer.pid), encoding='ascii') as file:
@@ -82,7 +83,8 @@ class HeldDisk(OwnServerTest):
     # ---- while it serves
 
     def serve_held(self, *flags):
-        """A server that serves, and loads a version from a disk that does not answer."""
+        """Starts a server that serves, and that loads a version from a disk that does not
+        answer."""
         server = self.start(*flags).wait_ready()
         self.hold()
         write_model(self.repository.path, 'spec', 2, [spec_table()])
@@ -90,9 +92,9 @@ class HeldDisk(OwnServerTest):
         return server
 
     def drain(self, server):
-        """The first signal, that has arrived."""
+        """Sends the first signal and waits until it takes effect."""
         server.terminate()
-        wait_until(lambda: server.find('draining'), SECONDS, 'it drains')
+        wait_until(lambda: server.find('draining'), SECONDS, 'the drain to begin')
 
     def test_a_load_is_given_up_when_the_drain_is_over(self):
         server = self.serve_held('--drain-timeout-ms', '300')

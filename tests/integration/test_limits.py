@@ -1,4 +1,5 @@
-"""Caps, set small: at the cap it is answered, one past it refused. Where each is tested:
+"""Limits, set to small values: a request at the limit is answered, one past it is refused. Where
+each limit is tested:
 
     request_bytes_max                 here, test_compression (decompressed)
     response_bytes_max                here
@@ -19,7 +20,7 @@
     two requests' bytes kept          test_held_memory
     resets, frames without content    test_connections, unit/grpc/test_grpc_budget
     watches, commands                 test_health, test_admin
-    names asked of reflection         unit/proto/test_codec_reflection
+    names in reflection requests      unit/proto/test_codec_reflection
 """
 
 import gzip
@@ -41,21 +42,21 @@ from table_files import Table, write_model
 
 
 def request(*queries):
-    """A request to the specification's model."""
+    """Returns a request to the specification's model."""
     return pb.LookupRequest(model='spec', queries=[to_message(query) for query in queries])
 
 
 def pooled(indices, bags):
-    """So many indices in so many bags."""
+    """Returns a query of this many indices in this many bags."""
     bounds = np.zeros(bags, np.int64)
     return Query('emb_table', np.zeros(indices, np.int64), layout='offsets', bounds=bounds)
 
 
 class Limits(OwnServerTest):
-    """Each with a server of its own."""
+    """Tests with a server each."""
 
     def check(self, client, good, bad, pattern):
-        """`good` is answered before and after `bad` is refused, also on a stream."""
+        """Checks that `good` is answered before and after `bad` is refused, also on a stream."""
         self.assertTrue(client.lookup(good).results)
         code, text = error_of(client.lookup, bad)
         self.assertEqual(code.name, 'RESOURCE_EXHAUSTED', text)
@@ -101,7 +102,7 @@ class Limits(OwnServerTest):
         self.assertTrue(client.lookup(sized[0]).results)
 
     def of_size(self, size):
-        """A request of exactly so many bytes, filled with an unknown field."""
+        """Returns a request of exactly this many bytes, filled with an unknown field."""
         data = as_bytes(request(pooled(1, 1)))
         room = size - len(data) - 4
         return data + b'\xfa\x06' + bytes([room & 127 | 128, room >> 7]) + bytes(room)
@@ -126,7 +127,7 @@ class Limits(OwnServerTest):
             self.assertEqual(fields['grpc-status'], status)
 
     def ask(self, server):
-        """A small lookup, as it comes."""
+        """Makes a small lookup; returns the raw answer."""
         with Connection(server.port) as peer:
             return peer.finish(peer.call(message(as_bytes(request(pooled(1, 1))))))
 
@@ -181,8 +182,8 @@ class Limits(OwnServerTest):
         self.assertEqual((server.loops, server.threads), (2, 1))
 
     def test_the_longest_deadline(self):
-        """A deadline of the client's that is longer than allowed is clamped, not refused: a call
-        that asks for 100 000 s and is not ended ends when the longest one has passed."""
+        """A client's deadline that is longer than allowed is shortened, not refused: a call with a
+        timeout of 100 000 s that is not ended ends when the longest deadline passes."""
         server = self.serve('--deadline-max-ms', '500')
         fields = call_fields(grpc_timeout='100000S')
         with Connection(server.port) as peer:
@@ -196,16 +197,17 @@ class Limits(OwnServerTest):
 
 
 class Memory(OwnServerTest):
-    """What all connections of a loop hold together."""
+    """The memory that all connections of a loop hold together."""
 
     def hold(self, server, payload, end):
-        """A call on a connection of its own, which stays open and is not read."""
+        """Starts a call on a new connection, which stays open and is not read."""
         peer = Connection(server.port)
         self.addCleanup(peer.close)
         return peer, peer.call(payload, end=end)
 
     def test_bytes_of_all_requests(self):
-        """Each is whole, but its call is not ended: some have their place, more do not."""
+        """Each request is complete, but its call is not ended. Some fit into the memory, further
+        ones do not."""
         server = self.serve('--receive-memory-bytes', str(32 << 20), '--loops', '1',
                             '--request-bytes-max', str(8 << 20))
         large = message(b'\xfa\x06' + bytes([0xf0, 0xff, 0xff, 3]) + bytes((8 << 20) - 16))
@@ -221,7 +223,7 @@ class Memory(OwnServerTest):
         self.assertEqual(peer.status(peer.call(large))[1], 0)
 
     def largest_request(self, size):
-        """A request of so many bytes, hardly any of which gzip saves, in an unknown field."""
+        """Returns a request of this many bytes that gzip can hardly shrink, in an unknown field."""
         asked = as_bytes(request(pooled(1, 1)))
         room = size - len(asked) - 6
         length = bytes([room >> 7 * n & 127 | (128 if n < 3 else 0) for n in range(4)])
@@ -229,8 +231,8 @@ class Memory(OwnServerTest):
         return asked + b'\xfa\x06' + length + junk
 
     def test_the_largest_request_comes_in_where_the_server_starts(self):
-        """On a connection alone, with the least memory that the start accepts; compressed, it is as
-        large as decompressed, and both are held at once."""
+        """It is sent on the only connection, with the least memory that the start accepts.
+        Compressed it is as large as decompressed, and both are held at once."""
         for size, memory, loops in ((20 << 20, 80 << 20, 1), (9 << 20, 64 << 20, 1),
                                     ((4 << 20) + 1, 32 << 20, 1), (100000, 32 << 20, 32)):
             server = self.serve('--receive-memory-bytes', str(memory), '--loops', str(loops),
@@ -244,7 +246,7 @@ class Memory(OwnServerTest):
                     self.assertEqual(peer.status(peer.call(payload, fields)), ('200', 0, ''))
 
     def test_bytes_of_all_answers(self):
-        """Their readers wait: two have their place, a third does not."""
+        """The answers wait for their readers: two fit into the memory, a third does not."""
         table = Table.of_values('emb_table', 'f32', np.zeros((3, 4096)))
         server = self.serve('--answer-memory-bytes', str(128 << 20), '--loops', '1',
                             tables=[table])
@@ -263,7 +265,8 @@ class Memory(OwnServerTest):
 
 
 class Overload(OwnServerTest):
-    """More work than the caps let in: what is refused is told so, what is let in is answered."""
+    """More work than the limits admit: refused requests are told so, admitted requests are
+    answered."""
 
     def setUp(self):
         super().setUp()
@@ -272,12 +275,12 @@ class Overload(OwnServerTest):
         self.query = Query('emb_table', rng.integers(0, 500, 100), num_bags=1, index_form='i32')
 
     def bytes_with(self, request_id):
-        """A small request for much work: 1.6 MB of rows."""
+        """Returns a small request for much work: 1.6 MB of rows."""
         return as_bytes(pb.LookupRequest(model='spec', request_id=request_id,
                                          queries=[to_message(self.query)]))
 
     def flood(self, server, count):
-        """So many calls in one write; returns their ends."""
+        """Makes this many calls in one write; returns how each ends."""
         with Connection(server.port, window=1 << 24) as peer:
             calls = []
             for number in range(count):
@@ -288,7 +291,8 @@ class Overload(OwnServerTest):
             return [peer.finish(2 * number + 1) for number in range(count)]
 
     def check_ends(self, ends):
-        """Answers are right, the others say RESOURCE_EXHAUSTED; returns those."""
+        """Checks that answers are right and the other calls end with RESOURCE_EXHAUSTED; returns
+        those."""
         expected = bag_model.expect(self.query, self.table)
         refused = []
         for fields, body in ends:

@@ -1,4 +1,4 @@
-"""embag-load: short runs against a real server, whose figures must be there and make sense."""
+"""embag-load: short runs against a real server, whose figures must be present and plausible."""
 
 import json
 import os
@@ -21,25 +21,25 @@ FIGURES = ('requests', 'answers', 'requests_per_s', 'goodput_per_s', 'mean_us', 
            'p99_us', 'p999_us', 'max_us', 'answer_bytes', 'seconds')
 COUNTS = ('errors', 'unsent', 'lost', 'wrong', 'late_p99_us', 'queue_us', 'compute_us')
 SHORT = ('--duration', '0.4', '--warmup', '0.1')
-# So that no request fails on a machine that is slow.
+# A timeout that no request exceeds, even on a slow machine.
 PATIENT = ('--timeout-us', '60000000')
 SECONDS = 120
 
 
 def program():
-    """Path of embag-load."""
+    """Returns the path of embag-load."""
     return os.path.join(served.BUILD, 'embag-load')
 
 
 def load(address, *arguments):
-    """Runs it; its exit status, output and messages."""
+    """Runs embag-load; returns its exit status, output and messages."""
     done = subprocess.run([program(), '--server', address, *arguments], capture_output=True,
                           text=True, timeout=SECONDS, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def keys_of(*kinds):
-    """Those that LOAD.md tells of settings, figures or sweeps."""
+    """Returns the keys that LOAD.md lists for settings, figures or sweeps."""
     section = guide.section(guide.read('client', 'cli', 'LOAD.md'), 'Putting load on a server')
     rows = re.findall(r'^\| (\w+) \| (`.*?`) \|', section, re.M)
     return sorted(key for kind, keys in rows if kind in kinds
@@ -47,7 +47,7 @@ def keys_of(*kinds):
 
 
 class LoadTest(unittest.TestCase):
-    """A server of three workloads, made small, and of a table of another type."""
+    """A server of three small workloads, and of a table of another type."""
 
     @classmethod
     def setUpClass(cls):
@@ -66,7 +66,7 @@ class LoadTest(unittest.TestCase):
         cls.addClassCleanup(cls.server.stop)
 
     def measure(self, *arguments, status=0):
-        """The object that a run prints."""
+        """Returns the JSON object that a run prints."""
         patience = () if '--timeout-us' in arguments else PATIENT
         got, out, messages = load(self.server.address, '--json', *SHORT, *patience, *arguments)
         self.assertEqual(got, status, messages + out)
@@ -77,7 +77,7 @@ class LoadTest(unittest.TestCase):
         return figures
 
     def check(self, figures):
-        """A run in which every request was answered."""
+        """Checks a run in which every request was answered."""
         for key in FIGURES:
             self.assertGreater(figures[key], 0, key)
         for key in COUNTS:
@@ -85,7 +85,7 @@ class LoadTest(unittest.TestCase):
         self.assertEqual((figures['errors'], figures['errors_by_code'], figures['wrong']),
                          (0, {}, 0))
         self.assertEqual(figures['requests'], figures['answers'] + figures['unsent'])
-        # The server's time is a part of it.
+        # The server's time is part of the latency.
         self.assertLessEqual(figures['queue_us'] + figures['compute_us'], figures['mean_us'])
         times = [figures[key] for key in ('p50_us', 'p90_us', 'p99_us', 'p999_us', 'max_us')]
         self.assertEqual(times, sorted(times))
@@ -105,7 +105,7 @@ class LoadTest(unittest.TestCase):
 
 
 class Runs(LoadTest):
-    """What is measured."""
+    """The figures of a run."""
 
     def test_measures_and_verifies_a_closed_load_in_either_mode(self):
         for mode in ('stream', 'unary'):
@@ -155,7 +155,7 @@ class Runs(LoadTest):
         figures = self.measure('--workload', 'rows', '--rate', '500', '--connections', '2',
                                '--threads', '2', '--deadline-us', '60000000')
         self.check(figures)
-        # 200 are due, give or take six times what chance makes of it.
+        # 200 requests are due, plus or minus six standard deviations.
         self.assertLess(abs(figures['requests'] - 200), 6 * 200 ** 0.5)
         self.assertEqual((figures['rate'], figures['arrival']), (500, 'open'))
         self.assertEqual(figures['unsent'], 0)
@@ -168,13 +168,13 @@ class Runs(LoadTest):
     def test_counts_errors_by_code_and_fails_where_all_fail(self):
         figures = self.measure('--workload', 'dlrm-v2', '--timeout-us', '1', status=1)
         self.assertEqual(figures['answers'], 0)
-        # Some may not have been sent in so short a time.
+        # In so short a run, some requests may not have been sent.
         self.assertGreater(figures['errors'] + figures['unsent'], 0, figures)
         self.assertEqual(sum(figures['errors_by_code'].values()), figures['errors'])
         self.assertLessEqual(set(figures['errors_by_code']), {'DEADLINE_EXCEEDED'})
 
     def test_counts_what_was_not_answered_in_the_percentiles(self):
-        # No machine answers so many of so many bags each.
+        # No machine can answer this many requests of this many bags.
         _, out, _ = load(self.server.address, '--json', *SHORT, '--workload', 'dlrm-v2',
                          '--samples', '64', '--rate', '200000', '--deadline-us', '200000')
         figures = json.loads(out)
@@ -197,7 +197,7 @@ class Runs(LoadTest):
         for pattern in (r'model rows, version 1: 1 table', r'closed load, 32 in flight',
                         r'\d answers/s in 1.50 s', r'p99.9 \d+', r'every value as published'):
             self.assertRegex(out, pattern)
-        # Once a second, as a line of its own where there is no terminal.
+        # One line a second if stderr is not a terminal.
         self.assertRegex(messages, r'of 1.5 s: \d+/s, p50 \d+ us(.*)in flight\n')
 
     def test_sweeps_and_draws(self):
@@ -235,7 +235,7 @@ class Runs(LoadTest):
         self.assertIn('embag-load: cannot write /dev/full: No space left on device', messages)
 
     def test_runs_no_step_of_a_sweep_whose_curve_cannot_be_written(self):
-        # Of the hour that the steps would take none is waited for.
+        # The steps would take an hour; none of them is run.
         for more in ((), ('--json',)):
             status, out, messages = load(
                 self.server.address, '--workload', 'rows', '--sweep', '100:200:2', '--duration',
@@ -258,11 +258,11 @@ class Runs(LoadTest):
 
 
 class Ends(LoadTest):
-    """How a run ends when something happens."""
+    """How a run ends when something goes wrong or it is interrupted."""
 
     def start(self, server, *arguments):
-        """A run of a minute, which has had answers once this returns, and a list of what it says
-        meanwhile."""
+        """Starts a run of a minute and waits for its first answers. Returns the process and a list
+        of its messages, which grows."""
         process = subprocess.Popen(
             [program(), '--server', server.address, '--json', '--duration', '60', '--warmup',
              '0', *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -280,12 +280,12 @@ class Ends(LoadTest):
 
     @staticmethod
     def wait_said(process, lines, pattern):
-        """Waits until it has said so, or has ended."""
+        """Waits until it has printed the pattern, or has exited."""
         wait_until(lambda: any(re.search(pattern, line) for line in lines)
                    or process.poll() is not None, 60, pattern)
 
     def interrupt(self, process):
-        """The object that the run prints when it is told to end."""
+        """Interrupts a run; returns the JSON object that it prints."""
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()
         self.assertEqual(process.wait(30), 0)
@@ -331,7 +331,7 @@ class Ends(LoadTest):
 
 
 class Refusals(LoadTest):
-    """What it does not run, and what it says."""
+    """Runs that embag-load refuses, and its messages."""
 
     def test_says_what_is_wrong_and_what_to_do(self):
         for status, hint, arguments in (

@@ -1,4 +1,4 @@
-"""report_missing: where the indices stand that named no row."""
+"""report_missing: the positions of the indices that name no row."""
 
 import unittest
 
@@ -15,7 +15,7 @@ from served import SEED, ServedTest, scaled
 
 
 class MissingPositions(ServedTest):
-    """On a table of 50 rows."""
+    """Lookups in a table of 50 rows."""
 
     def setUp(self):
         super().setUp()
@@ -23,14 +23,14 @@ class MissingPositions(ServedTest):
         self.table = self.tables['wide']['t00']
 
     def indices(self, count, form='i64'):
-        """About a third of them far away."""
+        """Returns indices, about a third of which are far outside the table."""
         indices = self.rng.integers(0, 50, count)
         away = self.rng.random(count) < 0.3
         indices[away] = self.rng.choice(FAR_INDICES[form] + [50], away.sum())
         return indices
 
     def query(self, layout, count, bags, **fields):
-        """A random one of that layout."""
+        """Returns a random query with that layout."""
         form = str(self.rng.choice(FORMS))
         query = Query('t00', self.indices(count, form), layout=layout, index_form=form,
                       bounds_form=str(self.rng.choice(FORMS)), missing='skip', **fields)
@@ -48,7 +48,7 @@ class MissingPositions(ServedTest):
         return query
 
     def expected(self, query):
-        """Positions that are checked and name no row, ascending."""
+        """Returns the positions that are checked and name no row, in ascending order."""
         inside = np.zeros(len(query.indices), bool)
         inside[bag_model.checked_positions(query)] = True
         away = (query.indices < 0) | (query.indices >= self.table.rows)
@@ -59,13 +59,13 @@ class MissingPositions(ServedTest):
         return np.frombuffer(result.missing_positions, '<u4').tolist()
 
     def ask(self, *queries, **fields):
-        """Results of a request."""
+        """Returns the results of a request."""
         return self.client.lookup(pb.LookupRequest(
             **{'model': 'wide', 'queries': [to_message(query) for query in queries],
                'report_missing': True, **fields})).results
 
     def check(self, query):
-        """Under both policies."""
+        """Checks a query under both policies."""
         for missing in ('skip', 'zero'):
             query.missing = missing
             result, = self.ask(query)

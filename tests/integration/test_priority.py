@@ -1,4 +1,4 @@
-"""Who is served first under load, who is refused first, and what those are told."""
+"""Which requests are served first under load, which are refused first, and what a refusal says."""
 
 import threading
 import time
@@ -20,8 +20,8 @@ ROUNDS = 8
 
 
 class LoadTest(OwnServerTest):
-    """One thread, whose speed is not known: what depends on more work being asked for than it has
-    done by then is tried several times, and must come about once."""
+    """A server with one thread. A test that depends on submitting work faster than this thread
+    finishes it is tried several times, and must succeed once."""
 
     def setUp(self):
         super().setUp()
@@ -32,28 +32,28 @@ class LoadTest(OwnServerTest):
         self.client = self.connect(self.server)
 
     def flags(self):
-        """More settings."""
+        """Returns more settings."""
         return ()
 
     def heavy(self, request_id, rows=2000, **fields):
-        """Some 16 KiB for each row."""
+        """Returns a request of some 16 KiB for each row."""
         query = to_message(Query('emb_table', self.rng.integers(0, 500, scaled(rows)), num_bags=1,
                                  index_form='i32'))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def row(self, request_id, **fields):
-        """One row."""
+        """Returns a request of one row."""
         query = to_message(Query('emb_table', np.array([request_id % 500]), num_bags=1))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def check_row(self, answer):
-        """The answer to it."""
+        """Checks the answer to it."""
         self.assertEqual(answer.error_code, 0, answer.error_message)
         self.assertEqual(answer.results[0].values,
                          self.table.raw[answer.request_id % 500].tobytes())
 
     def send(self, requests):
-        """All in one piece on a stream that then ends; the answers in order."""
+        """Sends requests in one piece on a stream that then ends; returns the answers in order."""
         fields, answers = ask_at_once(self.server.port, requests)
         self.assertEqual(fields['grpc-status'], '0', fields)
         self.assertEqual(sorted(a.request_id for a in answers),
@@ -61,7 +61,7 @@ class LoadTest(OwnServerTest):
         return answers
 
     def rounds(self, attempt):
-        """Until what is attempted came about once."""
+        """Repeats an attempt until it succeeds once."""
         for _ in range(ROUNDS):
             if attempt():
                 return
@@ -110,13 +110,13 @@ class Priority(LoadTest):
 
 
 class Turns(LoadTest):
-    """One connection that floods, and one that asks politely."""
+    """One connection that floods, and one that makes a request at a time."""
 
     def flags(self):
         return ('--queue-bytes-max', '1024GiB')
 
     def test_a_flood_does_not_keep_others_waiting(self):
-        """The flood grows until it lasts long enough for this machine."""
+        """The flood grows until it lasts long enough on this machine."""
         sizes = (20000 * 3**(n // 2) for n in range(ROUNDS))
         with self.connect(self.server) as polite:
             polite.lookup(self.row(0))
@@ -126,7 +126,8 @@ class Turns(LoadTest):
         return [self.heavy(n + 1, rows) for n in range(15)]
 
     def attempt_polite(self, flood, polite):
-        """Whether some requests were answered, one after the other, before a third of the flood."""
+        """Returns whether some requests, made one after the other, were answered before a third of
+        the flood."""
         answers = self.client.stream(flood)
         seen = [next(answers)]
         reader = threading.Thread(target=lambda: seen.extend(answers))
@@ -141,7 +142,7 @@ class Turns(LoadTest):
 
 
 class InlineTurns(Turns):
-    """The same where a loop computes all of it itself."""
+    """The same where a loop itself computes all requests."""
 
     def flags(self):
         return ('--inline-below-us', '1000', '--loops', '1')
@@ -150,8 +151,8 @@ class InlineTurns(Turns):
         return [self.heavy(n + 1, 400) for n in range(rows // 400)]
 
     def test_each_of_many_floods_is_answered(self):
-        """A connection that has waited for time slices, and has used up its last one just when it
-        had no more to read, is read again."""
+        """A connection that had to wait for time slices, and used up its last one just as it had no
+        more to read, is read again."""
         for _ in range(FLOODS):
             answers = self.client.stream(self.flood(20000))
             self.assertEqual([answer.error_code for answer in answers], [0] * 50)
@@ -185,16 +186,17 @@ class Refusal(LoadTest):
 
 
 class Late(LoadTest):
-    """Deadlines that cannot be met are not waited for."""
+    """A request whose deadline cannot be met is refused at once."""
 
     def slow(self):
-        """A request, and a quarter of what this machine takes for it, in microseconds."""
+        """Returns a request, and a quarter of its computing time on this machine, in
+        microseconds."""
         request = self.heavy(1, 40000)
         answer, = self.client.stream([request])
         return request, max(answer.compute_us // 4, 1)
 
     def test_on_a_stream(self):
-        """It is refused at once, and says when to come again."""
+        """The request is refused at once, and the answer says when to retry."""
         def attempt():
             slow, too_short_us = self.slow()
             answers = self.send([slow, self.row(2, timeout_us=too_short_us),
@@ -208,7 +210,7 @@ class Late(LoadTest):
         self.rounds(attempt)
 
     def test_of_a_unary_call(self):
-        """The trailer says when to come again."""
+        """The trailer says when to retry."""
         def attempt():
             request, too_short_us = self.slow()
             with Connection(self.server.port, window=1 << 24) as peer:
@@ -224,7 +226,7 @@ class Late(LoadTest):
 
 
 class Times(LoadTest):
-    """Deadlines of a stream's requests, and what answers say of their time."""
+    """Deadlines of a stream's requests, and the times that answers report."""
 
     def test_each_request_has_its_own_deadline(self):
         requests = []

@@ -220,8 +220,8 @@ class HotRows(CountTest):
         return [(int(row), share) for row, share in found['hot']]
 
     def check(self, feature, table, ids, hot):
-        """Looks up these ids: half of the time the first, a quarter the second, an eighth the third.
-        `hot` are the three that must be reported."""
+        """Looks up these ids: half of the time the first, a quarter the second, an eighth the
+        third. `hot` are the three that must be reported."""
         def is_told():
             self.ask(feature, np.repeat(ids[:3], (8, 4, 2)).tolist() + [ids[3], ids[4]])
             rows = self.hot(table)

@@ -1,9 +1,9 @@
-"""The Helm chart: what it renders, and what it refuses.
+"""The Helm chart: the manifests that it renders, and the values that it refuses.
 
     helm_test.py EMBAGD BUILD
 
-BUILD holds what run.sh has built, as far as it could. Ends with a line "N passed, N failed"; exit
-status 0 if none failed.
+BUILD holds the tools that run.sh was able to build. Prints "N passed, N failed" at the end; the
+exit status is 0 if none failed.
 """
 
 import json
@@ -30,18 +30,18 @@ TEMPLATES = os.path.join(CHART, 'templates')
 IMAGE = os.path.join(CHART, '..', '..', 'Containerfile')
 OWN_KINDS = {'Deployment', 'Service', 'ConfigMap', 'PodDisruptionBudget'}
 EVERY_KIND = OWN_KINDS | {'NetworkPolicy', 'ServiceMonitor', 'PrometheusRule'}
-# Settings that the manifests stand on: the chart sets them, by flags and in the file.
+# Settings on which the manifests depend: the chart sets them, with flags and in the file.
 FLAGS_OF_CHART = {'config', 'model_repository', 'listen', 'http_listen'}
 EMBAGD = BUILD = None  # paths, set by main
 
 
 def has_tools():
-    """Whether run.sh could build them."""
+    """Returns whether run.sh could build the tools."""
     return os.path.exists(os.path.join(BUILD, 'installed'))
 
 
 def run(*command, status=0, **keywords):
-    """Its output; it must end so."""
+    """Runs a command, which must exit with this status; returns its output."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=300, check=False, **keywords)
     if done.returncode != status:
@@ -50,31 +50,31 @@ def run(*command, status=0, **keywords):
 
 
 def tool(name):
-    """The path of what run.sh has built."""
+    """Returns the path of a tool that run.sh has built."""
     return os.path.join(BUILD, 'bin', name)
 
 
 def helm(command, *options, chart=CHART, **keywords):
-    """Of a release called prod, for a cluster of the version that is tested."""
+    """Runs helm for a release called prod, on a cluster of the tested version."""
     release = ('prod',) if command != 'lint' else ()
     return run(tool('helm'), command, *release, chart, '--kube-version', KUBERNETES, *options,
                **keywords)
 
 
 def read_chart(name):
-    """The text of a file of the chart."""
+    """Returns the text of a file of the chart."""
     with open(os.path.join(CHART, name), encoding='utf-8') as file:
         return file.read()
 
 
 def read_yaml(path):
-    """The one document of a file."""
+    """Returns the only document of a file."""
     with open(path, encoding='utf-8') as file:
         return yaml.safe_load(file)
 
 
 def image_environment():
-    """What the image gives its processes."""
+    """Returns the environment that the image sets."""
     with open(IMAGE, encoding='utf-8') as file:
         text = file.read()
     return dict(pair.split('=') for line in re.findall(r'^ENV (.*)$', text, re.M)
@@ -82,7 +82,7 @@ def image_environment():
 
 
 def described_settings():
-    """What values may be of each setting, in terms of a schema, as --help says."""
+    """Returns a schema for the values of each setting, derived from --help."""
     told = run(EMBAGD, '--help')
     return {name.replace('-', '_'): setting_schema(placeholder, *limits)
             for name, placeholder, *limits in re.findall(
@@ -90,7 +90,7 @@ def described_settings():
 
 
 def setting_schema(placeholder, least, most, unit):
-    """Of one setting; false is what helm takes a bare off for."""
+    """Returns the schema of one setting; false stands for a bare `off`, as helm parses it."""
     words = placeholder.split('|')
     if least:
         numbers = {'minimum': int(least), 'maximum': int(most)}
@@ -105,8 +105,8 @@ def setting_schema(placeholder, least, most, unit):
 
 
 def settings_of(text, *flags):
-    """Names of settings with their values and where they came from, as --print-config says of a
-    file's text and of flags."""
+    """Returns settings by name, with their values and sources, as --print-config reports them for a
+    file's text and for flags."""
     with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
         file.write(text)
         file.flush()
@@ -117,7 +117,7 @@ def settings_of(text, *flags):
 
 
 class ChartFiles(unittest.TestCase):
-    """What can be told without helm."""
+    """Checks that need no helm."""
 
     def test_its_settings_are_embagds(self):
         config = read_yaml(os.path.join(CHART, 'values.yaml'))['config']
@@ -156,15 +156,15 @@ class ChartFiles(unittest.TestCase):
 
 
 def read_template(name):
-    """Documents of a template without what helm would fill in: an action that is a value, or a part
-    of one, is x, one that is a line of its own is left out, and of branches all are there."""
+    """Returns the documents of a template, with helm's actions replaced: an action that is a value,
+    or part of one, becomes x; an action on a line of its own is removed; all branches are kept."""
     text = re.sub(r'^[ -]*\{\{-.*?\}\}\n', '', read_chart(os.path.join('templates', name)),
                   flags=re.M | re.S)
     return list(yaml.safe_load_all(re.sub(r'\{\{.*?\}\}', 'x', text)))
 
 
 class Templates(unittest.TestCase):
-    """Field by field, as far as that goes without helm."""
+    """The templates field by field, as far as that is possible without helm."""
 
     def setUp(self):
         found = [document for name in os.listdir(TEMPLATES) if name.endswith('.yaml')
@@ -225,7 +225,7 @@ class Templates(unittest.TestCase):
 @unittest.skipUnless(len(sys.argv) == 3 and os.path.exists(os.path.join(sys.argv[2], 'installed')),
                      'helm could not be built')
 class Rendered(unittest.TestCase):
-    """By helm, with the chart's own values and with every option."""
+    """Rendered by helm, with the chart's own values and with every option."""
 
     @classmethod
     def setUpClass(cls):
@@ -234,17 +234,17 @@ class Rendered(unittest.TestCase):
 
     @staticmethod
     def find(manifests, kind, component=None):
-        """The one manifest of a kind, for this component."""
+        """Returns the only manifest of a kind, for this component."""
         found, = (m for m in manifests if m['kind'] == kind and component ==
                   m['metadata']['labels'].get('app.kubernetes.io/component'))
         return found
 
     def pod(self, manifests):
-        """The deployment's."""
+        """Returns the deployment's pod."""
         return self.find(manifests, 'Deployment')['spec']['template']['spec']
 
     def config(self, manifests):
-        """The text of the settings."""
+        """Returns the text of the settings file."""
         return self.find(manifests, 'ConfigMap')['data']['embagd.yaml']
 
     def test_lints(self):
@@ -283,7 +283,7 @@ class Rendered(unittest.TestCase):
         for manifests in self.own, self.every:
             said = run(*command, input=yaml.safe_dump_all(manifests))
             self.assertIn('Valid: %d, Invalid: 0, Errors: 0, Skipped: 0' % len(manifests), said)
-        # The schemas find faults, deep ones too.
+        # The schemas find errors, even nested ones.
         for path, value in ((('replicas',), 'two'), (('template', 'spec', 'volums'), []),
                             (('template', 'spec', 'containers', 0, 'ports', 0, 'name'), 5)):
             deployment = yaml.safe_load(yaml.safe_dump(self.find(self.own, 'Deployment')))
@@ -326,7 +326,7 @@ class Rendered(unittest.TestCase):
 
     def test_its_rules_ask_for_its_own_job(self):
         rules = self.find(self.every, 'PrometheusRule')['spec']
-        # A ServiceMonitor's job is called as its service, of which each namespace may have one.
+        # A ServiceMonitor's job has the name of its service, and names are unique in a namespace.
         name = self.find(self.every, 'Service', 'http')['metadata']['name']
         job = 'job="%s", namespace="default"' % name
         alerts = read_chart('files/alerts.yaml')
@@ -334,7 +334,7 @@ class Rendered(unittest.TestCase):
         self.assertNotEqual(job, 'job="embag"')
         self.assertEqual(rules, yaml.safe_load(alerts.replace('job="embag"', job)))
         if not shutil.which('promtool'):
-            self.skipTest('promtool is not there')
+            self.skipTest('promtool is not installed')
         with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
             yaml.safe_dump(rules, file)
             self.assertIn('SUCCESS', run('promtool', 'check', 'rules', file.name))
@@ -402,7 +402,7 @@ class Rendered(unittest.TestCase):
         own, every = (self.pod(m)['containers'][0]['resources'] for m in (self.own, self.every))
         self.assertEqual(own['limits'], {'cpu': '2', 'memory': '12Gi'})
         self.assertEqual(own['requests'], own['limits'])
-        # Three versions of 20 GiB, 40 of them in pages of 1 GiB, and 12 for the work.
+        # Three versions of 20 GiB: 40 GiB of them in pages of 1 GiB, and 12 GiB for the work.
         made = {'cpu': '500m', 'memory': '32Gi', 'hugepages-1Gi': '40Gi'}
         self.assertEqual(every, {'requests': made, 'limits': {**made, 'example.com/device': 1}})
 
@@ -468,7 +468,7 @@ class Rendered(unittest.TestCase):
             self.assertIn(said, refusal)
 
     def test_notes_tell_how_to_go_on(self):
-        """helm shows them where there is a cluster; here a manifest has their text."""
+        """helm prints the notes only with a cluster; here a manifest contains their text."""
         with tempfile.TemporaryDirectory() as folder:
             chart = shutil.copytree(CHART, os.path.join(folder, 'embag'))
             templates = os.path.join(chart, 'templates')

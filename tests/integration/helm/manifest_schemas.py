@@ -1,5 +1,6 @@
-"""Schemas for kubeconform out of what Go modules hold: the API description of Kubernetes, and the
-resource definitions of the Prometheus operator. As strict as the API server's own field check."""
+"""Generates schemas for kubeconform from files in Go modules: Kubernetes' API description, and the
+resource definitions of the Prometheus operator. They are as strict as the API server's own field
+check."""
 
 import json
 import os
@@ -8,14 +9,14 @@ import yaml
 
 API = 'api/openapi-spec/swagger.json'
 RESOURCE = 'example/prometheus-operator-crd/monitoring.coreos.com_%ss.yaml'
-# Types that the description calls strings, and the API takes as numbers too.
+# Types that the description calls strings although the API also accepts numbers.
 NUMBER_OR_TEXT = {'type': ['number', 'string']}
 LOOSE = ('io.k8s.apimachinery.pkg.util.intstr.IntOrString',
          'io.k8s.apimachinery.pkg.api.resource.Quantity')
 
 
 def close(schema):
-    """Allows an object no fields but those it names, at every depth."""
+    """Forbids unknown fields in an object, at every depth."""
     pending = [schema]
     while pending:
         at = pending.pop()
@@ -33,7 +34,7 @@ def close(schema):
 
 
 def write(folder, group, version, kind, schema):
-    """By the name under which kubeconform looks for it."""
+    """Writes a schema under the name by which kubeconform finds it."""
     parts = [kind.lower(), group.split('.')[0], version]
     path = os.path.join(folder, '-'.join(part for part in parts if part) + '.json')
     with open(path, 'w', encoding='utf-8') as file:
@@ -41,7 +42,7 @@ def write(folder, group, version, kind, schema):
 
 
 def write_api(module, folder, kinds):
-    """Those of Kubernetes' own kinds that are wanted."""
+    """Writes the schemas of those Kubernetes kinds that the chart uses."""
     with open(os.path.join(module, API), encoding='utf-8') as file:
         definitions = json.load(file)['definitions']
     for name in LOOSE:
@@ -55,7 +56,7 @@ def write_api(module, folder, kinds):
 
 
 def write_resources(module, folder, kinds):
-    """Those of the operator's."""
+    """Writes the schemas of the operator's kinds."""
     for kind in kinds:
         path = os.path.join(module, RESOURCE % kind.lower())
         if os.path.exists(path):
@@ -63,6 +64,6 @@ def write_resources(module, folder, kinds):
                 spec = yaml.load(file, yaml.CSafeLoader)['spec']
             for version in spec['versions']:
                 schema = close(version['schema']['openAPIV3Schema'])
-                # What the API server itself describes.
+                # The API server itself describes the metadata.
                 schema['properties']['metadata'] = {'type': 'object'}
                 write(folder, spec['group'], version['name'], kind, schema)
