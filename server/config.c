@@ -33,7 +33,7 @@
 static enum eb_config_outcome end_print(bool printed, struct eb_failure *failure)
 {
     if (!printed) {
-        eb_failure_set(failure, "standard output cannot be written");
+        eb_failure_set(failure, "cannot write standard output");
         return EB_CONFIG_ERROR;
     }
     return EB_CONFIG_EXIT;
@@ -49,12 +49,13 @@ static bool read_flag(
     const struct eb_config_setting *setting =
         eb_config_setting_find(EB_CONFIG_FLAG, flag, name_bytes);
     if (!setting) {
-        return eb_failure_set(failure, "%.200s: no such flag; embagd --help lists them all", flag);
+        return eb_failure_set(failure, "%.200s: no such flag; embagd --help lists all flags", flag);
     }
     bool joined = flag[name_bytes] == '=';
     const char *value = joined ? flag + name_bytes + 1 : arguments[1];
     if (!value) {
-        return eb_failure_set(failure, "%s: needs a value: %s %s", flag, flag, setting->value);
+        return eb_failure_set(
+            failure, "%s: value is missing; expected %s %s", flag, flag, setting->value);
     }
     *used = joined ? 1 : 2;
     return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, failure);
@@ -118,7 +119,9 @@ static bool read_variable(
         return true;
     }
     return eb_failure_set(failure,
-        "%.*s: no such setting; embagd --help lists them all, unset it if it is not for embagd",
+        "%.*s: no such setting; embagd --help lists all settings; unset the variable if it is not "
+        "meant "
+        "for embagd",
         name_bytes < 200 ? (int)name_bytes : 200, variable);
 }
 
@@ -197,7 +200,7 @@ static bool read_config_file(
         return refuse_file(failure, config, strerror(error));
     }
     if (used > EB_CONFIG_FILE_BYTES_MAX) {
-        return refuse_file(failure, config, "larger than 64 KiB: not a file of settings");
+        return refuse_file(failure, config, "larger than 64 KiB; expected a YAML file of settings");
     }
     *bytes_used = (size_t)used;
     return true;
@@ -324,8 +327,8 @@ static bool resolve_settings(struct eb_config *config, struct eb_failure *failur
 {
     if (!config->model_repository) {
         return eb_failure_set(failure,
-            "--model-repository is missing: name the directory of the models by it, by "
-            "EMBAG_MODEL_REPOSITORY or by model_repository in the file");
+            "--model-repository is missing: give the directory of the models with this flag, with "
+            "EMBAG_MODEL_REPOSITORY or with model_repository in the file");
     }
     if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, failure)) {
         return false;
@@ -351,15 +354,17 @@ static bool check_tls(const struct eb_config *config, struct eb_failure *failure
 {
     const char *what = NULL;
     if (!config->tls_cert != !config->tls_key) {
-        what = config->tls_cert ? "--tls-cert needs --tls-key, its key"
-                                : "--tls-key needs --tls-cert, its certificate";
+        what = config->tls_cert ? "--tls-cert needs --tls-key, the private key of the certificate"
+                                : "--tls-key needs --tls-cert, the certificate of the key";
     } else if (config->tls_client_ca && !config->tls_cert) {
-        what = "--tls-client-ca needs --tls-cert and --tls-key: without TLS no client shows a "
-               "certificate";
+        what = "--tls-client-ca needs --tls-cert and --tls-key: without TLS clients cannot present "
+               "certificates";
     } else if (config->tls_min_version != EB_TLS_1_2 && !config->tls_cert) {
-        what = "--tls-min-version needs --tls-cert and --tls-key: without them there is no TLS";
+        what = "--tls-min-version needs --tls-cert and --tls-key: without them the server does not "
+               "use TLS";
     } else if (config->tls_client_verify != EB_TLS_CLIENT_REQUIRED && !config->tls_client_ca) {
-        what = "--tls-client-verify needs --tls-client-ca: without it clients are not asked";
+        what = "--tls-client-verify needs --tls-client-ca: without it clients are not asked for "
+               "certificates";
     }
     if (what) {
         eb_failure_set(failure, "%s", what);
@@ -385,8 +390,9 @@ static bool check_budgets(const struct eb_config *config, struct eb_failure *fai
         uint64_t needed = config->loops * budgets[i].units * budgets[i].unit;
         if (budgets[i].budget < needed) {
             return eb_failure_set(failure,
-                "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x %" PRIu64
-                " each for --%s %" PRIu64 "; raise it, lower --%s or lower --loops",
+                "--%s %" PRIu64 " is too small: %" PRIu32 " loops need %" PRIu64 ", %" PRIu64
+                " x %" PRIu64 " bytes each because of --%s %" PRIu64
+                "; raise it, lower --%s or lower --loops",
                 budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].units,
                 budgets[i].unit, budgets[i].limit_name, budgets[i].limit, budgets[i].limit_name);
         }

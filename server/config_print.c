@@ -21,9 +21,9 @@ struct printed_line {
 static bool check_yaml_text(const char *name, const char *text, struct eb_failure *failure)
 {
     const char *why = eb_name_error(text, UINT32_MAX);
-    return !why ||
-           eb_failure_set(failure,
-               "%s %s: no file of settings can say it; give it without --print-config", name, why);
+    return !why || eb_failure_set(failure,
+                       "%s %s, so a file of settings cannot hold it; start without --print-config",
+                       name, why);
 }
 
 static bool check_yaml_texts(const struct eb_config *config, struct eb_failure *failure)
@@ -102,8 +102,9 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failur
     if (!check_yaml_texts(config, failure)) {
         return false;
     }
-    fputs("# Settings of embagd, as --config takes them. Behind each: where its value came from, "
-          "and what it is.\n",
+    fputs(
+        "# Settings of embagd, in the form that --config reads. Each is followed by the source of "
+        "its value and its description.\n",
         out);
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         struct printed_line line = {
@@ -112,7 +113,7 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failur
         print_comment(out, &line);
     }
     if (fflush(out) != 0 || ferror(out)) {
-        return eb_failure_set(failure, "standard output cannot be written");
+        return eb_failure_set(failure, "cannot write standard output");
     }
     return true;
 }
@@ -126,14 +127,14 @@ static const char introduction[] =
     "       embagd --print-config [--SETTING VALUE | --SETTING=VALUE]...\n"
     "       embagd --help | --version\n"
     "\n"
-    "Every setting is a flag (--request-bytes-max 32MiB), an environment variable\n"
-    "(EMBAG_REQUEST_BYTES_MAX=32MiB) and a key of the YAML file that --config names\n"
+    "Every setting can be given as a flag (--request-bytes-max 32MiB), as an environment variable\n"
+    "(EMBAG_REQUEST_BYTES_MAX=32MiB) and as a key of the YAML file that --config names\n"
     "(request_bytes_max: 32MiB; listen is a sequence). A flag overrides the environment, which\n"
-    "overrides the file, which overrides the default. Sizes are bytes, or end in KiB, MiB or GiB.\n"
-    "--print-config prints each setting and where it came from, as a file for --config, or what\n"
-    "is wrong with the settings.\n"
-    "A variable EMBAG_... that is not a setting is an error, to catch typing mistakes; those that\n"
-    "Kubernetes sets for a service called embag are ignored.\n"
+    "overrides the file, which overrides the default. Sizes are in bytes, or end in KiB, MiB or\n"
+    "GiB. --print-config prints all settings with their sources, in the form of a file for\n"
+    "--config, or reports what is wrong with them.\n"
+    "A variable EMBAG_... that is not a setting is an error, to catch typing mistakes. Variables\n"
+    "that Kubernetes sets for a service called embag are ignored.\n"
     "\n";
 
 /* Prints `text`, broken between words. */

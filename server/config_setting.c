@@ -22,89 +22,94 @@ static const char *const tls_version_names[] = {"1.2", "1.3", NULL};
 
 const struct eb_config_setting eb_config_settings[] = {
     {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
-        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default", NULL},
+        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; required", NULL},
     {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
-        "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
-        "repeating the flag; sockets that systemd passes under the name embag-data take their "
-        "place; without auth_file or tls_client_ca callers are not authenticated, so "
-        "the default is 127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
+        "address to serve gRPC on: HOST:PORT, [V6]:PORT or unix:PATH; separate several with "
+        "commas or repeat the flag; sockets that systemd passes under the name embag-data "
+        "replace them; without auth_file or tls_client_ca callers are not authenticated, so the "
+        "default is 127.0.0.1:8600; 0.0.0.0:8600 opens it to the network",
         NULL},
     {"admin_listen", EB_CONFIG_SOCKET, AT(admin_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "unix:PATH",
-        "socket on which embag.v1.ModelAdmin is answered beside everything else, for its owner "
-        "alone (mode 0600); one that systemd passes as embag-admin takes its place; default: none",
+        "unix socket that serves embag.v1.ModelAdmin in addition to everything else; only its "
+        "owner may connect (mode 0600); a socket that systemd passes as embag-admin replaces it; "
+        "default: none",
         NULL},
     {"http_listen", EB_CONFIG_PORT, AT(http_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "ADDRESS|none",
-        "HOST:PORT or [V6]:PORT for operators, by HTTP: the status page, /metrics, /healthz, "
-        "/readyz, /version; whoever reaches it may read it, so the default is 127.0.0.1:8601; "
-        "none: no such port",
+        "address of the HTTP port for operators: HOST:PORT, [V6]:PORT or none; it serves the "
+        "status page, /metrics, /healthz, /readyz and /version; anyone who can connect can read "
+        "them, so the default is 127.0.0.1:8601; none disables the port",
         NULL},
     {"admin_on_data_port", EB_CONFIG_CHOICE, AT(admin_on_data_port), 0, 0, 0, "false|true",
-        "whether ModelAdmin, by which versions are loaded, unloaded and served, is answered on "
-        "the addresses of listen too, over TCP to all callers or, with auth_file, to those whom "
-        "it says to be admins; default: false",
+        "whether ModelAdmin, which loads, unloads and serves versions, is also available on the "
+        "addresses of listen; over TCP it is then open to all callers or, with auth_file, to "
+        "those that the file marks as admins; default: false",
         false_or_true},
     {"tls_cert", EB_CONFIG_TEXT, AT(tls_cert), 0, 1, PATH_MAX - 1, "FILE",
-        "certificate of this server, and those that lead to a root, in PEM: with it and tls_key "
-        "all TCP addresses of listen speak TLS and nothing else, unix sockets plain gRPC; read "
-        "again at SIGHUP; default: none",
+        "this server's certificate and the chain that leads to a root, in PEM; with it and "
+        "tls_key all TCP addresses of listen speak only TLS, and unix sockets stay unencrypted; "
+        "SIGHUP reloads it; default: none",
         NULL},
     {"tls_key", EB_CONFIG_TEXT, AT(tls_key), 0, 1, PATH_MAX - 1, "FILE",
-        "the certificate's key, in PEM without a password; read again at SIGHUP", NULL},
+        "private key of tls_cert, in PEM without a password; SIGHUP reloads it", NULL},
     {"tls_client_ca", EB_CONFIG_TEXT, AT(tls_client_ca), 0, 1, PATH_MAX - 1, "FILE",
-        "certificates, in PEM, that vouch for those of clients: mutual TLS; read again at SIGHUP; "
-        "default: none, clients are not asked",
+        "CA certificates, in PEM, that client certificates are verified with (mutual TLS); "
+        "SIGHUP reloads them; default: none, clients are not asked for a certificate",
         NULL},
     {"tls_client_verify", EB_CONFIG_CHOICE, AT(tls_client_verify), 0, 0, 0, "require|optional",
-        "whether every client must have a certificate that tls_client_ca vouches for (default), "
-        "or one without any is served too",
+        "whether every client must present a certificate that tls_client_ca vouches for; require "
+        "(default): yes; optional: clients without a certificate are served too",
         client_verify_names},
     {"tls_min_version", EB_CONFIG_CHOICE, AT(tls_min_version), 0, 0, 0, "1.2|1.3",
-        "least version of TLS; default: 1.2", tls_version_names},
+        "lowest TLS version that is accepted; default: 1.2", tls_version_names},
     {"auth_file", EB_CONFIG_TEXT, AT(auth_file), 0, 1, PATH_MAX - 1, "FILE",
-        "YAML file of who may call over TCP, by bearer token or client certificate, and what: "
-        "which models, ModelAdmin; read again at SIGHUP; default: none, everybody may look up "
-        "all models",
+        "YAML file that lists who may call over TCP (by bearer token or client certificate) and "
+        "what they may use (which models, ModelAdmin); SIGHUP reloads it; default: none, "
+        "everyone may look up all models",
         NULL},
     {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
-        "YAML file of settings, at most 64 KiB; not a setting of the file itself", NULL},
+        "YAML file of settings, at most 64 KiB; it cannot set this setting itself", NULL},
     {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
-        "event loops, one thread each; default: one for four CPUs, 1 to 16", NULL},
+        "event loops, one thread each; default: one per four CPUs, 1 to 16", NULL},
     {"threads", EB_CONFIG_COUNT, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
-        "executor threads; default: one for each CPU that affinity and cgroup quota grant", NULL},
+        "executor threads; default: one per CPU that affinity and cgroup quota grant", NULL},
     {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
-        "instruction set to compute with, such as avx2; default: the fastest that runs here", NULL},
+        "instruction set to compute with, such as avx2; default: the fastest that this machine "
+        "can run",
+        NULL},
     {"prefetch", EB_CONFIG_PREFETCH, AT(prefetch), 0, 1, EB_BAG_SCHEDULE_TEXT_BYTES - 1,
         "auto|off|FAR:NEAR:l1|l2",
-        "how far ahead rows are called into the caches: auto (default), measured at start; off; or "
-        "a row's first line FAR rows ahead (FARw: all its lines) into the second-level cache, and "
-        "all its lines NEAR rows ahead into the first or the second; 0..4096 rows each, 0: not at "
-        "all",
+        "how many rows ahead table rows are prefetched into the CPU caches; auto (default): "
+        "measured at start; off: no prefetch; FAR:NEAR:l1|l2: the first cache line of a row is "
+        "prefetched into L2 FAR rows ahead (FARw: all its cache lines), and all its cache lines "
+        "into L1 or L2 NEAR rows ahead; FAR and NEAR are 0..4096, and 0 turns that step off",
         NULL},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "debug|info|warn|error",
-        "least level that is logged: debug, info, warn or error; default: info", NULL},
+        "lowest level that is logged: debug, info, warn or error; default: info", NULL},
     {"log_format", EB_CONFIG_CHOICE, AT(log_format), 0, 0, 0, "logfmt|json",
-        "form of each log line: key=value pairs (logfmt, default) or one JSON object with the same "
-        "keys",
+        "form of each log line; logfmt (default): key=value pairs; json: one JSON object with the "
+        "same keys",
         eb_log_format_names},
     {"access_log", EB_CONFIG_CHOICE, AT(access_log), 0, 0, 0, "errors|off|sampled|all",
-        "of which requests there is a line event=request: of those that fail (default), of none, "
-        "of those that fail, one in access_log_sample of the others and those whose traceparent "
-        "says that their trace is sampled, or of all; at most access_log_per_s_max a second; a "
-        "log_level above info has none",
+        "which requests are logged as event=request; errors (default): those that fail; off: "
+        "none; sampled: those that fail, one in access_log_sample of the others, and those whose "
+        "traceparent has the sampled flag; all: every request; access_log_per_s_max bounds the "
+        "log lines a second; a log_level above info turns them off",
         eb_access_log_mode_names},
     {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
-        "pages that tables are kept in: of 2 MiB (default), of 1 GiB from the system's pool, or "
-        "small ones; where the system gives too few the log says how many, and the server starts",
+        "size of the pages that hold tables; 2m (default): 2 MiB; 1g: 1 GiB, from the system's "
+        "pool; off: small pages; if the system provides too few, the server starts anyway and "
+        "logs how many it got",
         eb_page_size_names},
     {"numa", EB_CONFIG_CHOICE, AT(numa), 0, 0, 0, "interleave|local|off",
-        "where tables lie on a machine of several memory nodes: spread over all (default), on "
-        "the node that loads them, or where numactl says",
+        "memory nodes that hold tables, on a machine with several; interleave (default): all "
+        "nodes in turn; local: the node of the thread that loads a table; off: the process's own "
+        "policy (numactl)",
         eb_numa_names},
     {"watch", EB_CONFIG_CHOICE, AT(watch), 0, 0, 0, "auto|poll|off",
-        "how new versions and models are noticed: at once, and by looking every watch_poll_ms "
-        "(default); by looking only; or when a command asks for them",
+        "how new versions and models are noticed; auto (default): at once, and by a scan every "
+        "watch_poll_ms; poll: only by that scan; off: only when a command asks for them",
         eb_manager_watch_names},
     EB_LIMIT_LIST(LIMIT)};
 
@@ -306,7 +311,7 @@ static bool apply_level(const struct attempt *attempt)
 {
     int level = eb_log_level_parse(attempt->text);
     if (level < 0) {
-        return refuse_setting(attempt, "no such level");
+        return refuse_setting(attempt, "not one of debug|info|warn|error");
     }
     if (take_precedence(attempt)) {
         attempt->config->log_level = (enum eb_log_level)level;

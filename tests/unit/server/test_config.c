@@ -164,15 +164,15 @@ static void refuses_bad_flags(void **state)
         const char *flags;
         const char *failure;
     } cases[] = {
-        {"--loops|1", "--model-repository is missing: name the directory"},
+        {"--loops|1", "--model-repository is missing: give the directory"},
         {"--model-repository|", "--model-repository : is empty (directory of the models, laid out"},
         {"--isa|a name that is a good deal too long", "too long: is too long (instruction set"},
-        {"--lops|1", "--lops: no such flag; embagd --help lists them all"},
+        {"--lops|1", "--lops: no such flag; embagd --help lists all flags"},
         {"--request_bytes_max|1", "--request_bytes_max: no such flag"},
         {"loops", "loops: no such flag"},
         {"", "--model-repository is missing"},
         {"--|x", "--: no such flag"},
-        {"--loops", "--loops: needs a value: --loops N"},
+        {"--loops", "--loops: value is missing; expected --loops N"},
         {"--loops|0", "--loops 0: not in 1..256 (event loops, one thread each)"},
         {"--loops=257", "--loops 257: not in 1..256"},
         {"--loops|-1", "--loops -1: not a whole number"},
@@ -192,20 +192,22 @@ static void refuses_bad_flags(void **state)
         {"--drain-timeout-ms|3600001", "not in 0..3600000 ms (time for open calls"},
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--in-flight-max|1", "not in 2..65536"},
-        {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
+        {"--log-level|verbose", "--log-level verbose: not one of debug|info|warn|error (lowest"},
         {"--admin-listen|127.0.0.1:8602", "--admin-listen 127.0.0.1:8602: expected unix:PATH "
-                                          "(socket on which embag.v1.ModelAdmin"},
+                                          "(unix socket that serves embag.v1.ModelAdmin"},
         {"--admin-listen|", "--admin-listen : "},
         {"--admin-on-data-port|yes", "--admin-on-data-port yes: not one of false|true (whether"},
         {"--prefetch|", "--prefetch : not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
         {"--prefetch|128:64",
-            "(how far ahead rows are called into the caches: auto (default), measured at start)"},
-        {"--prefetch|0:4097:l2", "--prefetch 0:4097:l2: more than 4096 rows ahead (how far"},
+            "(how many rows ahead table rows are prefetched into the CPU caches)"},
+        {"--prefetch|0:4097:l2", "--prefetch 0:4097:l2: more than 4096 rows ahead (how many"},
         {"--prefetch|32:64:l1", "--prefetch 32:64:l1: FAR is not beyond NEAR: give 0 for one"},
-        {"--huge-pages|4m", "--huge-pages 4m: not one of 2m|1g|off (pages that tables are kept in"},
+        {"--huge-pages|4m",
+            "--huge-pages 4m: not one of 2m|1g|off (size of the pages that hold tables)"},
         {"--huge-pages|", "--huge-pages : not one of 2m|1g|off"},
         {"--huge-pages|2M", "--huge-pages 2M: not one of 2m|1g|off"},
-        {"--numa|auto", "--numa auto: not one of interleave|local|off (where tables lie on"},
+        {"--numa|auto",
+            "--numa auto: not one of interleave|local|off (memory nodes that hold tables"},
         {"--listen|", "--listen : is empty"},
         {"--listen|a:1,", "--listen a:1,: is empty"},
         {"--listen|8600", "--listen 8600: expected HOST:PORT, [V6]:PORT or unix:PATH ("},
@@ -308,11 +310,13 @@ static void refuses_budgets_that_give_a_loop_too_little(void **state)
     (void)state;
     config_fixture_expect_failure("--model-repository|/m|--loops|2|--receive-memory-bytes|127MiB",
         "",
-        "--receive-memory-bytes 133169152: 2 loops need 134217728, 4 x 16777216 each for "
+        "--receive-memory-bytes 133169152 is too small: 2 loops need 134217728, 4 x 16777216 bytes "
+        "each because of "
         "--request-bytes-max 16777216; raise it, lower --request-bytes-max or lower --loops");
     config_fixture_expect_failure("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB",
         "",
-        "--answer-memory-bytes 200278016: 3 loops need 201326592, 1 x 67108864 each for "
+        "--answer-memory-bytes 200278016 is too small: 3 loops need 201326592, 1 x 67108864 bytes "
+        "each because of "
         "--response-bytes-max 67108864");
     config_fixture_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|128MiB|"
                               "--answer-memory-bytes|128MiB",
@@ -325,13 +329,13 @@ static void counts_what_the_largest_request_takes(void **state)
     (void)state;
     config_fixture_expect_failure("--model-repository|/m|--loops|1|--receive-memory-bytes|60MiB|"
                                   "--request-bytes-max|9MiB",
-        "", "4 x 16777216 each for --request-bytes-max 9437184");
+        "", "4 x 16777216 bytes each because of --request-bytes-max 9437184");
     config_fixture_expect_failure("--model-repository|/m|--loops|1|--receive-memory-bytes|79MiB|"
                                   "--request-bytes-max|20MiB",
-        "", "1 loops need 83886080, 4 x 20971520 each");
+        "", "1 loops need 83886080, 4 x 20971520 bytes each");
     config_fixture_expect_failure("--model-repository|/m|--loops|33|--receive-memory-bytes|32MiB|"
                                   "--request-bytes-max|1KiB|--response-bytes-max|1KiB",
-        "", "4 x 262144 each for --request-bytes-max 1024");
+        "", "4 x 262144 bytes each because of --request-bytes-max 1024");
     config_fixture_expect_run("--model-repository|/m|--loops|1|--receive-memory-bytes|80MiB|"
                               "--request-bytes-max|20MiB",
         "");
@@ -346,7 +350,7 @@ static void refuses_settings_of_tls_that_lack_others(void **state)
     config_fixture_expect_failure(
         "--model-repository|/m|--tls-client-ca|/a", "", "--tls-client-ca needs --tls-cert");
     config_fixture_expect_failure(
-        "--model-repository|/m|--tls-min-version|1.3", "", "there is no TLS");
+        "--model-repository|/m|--tls-min-version|1.3", "", "the server does not use TLS");
     config_fixture_expect_failure(
         "--model-repository|/m|--tls-cert|/c|--tls-key|/k|--tls-client-verify|optional", "",
         "--tls-client-verify needs --tls-client-ca");
@@ -455,7 +459,7 @@ static void refuses_bad_files(void **state)
         {"loops:\n", ": loops: : not a whole number"},
         {"loops: 0\n", ": loops: 0: not in 1..256 (event loops, one thread each)"},
         {"model_repository: ''\n", ": model_repository: : is empty"},
-        {"log_level: loud\n", ": log_level: loud: no such level"},
+        {"log_level: loud\n", ": log_level: loud: not one of debug|info|warn|error"},
         {"log_format: xml\n", ": log_format: xml: not one of logfmt|json ("},
         {"huge_pages: no\n", ": huge_pages: no: not one of 2m|1g|off"},
         {"prefetch: 128:64\n", ": prefetch: 128:64: not off or FAR:NEAR:LEVEL, such as"},
@@ -573,7 +577,7 @@ static void refuses_to_help_into_a_full_disk(void **state)
     close(before);
     close(full);
     assert_int_equal(outcome, EB_CONFIG_ERROR);
-    assert_non_null(strstr(fixture.said_stderr, "standard output cannot be written"));
+    assert_non_null(strstr(fixture.said_stderr, "cannot write standard output"));
 }
 
 static void logs_every_setting_with_its_source(void **state)

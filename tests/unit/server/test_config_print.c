@@ -78,17 +78,17 @@ static void says_where_each_value_came_from(void **state)
     char *printed = print(config_fixture_with_file(FLAGS), VARIABLES);
     static const char *const wanted[] = {
         "\nmodel_repository: \"/a \\\"b\\\" \\\\ # c\" # flag --model-repository: directory of",
-        "\nlisten: [\"a:1\", \"unix:/x y\"] # environment EMBAG_LISTEN: HOST:PORT, ",
-        "\nadmin_listen: \"unix:/admin\" # file: socket on which ",
+        "\nlisten: [\"a:1\", \"unix:/x y\"] # environment EMBAG_LISTEN: address to serve gRPC on: ",
+        "\nadmin_listen: \"unix:/admin\" # file: unix socket that serves ",
         "\nadmin_on_data_port: \"true\" # file: whether ",
-        "\n# tls_cert: # default: certificate of this server",
+        "\n# tls_cert: # default: this server's certificate",
         "\nloops: 2 # environment EMBAG_LOOPS: event loops, one thread each\n",
         "\n# isa: # default: instruction set to compute with",
-        "\nprefetch: \"auto\" # default: how far ahead",
-        "\nlog_level: \"warn\" # environment EMBAG_LOG_LEVEL: least level",
-        "\nnuma: \"local\" # flag --numa: where tables lie",
+        "\nprefetch: \"auto\" # default: how many rows ahead",
+        "\nlog_level: \"warn\" # environment EMBAG_LOG_LEVEL: lowest level",
+        "\nnuma: \"local\" # flag --numa: memory nodes that hold tables",
         "\nrequest_bytes_max: 1048576 # flag --request-bytes-max: bytes of one request message\n",
-        "\nstreams_max: 7 # file: open calls of one connection\n",
+        "\nstreams_max: 7 # file: calls open at the same time on one connection\n",
         "\nqueries_max: 4096 # default: queries of one request\n",
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
@@ -138,7 +138,7 @@ static void fails_where_it_cannot_write(void **state)
     struct eb_failure failure;
     assert_false(eb_config_print(&fixture.config, full, &failure));
     fclose(full);
-    assert_string_equal(failure.text, "standard output cannot be written");
+    assert_string_equal(failure.text, "cannot write standard output");
 }
 
 EB_TEST_GROUP(config_print)
