@@ -94,7 +94,7 @@ static void write_request_metrics(FILE *out, const struct eb_stats *stats)
 static void write_refusals(FILE *out, const struct eb_counters *total)
 {
     static const char name[] = "embag_refused_total";
-    begin(out, name, "counter", "Valid requests or connections that were refused, by reason.");
+    begin(out, name, "counter", "Valid requests and connections that were refused, by reason.");
     for (int i = 0; i < EB_REFUSAL_COUNT; i++) {
         fprintf(out, "%s{reason=\"%s\"} %" PRIu64 "\n", name, eb_refusal_name((enum eb_refusal)i),
             total->refusals[i]);
@@ -117,7 +117,7 @@ static void write_stages(FILE *out, const struct eb_counters *total)
 {
     static const char name[] = "embag_stage_seconds";
     begin(out, name, "histogram",
-        "Time of lookups that were answered, by stage"
+        "Time that answered lookups spent, by stage"
 #define X(id, text, what) "; " text ": " what
         EB_STAGE_LIST(X) "."
 #undef X
@@ -139,7 +139,7 @@ static void write_lag(FILE *out, const struct eb_histogram *lag)
 {
     static const char name[] = "embag_loop_lag_seconds";
     begin(
-        out, name, "histogram", "Time that an event loop was busy before it read new input again.");
+        out, name, "histogram", "Time that an event loop was busy between two reads of new input.");
     write_buckets(out, name, "", lag);
     fprintf(out, "%s_sum", name);
     write_seconds(out, (double)lag->sum_ns * 1e-9);
@@ -169,9 +169,9 @@ static void write_loop_metrics(FILE *out, const struct eb_stats *stats)
         sum.answer_bytes += stats->loops[i].answer_bytes;
     }
     write_gauge(out, "embag_loops", "Event loops.", stats->loop_count);
-    write_gauge(out, "embag_connections", "Connections that are open.", sum.connections);
+    write_gauge(out, "embag_connections", "Open connections.", sum.connections);
     begin(out, "embag_pool_bytes", "gauge",
-        "Bytes in use of receive_memory_bytes and answer_memory_bytes.");
+        "Bytes in use out of receive_memory_bytes and answer_memory_bytes.");
     fprintf(out, "embag_pool_bytes{pool=\"receive\"} %" PRIu64 "\n", sum.receive_bytes);
     fprintf(out, "embag_pool_bytes{pool=\"answer\"} %" PRIu64 "\n", sum.answer_bytes);
 }
@@ -189,10 +189,10 @@ static void write_by_priority(
 static void write_executor_metrics(FILE *out, const struct eb_executor_stats *executor)
 {
     static const char busy[] = "embag_executor_busy_seconds_total";
-    write_by_priority(out, "embag_queue_requests", "Requests that wait for the executor.",
-        executor->queued_works);
+    write_by_priority(
+        out, "embag_queue_requests", "Requests waiting for the executor.", executor->queued_works);
     write_by_priority(out, "embag_queue_bytes",
-        "Bytes of rows that requests waiting for the executor will touch, of queue_bytes_max.",
+        "Bytes of rows that requests waiting for the executor will read, out of queue_bytes_max.",
         executor->queued_bytes);
     write_gauge(out, "embag_executor_threads", "Threads of the executor.", executor->threads);
     write_gauge(out, "embag_executor_idle_threads", "Idle threads of the executor.",
@@ -301,12 +301,13 @@ static bool find_next(struct version_at *at, const struct eb_stats_model **model
 
 /* The metrics of every version in memory: X("name", help, format and value of `version`). */
 #define VERSION_LIST(X)                                                                            \
-    X("embag_model_version_bytes", "Bytes of memory of a version's tables.", "%" PRIu64,           \
+    X("embag_model_version_bytes", "Memory of a version's tables in bytes.", "%" PRIu64,           \
         version->bytes)                                                                            \
     X("embag_model_version_rows", "Rows of a version's tables.", "%" PRIu64, version->rows)        \
-    X("embag_model_version_load_seconds", "Time that loading a version took.", "%.3f",             \
+    X("embag_model_version_load_seconds", "Time that loading a version took in seconds.", "%.3f",  \
         (double)version->load_ms * 1e-3)                                                           \
-    X("embag_model_version_loaded_timestamp_seconds", "When a version was loaded.", "%.3f",        \
+    X("embag_model_version_loaded_timestamp_seconds",                                              \
+        "Time at which a version was loaded, since unix epoch in seconds.", "%.3f",                \
         (double)version->loaded_unix_ms * 1e-3)
 
 static void write_versions(FILE *out, const struct eb_stats *stats)
@@ -348,13 +349,15 @@ static void write_served(FILE *out, const struct eb_stats *stats)
     size_t count = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
     static const char served[] = "embag_model_serving_version";
     static const char bad[] = "embag_model_faulty";
-    begin(out, served, "gauge", "The version served to requests that name none; 0: none.");
+    begin(out, served, "gauge",
+        "Version served to requests that do not name one; 0: none is served.");
     for (size_t i = 0; i < count; i++) {
         open_model(out, served, stats->models[i].name);
         fprintf(out, "} %" PRIu64 "\n", stats->models[i].served);
     }
     begin(out, bad, "gauge",
-        "1 if a model's directory or model.yaml cannot be used; the model is served as before.");
+        "1 if a model's directory or model.yaml cannot be used; the model is then served as "
+        "before.");
     for (size_t i = 0; i < count; i++) {
         open_model(out, bad, stats->models[i].name);
         fprintf(out, "} %d\n", stats->models[i].failure ? 1 : 0);
@@ -373,7 +376,7 @@ static void write_page_bytes(FILE *out, const struct eb_stats *stats)
             sum.huge_1g += pages->huge_1g;
         }
     }
-    begin(out, name, "gauge", "Memory of all tables by the size of its pages.");
+    begin(out, name, "gauge", "Memory of all tables in bytes, by page size.");
     fprintf(out, "%s{page_size=\"small\"} %" PRIu64 "\n", name, sum.small);
     fprintf(out, "%s{page_size=\"2m\"} %" PRIu64 "\n", name, sum.huge_2m);
     fprintf(out, "%s{page_size=\"1g\"} %" PRIu64 "\n", name, sum.huge_1g);
@@ -391,12 +394,12 @@ static void write_model_metrics(FILE *out, const struct eb_stats *stats)
     write_count(out, "embag_model_versions_freed_total", "Versions unloaded from memory.",
         stats->loads.freed);
     write_gauge(out, "embag_model_versions_kept",
-        "Versions kept in memory for versions.keep_s or as spare ones, though no longer needed.",
+        "Versions no longer needed but kept in memory, for versions.keep_s or as spares.",
         stats->loads.kept);
     write_gauge(out, "embag_model_versions_kept_bytes",
-        "Bytes of memory used by kept versions alone.", stats->loads.kept_bytes);
+        "Memory used only by kept versions, in bytes.", stats->loads.kept_bytes);
     write_count(out, "embag_model_versions_evicted_total",
-        "Versions evicted before versions.keep_s was over, because of kept_versions_max or "
+        "Versions evicted before versions.keep_s was over because of kept_versions_max or "
         "kept_bytes_max.",
         stats->loads.evicted);
     write_page_bytes(out, stats);
@@ -429,12 +432,13 @@ static void write_left_out(FILE *out, const struct eb_stats *stats)
 static void write_server(FILE *out, const struct eb_metrics_source *source)
 {
     static const char phase[] = "embag_phase";
-    begin(out, phase, "gauge", "1 for the server's current phase.");
+    begin(out, phase, "gauge", "1 for the current phase of the server, 0 for the others.");
 #define X(id, text)                                                                                \
     fprintf(out, "%s{phase=\"%s\"} %d\n", phase, text, source->stats->phase == EB_STATS_##id);
     EB_STATS_PHASE_LIST(X)
 #undef X
-    begin(out, "embag_build_info", "gauge", "1, with embagd's version and instruction set.");
+    begin(out, "embag_build_info", "gauge",
+        "Always 1; the labels hold embagd's version and instruction set.");
     fputs("embag_build_info{version=\"", out);
     write_escaped(out, source->version);
     fputs("\",isa=\"", out);
@@ -449,28 +453,32 @@ static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
     static const char reloads[] = "embag_reloads_total";
     static const char readable[] = "embag_repository_readable";
-    begin(out, expiry, "gauge", "When the server's certificate expires, if it has one.");
+    begin(out, expiry, "gauge",
+        "Time at which the server's certificate expires, since unix epoch in seconds; absent "
+        "without one.");
     if (facts->certificate_expiry_unix_s != 0) {
         fprintf(out, "%s %" PRId64 "\n", expiry, facts->certificate_expiry_unix_s);
     }
-    begin(out, reloads, "counter", "Reloads of certificate and auth_file, by outcome.");
+    begin(out, reloads, "counter", "Reloads of the certificate and auth_file, by outcome.");
     fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, facts->reloads_done);
     fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, facts->reloads_failed);
     begin(out, readable, "gauge",
-        "0 if the watched model repository cannot be read; models stay as they are.");
+        "0 if the watched model repository cannot be read; the models then stay as they are.");
     if (facts->is_repository_watched) {
         fprintf(out, "%s %d\n", readable, !facts->is_repository_unreadable);
     }
-    write_gauge(out, "embag_load_done_bytes", "Bytes loaded of the version being loaded; 0: none.",
+    write_gauge(out, "embag_load_done_bytes",
+        "Bytes loaded so far of the version being loaded; 0: none is being loaded.",
         facts->load_done_bytes);
-    write_gauge(out, "embag_load_total_bytes", "Total bytes of the version being loaded; 0: none.",
+    write_gauge(out, "embag_load_total_bytes",
+        "Total bytes of the version being loaded; 0: none is being loaded.",
         facts->load_total_bytes);
 }
 
 static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
 {
     static const char name[] = "embag_limit";
-    begin(out, name, "gauge", "Limits from the settings, for comparison with other metrics.");
+    begin(out, name, "gauge", "Limits that are set, for comparison with other metrics.");
 #define X(member) fprintf(out, "%s{name=\"" #member "\"} %" PRIu64 "\n", name, limits->member);
     EB_METRICS_LIMIT_LIST(X)
 #undef X

@@ -176,7 +176,7 @@ static void resume_client(struct web_client *client, bool has_answer)
 
 static struct eb_web_answer say_end(void)
 {
-    return eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "the server ends\n");
+    return eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down\n");
 }
 
 /* Sends all waiting clients the same constant answer, and empties the list. */
@@ -247,7 +247,7 @@ static void on_stats(struct eb_stats_request *request, struct eb_stats *stats)
         answer_asked(web, stats);
     } else {
         say_to_all(&web->asked,
-            eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory, or ending\n"));
+            eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory or shutting down\n"));
     }
     eb_stats_free(stats);
     if (web->is_ending) {
@@ -293,8 +293,8 @@ static enum MHD_Result answer_path(struct web_client *client, const char *path)
     if (client->is_local && eb_web_answer_suspects_host(host)) {
         return queue_answer(
             client, eb_web_answer_say(MHD_HTTP_MISDIRECTED_REQUEST,
-                        "this port answers at an address or as localhost only, not under "
-                        "the name in the Host header\n"));
+                        "the Host header holds a name that this port does not answer to; use an "
+                        "IP address or localhost\n"));
     }
     client->path = eb_web_path_find(path);
     if (client->path == EB_WEB_PATH_COUNT) {
@@ -341,12 +341,13 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return MHD_NO;
     }
     if (!*state && has_many_hosts(connection)) {
-        return queue_answer(client, eb_web_answer_say(MHD_HTTP_BAD_REQUEST,
-                                        "the request has more than one Host header; send one\n"));
+        return queue_answer(
+            client, eb_web_answer_say(MHD_HTTP_BAD_REQUEST,
+                        "the request has more than one Host header; send only one\n"));
     }
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-        return queue_answer(client,
-            eb_web_answer_say(MHD_HTTP_METHOD_NOT_ALLOWED, "this port knows GET and HEAD\n"));
+        return queue_answer(client, eb_web_answer_say(MHD_HTTP_METHOD_NOT_ALLOWED,
+                                        "method not allowed; use GET or HEAD\n"));
     }
     if (!*state) {
         *state = client;
@@ -456,7 +457,7 @@ static void end_late_clients(struct eb_web *web)
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i]->last && now_ms > lists[i]->deadline_ms) {
             say_to_all(lists[i], eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE,
-                                     "the server's loops do not answer\n"));
+                                     "the server's event loops do not respond\n"));
         }
     }
     for (struct eb_list *link = web->clients.next; link != &web->clients; link = link->next) {
@@ -708,7 +709,7 @@ struct eb_web *eb_web_open(const struct eb_web_options *options, struct eb_failu
     eb_stats_collector_open(web->collector, &web->mailbox);
     int rc = uv_thread_create(&web->thread, run_thread, web);
     if (rc < 0) {
-        eb_failure_set(failure, "its thread: %s", uv_strerror(rc));
+        eb_failure_set(failure, "its thread cannot be started: %s", uv_strerror(rc));
         goto destroy;
     }
     web->has_thread = true;

@@ -79,7 +79,7 @@ static struct eb_web_answer give(const char *type, char *text, size_t size)
 
 struct eb_web_answer eb_web_answer_no_path(void)
 {
-    return eb_web_answer_say(404, "there is nothing at this path; there is:\n"
+    return eb_web_answer_say(404, "not found; the paths of this port are:\n"
 #define X(name, path, need) path "\n"
         EB_WEB_PATH_LIST(X)
 #undef X

@@ -66,10 +66,11 @@ uint64_t eb_histogram_end_ns(unsigned range);
 
 /* X(NAME, "name in metrics", "what it is"): the stages of a lookup that was answered. */
 #define EB_STAGE_LIST(X)                                                                           \
-    X(QUEUE, "queue", "from its message's last byte to its first value")                           \
-    X(COMPUTE, "compute", "from its first value to its last")                                      \
-    X(SEND, "send", "from its last value until the kernel has taken its answer's last byte")       \
-    X(TOTAL, "total", "from its message's last byte until its answer's was taken")
+    X(QUEUE, "queue", "from the last byte of the request to the start of computing")               \
+    X(COMPUTE, "compute", "computing")                                                             \
+    X(SEND, "send",                                                                                \
+        "from the end of computing until the kernel has accepted the last byte of the answer")     \
+    X(TOTAL, "total", "the sum of these")
 
 #define X(name, text, what) EB_STAGE_##name,
 enum eb_stage { EB_STAGE_LIST(X) EB_STAGE_COUNT };
@@ -92,14 +93,14 @@ enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
 
 /* X(member, "name in metrics", "help"): counters that only grow. */
 #define EB_COUNTERS_COUNT_LIST(X)                                                                  \
-    X(connections, "connections_accepted", "Connections that were accepted.")                      \
+    X(connections, "connections_accepted", "Connections accepted.")                                \
     X(calls, "calls_started", "Calls started; a stream is one call.")                              \
     X(received_bytes, "received_bytes", "Bytes read from clients' sockets.")                       \
-    X(sent_bytes, "sent_bytes", "Bytes that clients' sockets took.")                               \
+    X(sent_bytes, "sent_bytes", "Bytes written to clients' sockets.")                              \
     X(undecodable, "requests_undecodable",                                                         \
         "Requests that could not be decoded and ended as INTERNAL (client error).")                \
     X(queries, "queries", "Queries and group features computed.")                                  \
-    X(bags, "bags", "Bags pooled, and rows looked up without pooling.")                            \
+    X(bags, "bags", "Bags pooled, plus rows looked up without pooling.")                           \
     X(indices, "rows_touched", "Indices looked up, including those that named no row.")            \
     X(row_bytes, "row_bytes_touched", "Bytes of table rows read, for indices and for empty bags.") \
     X(value_bytes, "value_bytes", "Bytes of pooled values computed.")                              \

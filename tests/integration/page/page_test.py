@@ -35,7 +35,7 @@ class Looks(PageTest):
         tab = self.open(server.address)
         tab.wait('points.length > 1')
         self.assertEqual(tab.text('#phase'), 'loading')
-        self.assertIn('There is no model yet.', tab.text('#models'))
+        self.assertIn('No models yet.', tab.text('#models'))
         self.assertEqual(tab.text('#tile-models'), '0\u00a0serving')
         self.check_looks(tab, 'empty')
         self.check_quiet(tab, server.address)
@@ -53,8 +53,8 @@ class Looks(PageTest):
                               model['Loaded in']), ('ranking', '3', 'serving', '3.3 GiB', '1.8 s'))
             self.assertRegex(model['Pages'], '^2 MiB: 98 %')
             reasons = {row['Reason']: row for row in self.rows(tab, 'refusals')}
-            self.assertNotEqual(reasons['Queue is full']['Now'], '0/s')
-            self.assertEqual(reasons['Too many in flight']['Now'], '0/s')
+            self.assertNotEqual(reasons['Queue full']['Now'], '0/s')
+            self.assertEqual(reasons['Too many requests in flight']['Now'], '0/s')
             self.check_looks(tab, 'one-model-' + scheme)
             self.check_quiet(tab, server.address)
 
@@ -82,7 +82,7 @@ class Looks(PageTest):
                   'find.dispatchEvent(new Event("input"))')
         self.assertEqual({row['Model'] for row in self.rows(tab, 'tables')}, {'ranking-042'})
         tab.value('find.value = "no such"; find.dispatchEvent(new Event("input"))')
-        self.assertIn('None has such a name.', tab.text('#tables'))
+        self.assertIn('No name matches.', tab.text('#tables'))
         self.check_quiet(tab, server.address)
 
     def test_takes_names_for_texts_only(self):

@@ -273,7 +273,7 @@ static void keeps_its_numbers_from_strangers_sites(void **state)
     open_patient_port();
     expect_http_answer(
         "GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
-        "HTTP/1.1 421 ", "as localhost only");
+        "HTTP/1.1 421 ", "use an IP address or localhost");
     expect_http_answer(
         "GET /status.json HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n",
         "HTTP/1.1 200 ", "{");
@@ -406,11 +406,11 @@ static void says_when_loops_do_not_answer(void **state)
     (void)state;
     open_port((struct eb_web_times){LONG_MS / 100, LONG_MS, SHORT_MS, 1});
     collector.holds = true;
-    expect_http_answer(
-        "GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ",
+        "the server's event loops do not respond\n");
     /* Requests that arrive meanwhile get the same error. */
-    expect_http_answer(
-        "GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ",
+        "the server's event loops do not respond\n");
     expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
     let_go();
     expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
@@ -501,9 +501,10 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     ask_and_stay(silent); /* arrived after `waiting`, which has therefore been read */
     assert_int_equal(uv_thread_create(&closer, close_web, NULL), 0);
     read_answer(waiting);
-    assert_non_null(strstr(text, "the server ends\n"));
+    assert_non_null(strstr(text, "the server is shutting down\n"));
     /* New requests get the same answer until the loops have answered. */
-    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server ends\n");
+    expect_http_answer(
+        "GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server is shutting down\n");
     let_go();
     uv_thread_join(&closer);
     web = NULL;
@@ -526,7 +527,7 @@ static void tells_those_who_wait_that_it_ends_before_any_stats(void **state)
     close(other);
     close_port(NULL);
     read_answer(waiting);
-    assert_non_null(strstr(text, "the server ends\n"));
+    assert_non_null(strstr(text, "the server is shutting down\n"));
 }
 
 static void opens_all_addresses_or_none(void **state)

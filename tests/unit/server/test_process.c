@@ -334,7 +334,7 @@ static void start_without_threads(const struct eb_config *config)
     without_port.http_listen = EB_CONFIG_NONE;
     forbid_threads();
     expect_no_start(config, "what=http_listen");
-    expect_no_start(config, "its thread: ");
+    expect_no_start(config, "its thread cannot be started: ");
     expect_no_start(&without_port, "what=threads");
 }
 
