@@ -27,7 +27,7 @@ struct host {
     size_t end_count;
     size_t request_count;
     size_t inflated_count;
-    struct eb_grpc_hold hold; /* limits what calls that expect one message hold */
+    struct eb_grpc_hold hold; /* bounds the bytes that calls expecting one message hold */
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */
     struct eb_grpc_call *older; /* the one before the newest */

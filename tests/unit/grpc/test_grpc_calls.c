@@ -39,7 +39,8 @@ static void start(struct pair *pair)
     assert_true(pair_start(pair, 64 * MIB));
 }
 
-/* The call ended with this status, after `count` answers of `bytes` bytes in all. */
+/* Expects the call to have ended with this status, after `count` answers of `bytes` bytes in
+ * all. */
 static void assert_call_end(
     const struct client_call *client_call, int status, size_t count, size_t bytes)
 {

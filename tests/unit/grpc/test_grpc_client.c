@@ -305,7 +305,8 @@ static void refuses_trailers_that_are_too_large(void **state)
     assert_client_end(fixture, EB_STATUS_RESOURCE_EXHAUSTED, 0);
 }
 
-/* The client closes the connection as soon as the header fields expand to four times the limit. */
+/* Expects the client to close the connection as soon as the header fields expand to four times the
+ * limit. */
 static void assert_left(struct fixture *fixture)
 {
     assert_false(eb_grpc_client_receive(fixture->pair.client, fixture->in.bytes, fixture->in.size));

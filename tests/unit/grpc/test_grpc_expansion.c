@@ -35,8 +35,7 @@ static void send_block(
     peer_fixture_deliver(fixture);
 }
 
-/* Opens the connection. The peer has acknowledged the server's settings, which mostly matters
- * because they allow larger frames. */
+/* Opens the connection and acknowledges the server's settings, above all its larger frames. */
 static void open_connection(struct peer_fixture *fixture)
 {
     frames_open(&fixture->in);
@@ -141,7 +140,7 @@ static void ends_a_block_of_many_short_fields(void **state)
         peer_fixture_deliver(fixture);
         count++;
     }
-    /* The limit, one for each 32 bytes on the wire, the budget for excess, and the one that is too
+    /* The limit, plus one for each 32 bytes on the wire, plus the budget for excess, plus one too
      * many. */
     assert_int_equal(count, 64 + 60000 / 32 + 3 * 64 + 1);
     assert_calmed(fixture);
@@ -179,7 +178,7 @@ static void tells_how_many_fields_are_too_many(void **state)
     assert_false(fixture->host.is_over);
 }
 
-/* Makes one call after the other, each of which is answered. Returns how many were made before the
+/* Makes one call after the other, each of which is answered. Returns how many were made until the
  * connection ended. */
 static size_t count_calls(
     struct peer_fixture *fixture, size_t times, size_t bytes, uint64_t pause_ms)

@@ -14,8 +14,8 @@ static struct eb_grpc_reader make_reader(struct lender *lender, uint32_t bytes_m
     return (struct eb_grpc_reader){.memory = &lender->memory, .bytes_max = bytes_max};
 }
 
-/* Reads the bytes in two portions and checks that they are `count` messages of sizes 0, 1, 2,
- * ... */
+/* Reads the bytes in two portions and checks that they are `count` messages of 0, 1, 2, ...
+ * bytes. */
 static void read_in_two(const struct frames *wire, size_t cut, size_t count)
 {
     struct lender lender;

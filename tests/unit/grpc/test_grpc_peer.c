@@ -14,7 +14,7 @@
 #define EMPTY_GZIP "\x1f\x8b\b\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0"
 #define CODE_ENHANCE_YOUR_CALM 11
 
-/* The connection has ended with a GOAWAY of this code. */
+/* Expects the connection to have ended with a GOAWAY of this code. */
 static void assert_goaway(struct peer_fixture *fixture, uint32_t code)
 {
     struct frame last = {0};
@@ -65,7 +65,7 @@ static void forgets_a_token_once_it_has_been_judged(void **state)
     }
 }
 
-/* As clients written in Go do, although the last stream should be one that the server has
+/* Clients written in Go do this, although the last stream should be one that the server has
  * opened. */
 static void takes_the_farewell_of_a_peer_that_names_no_stream(void **state)
 {

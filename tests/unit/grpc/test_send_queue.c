@@ -108,8 +108,7 @@ static void takes_a_block_larger_than_its_chunks(void **state)
     frames_deinit(&out);
 }
 
-/* Alternately adds and removes pseudo-random amounts, and compares what went in with what came out.
- */
+/* Alternately adds and removes pseudo-random amounts, and compares the output with the input. */
 static void keeps_the_order_over_partial_drops(void **state)
 {
     struct fixture *fixture = *state;

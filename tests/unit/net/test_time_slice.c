@@ -97,7 +97,7 @@ static void is_longer_inside_a_message(void **state)
     assert_true(eb_time_slice_look(&slice, NOW_NS + EB_TIME_SLICE_INSIDE * SLICE_NS));
 }
 
-/* Makes one read in a slice, which takes `taken_ns`. */
+/* Makes one read that takes `taken_ns` within a slice. */
 static void read_once(struct eb_time_slice *slice, uint64_t taken_ns, bool is_full)
 {
     (void)eb_time_slice_look(slice, NOW_NS);

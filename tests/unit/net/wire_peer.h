@@ -34,7 +34,7 @@ struct wire_call {
     unsigned message_count;
     size_t message_bytes;
     bool is_wrong; /* some byte i of a message was not (uint8_t)i */
-    /* Gets each message, unless NULL. May not fail the test. */
+    /* Called for each message unless NULL. Must not fail the test. */
     void (*on_message)(struct wire_call *call, const uint8_t *bytes, size_t size);
 };
 

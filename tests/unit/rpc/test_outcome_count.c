@@ -439,7 +439,7 @@ static void does_not_take_what_is_too_large_for_a_want_of_memory(void **state)
     assert_int_equal(count_requests(LOOKUP, EB_STATUS_RESOURCE_EXHAUSTED), 1);
 }
 
-/* Of two lookups that arrive while the executor is held, the second is refused. */
+/* Sends two lookups while the executor is held, and expects the second to be refused. */
 static void expect_second_refused(struct service_fixture *fixture)
 {
     struct service_call calls[2];

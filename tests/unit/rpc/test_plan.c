@@ -357,7 +357,7 @@ static void takes_weights_of_the_tables_type_where_none_is_said(void **state)
 
 /* ---- limits ---- */
 
-/* Two queries just reach *limit if it is `most`, and exceed it if it is one less. */
+/* Expects two queries to be answered if *limit is `most`, and to exceed it if it is one less. */
 static void expect_limit(
     struct plan_fixture *fixture, uint64_t *limit, uint64_t most, const char *part)
 {

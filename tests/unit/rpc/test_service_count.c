@@ -1,4 +1,4 @@
-/* The service's counters of a table: they cover answered requests, whether these were computed
+/* The service's counters of a table. They cover all answered requests, whether these were computed
  * inline or by the executor. */
 #include "server/rpc/conn_state.h"
 #include "tests/lib/test_group.h"
@@ -29,7 +29,7 @@ static void copy_sums(struct eb_loop *loop, void *context)
     *part = eb_table_counters_copy(&state->tables, uv_hrtime());
 }
 
-/* The loop has counted this much for its only table. */
+/* Expects the loop to have counted this much for its only table. */
 static void expect_sums(struct service_fixture *fixture, uint64_t bags, uint64_t indices)
 {
     struct eb_table_sums *part;

@@ -57,14 +57,14 @@ static void start_large(struct fixture *fixture)
     service_peer_settle(&fixture->peer);
 }
 
-/* The memory of both answers is still there for the executor to write to. */
+/* Expects the memory of both answers to be still there, because the executor may write to it. */
 static void expect_held(struct fixture *fixture)
 {
     assert_true(loop_host_taken_bytes(&fixture->host.loops) >= UINT64_C(2) * LARGE_BYTES);
 }
 
-/* The executor returns both lookups. Their memory is given back, and the loop continues to
- * serve. */
+/* Expects the executor to return both lookups, their memory to be given back, and the loop to
+ * continue serving. */
 static void expect_given_back(struct fixture *fixture)
 {
     struct service_call call;
@@ -198,8 +198,8 @@ static void ends_idle_streams_when_it_drains(void **state)
     assert_true(loop_host_wait_drained(&host->loops, SERVICE_HOST_TIMEOUT_MS));
 }
 
-/* Both calls have ended during a drain. The loop stays until the executor has returned their
- * lookups, and no longer. */
+/* Both calls have ended during a drain. Expects the loop to stay until the executor has returned
+ * their lookups, and no longer. */
 static void expect_drained_when_given_back(struct fixture *fixture)
 {
     assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));

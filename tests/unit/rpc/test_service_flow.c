@@ -218,8 +218,8 @@ static uint64_t wait_until_quiet(struct raw_peer *peer, struct service_host *hos
     return taken_bytes;
 }
 
-/* A stream of ANSWERS requests is not read beyond outbound_bytes_max of answers. Reading resumes
- * when its peer opens its windows. */
+/* Expects a stream of ANSWERS requests not to be read beyond outbound_bytes_max of answers, and to
+ * be read again when its peer opens its windows. */
 static void expect_paused_by_answers(struct service_host *host)
 {
     static const char *const path[2] = {":path", STREAM};

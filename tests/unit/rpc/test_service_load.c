@@ -94,7 +94,8 @@ static uint64_t settle_by(struct wire_peer *other, struct service_fixture *fixtu
     return bytes;
 }
 
-/* Cheap requests with large plans take at most outbound_bytes_max plus one such request. */
+/* Expects cheap requests with large plans to take at most outbound_bytes_max plus one such
+ * request. */
 static void expect_cheap_ones_bounded(struct service_fixture *fixture, uint32_t priority)
 {
     struct wire_peer other;

@@ -610,7 +610,7 @@ static void logs_every_setting_with_its_source(void **state)
 
 /* ---- log_format ---- */
 
-/* Reads settings, of which the log's format is one or none; returns the format that they have. */
+/* Reads settings that are accepted. Returns their log format. */
 static enum eb_log_format format_of(const char *flags, const char *yaml, const char *variables)
 {
     config_fixture_write_yaml(yaml);
@@ -635,7 +635,7 @@ static void takes_the_highest_log_format(void **state)
     assert_int_equal(format_of("--log-format=json|--log-format|logfmt", json_file, ""), 0);
 }
 
-/* The settings are refused; returns whether the one line that says so is JSON. */
+/* Expects the settings to be refused. Returns whether the one line that reports it is JSON. */
 static bool is_refused_as_json(const char *flags, const char *yaml, const char *variables)
 {
     config_fixture_write_yaml(yaml);
@@ -656,14 +656,14 @@ static void refuses_in_the_log_format_that_is_known(void **state)
 {
     (void)state;
     static const char file[] = "model_repository: /m\n";
-    /* Flags and variables are known although an earlier one is wrong. */
+    /* A format set by a flag or a variable is known even if an earlier setting is wrong. */
     assert_true(is_refused_as_json("--loops|x|--log-format|json", file, ""));
     assert_true(is_refused_as_json("--nonsense|1|--log-format=json", file, ""));
     assert_true(is_refused_as_json("--loops=x", file, "EMBAG_LOG_FORMAT=json"));
     assert_true(is_refused_as_json("", file, "EMBAG_LOOPS=x|EMBAG_LOG_FORMAT=json"));
     assert_true(is_refused_as_json("", "loops: [1", "EMBAG_LOG_FORMAT=json"));
     assert_false(is_refused_as_json("--loops=x|--log-format=logfmt", "", "EMBAG_LOG_FORMAT=json"));
-    /* The file's is known once the file is read, wherever it stands there. */
+    /* A format set in the file is known once the file has been read, at any place in it. */
     assert_true(is_refused_as_json("", "loops: x\nlog_format: json\n", ""));
     assert_true(is_refused_as_json("", "log_format: json\n", "")); /* no model_repository */
     assert_false(is_refused_as_json("--loops=x", "log_format: json\n", ""));

@@ -338,7 +338,7 @@ static void start_without_threads(const struct eb_config *config)
     expect_no_start(&without_port, "what=threads");
 }
 
-/* The process is already open when its loops get no threads. */
+/* Opens the process and then denies its loops their threads. */
 static void run_without_threads(const struct eb_config *config)
 {
     struct eb_process *process = expect_start(config);

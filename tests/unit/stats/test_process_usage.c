@@ -69,7 +69,7 @@ static void counts_threads_whatever_the_name_is(void **state)
     (void)state;
     struct eb_process_usage before;
     struct eb_process_usage after;
-    uv_thread_t threads[2]; /* at the first one a sanitizer may start a thread of its own */
+    uv_thread_t threads[2]; /* with the first one, a sanitizer may start a thread of its own */
     uv_mutex_t mutex;
     assert_int_equal(prctl(PR_SET_NAME, "a) S 1 2 3 (b"), 0);
     assert_int_equal(uv_mutex_init(&mutex), 0);

@@ -21,5 +21,5 @@ void eb_packed_fixture_write(
 /* Opens a file and checks every block. Returns false with *failure set if a check fails. */
 bool eb_packed_fixture_verify(const char *path, struct eb_failure *failure);
 
-/* Writes the digest that belongs to the head's bytes into the head. */
+/* Computes the digest of the head and writes it into the head. */
 void eb_packed_fixture_sign(uint8_t *head, uint64_t head_bytes);

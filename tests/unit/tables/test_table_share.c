@@ -386,8 +386,7 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     eb_table_set_deinit(&one);
 }
 
-/* It is known before anything is read whether the tables that cannot be resident already will fit.
- */
+/* Before anything is read, it is known whether the tables that cannot be resident will fit. */
 static void reads_nothing_of_what_is_too_large_anyway(void **state)
 {
     (void)state;
