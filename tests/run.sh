@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# All tests, from a clean checkout: installs what is missing, builds, runs every suite.
-#   tests/run.sh          what needs Debian's packages only: some 6 minutes on two cores
-#   tests/run.sh --all    also network tests at length, the sanitizers, other processors (emulated),
-#                         fuzzing, other clients, container, packages and chart, the status page
-#                         in a browser, Prometheus, models that change under load, the comparison
-#                         with grpc++: some 40
-#   tests/run.sh --long   what takes long and is run by hand: attacks for minutes, and every fuzz
-#                         target for three: some 40 on two cores
-# Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
-# counting single tests; before it stands what was skipped.
+# Runs all tests from a clean checkout: installs missing packages, builds, runs every suite.
+#   tests/run.sh          suites that need Debian's packages only: some 6 minutes on two cores
+#   tests/run.sh --all    also the network tests in full, the sanitizers, other processors
+#                         (emulated), fuzzing, other clients, container, packages and chart, the
+#                         status page in a browser, Prometheus, models that change under load,
+#                         the comparison with grpc++: some 40 minutes
+#   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, and three
+#                         minutes for each fuzz target: some 40 minutes on two cores
+# Continues after a failure, unless packages are missing. The last line is "N passed, N failed",
+# counting single tests; the skipped suites are listed before it.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -28,32 +28,33 @@ export python=/usr/bin/python3
 logs=build/tests
 passed_total=0
 failed_total=0
-skipped=() # what could not be had here, with its section
+skipped=() # suites and tests that could not run here, with their section
 section_pid=
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1
 
-# Nothing can be tested.
+# Reports that nothing can be tested, and exits.
 give_up() {
     [[ -z ${1:-} ]] || echo "tests/run.sh: $1" >&2
     printf '\n0 passed, 1 failed\n'
     exit 1
 }
 
-# Temporary files, a directory for each section. One test runs the server as another user, who must
-# get at its model.
+# Temporary files, in one directory for each section. One test runs the server as another user, who
+# must be able to read its model.
 mkdir -p "$logs" && scratch=$(mktemp -d) && chmod 711 "$scratch" || give_up
 trap 'rm -rf "$scratch"' EXIT
 
-# A section runs in the process group that timeout makes, so that what it started ends with it.
+# Ends the current section. It runs in the process group that timeout creates, so its children end
+# with it.
 stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/null; }
 trap 'stop_section; exit 130' INT TERM
 
-# Lines of the output that are shown in any case: which variants of the kernels were tested.
+# Output lines that are always shown: which variants of the kernels were tested, and skips.
 shown='processor: .*|[a-z0-9+-]+: (tested|skipped, .*)|[a-z0-9+-]+ over [a-z0-9 ]+: skip .*'
 
-# section SECONDS_MAX NAME COMMAND...: runs a command or function below, counts its tests, shows
-# the output if any failed.
+# section SECONDS_MAX NAME COMMAND...: runs a command or a function defined below, counts its tests,
+# and shows its output if any failed.
 section() {
     local limit=$1 name=$2 slug=${2//[^a-z0-9+]/-} start=$SECONDS status=0 passed failed
     local log=$logs/$slug.log lines line
@@ -67,7 +68,7 @@ section() {
     section_pid=
     rm -rf "${scratch:?}/$slug"
     read -r passed failed < <("$python" tests/count_tests.py "$log")
-    # A command that fails without a failing test has itself failed.
+    # A command that fails although none of its tests failed counts as one failed test.
     ((status == 0 || failed > 0)) || failed=1
     ((failed == 0)) || cat "$log"
     mapfile -t lines < <(sed -En "s/^([0-9]+: )?($shown)\$/\2/p" "$log")
@@ -81,7 +82,7 @@ section() {
     ((failed == 0))
 }
 
-# A build directory that was made before the checkout was moved or copied begins afresh.
+# Configures a preset. A build directory from before the checkout was moved or copied starts afresh.
 configure() {
     local preset=$1 cache=build/$1/CMakeCache.txt fresh=()
     shift
@@ -93,7 +94,7 @@ configure() {
 
 build() { configure "$@" -DEMBAG_WERROR=ON && cmake --build "build/$1"; }
 
-# clang on Debian has no OpenMP, so that the fuzz targets are all it can build.
+# Debian's clang has no OpenMP, so it can build nothing but the fuzz targets.
 build_fuzz() { configure fuzz && cmake --build build/fuzz; }
 
 unit_tests() {
@@ -102,7 +103,7 @@ unit_tests() {
     ctest --test-dir "build/$preset" --verbose --timeout 300 -j "$(nproc)" "$@"
 }
 
-# In two processes: a test mostly waits.
+# In two processes, because a test spends most of its time waiting.
 network_tests() {
     local preset=$1 part parts=() status=0 claims
     shift
@@ -120,7 +121,7 @@ network_tests() {
     return "$status"
 }
 
-# One after the other: they measure what others are served beside an attack.
+# One after the other, because these tests measure how others are served during an attack.
 long_network_tests() {
     "$python" tests/integration/run.py --embagd build/release/embagd --embag build/release/embag \
         --build build/release --long
@@ -128,12 +129,12 @@ long_network_tests() {
 
 old_processor_tests() { tests/variants/run_emulated.sh build/release; }
 
-# By an emulator, so of some widths only.
+# Tests a few widths only, because an emulator is slow.
 arm64_tests() { EMBAG_TEST_BEST=neon EMBAG_TEST_WIDTHS=4 unit_tests arm64; }
 
 tidy() { tests/tidy.sh --self-test && tests/tidy.sh; }
 
-# A port whose successor is free too: quickstart takes both.
+# Prints a free port whose successor is free too: the quickstart uses both.
 free_port() {
     "$python" -c 'import socket
 while True:
@@ -150,7 +151,7 @@ while True:
 
 quickstart() { deploy/quickstart.sh --port "$(free_port)" --once && echo "1 passed, 0 failed"; }
 
-# Every target for so many seconds, two at a time. New finds go to the build directory.
+# Runs every target for this many seconds, two at a time. New inputs go to the build directory.
 fuzz() {
     find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x | sort |
         xargs -I '{}' -P 2 tests/fuzz/run_target.sh '{}' "$1"
@@ -189,7 +190,7 @@ helm_tests() {
     tests/integration/helm/run.sh --embagd build/release/embagd --build build/clients/helm
 }
 
-# One after the other; what cannot be had is skipped, and says so.
+# One suite after the other. Those that cannot run here are skipped, and a line says so.
 interop() {
     "$python" tests/integration/interop.py --embagd build/release/embagd --build build/release \
         --work build/clients "$@"
@@ -199,7 +200,8 @@ compare_with_grpcpp() {
     tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
 }
 
-# Small and short, so that its figures are none: that it runs, and every answer is right.
+# Too small and short for meaningful figures: checks that the script runs, and that every answer is
+# right.
 model_figures() {
     tests/bench/models.sh --work "$TMPDIR" --rounds 1 --seconds 30 --scale 5000 --rows 4000000 \
         --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
@@ -221,7 +223,7 @@ if $all; then
 fi
 
 printf '\n== packages\n'
-# In the foreground, where sudo can ask for a password.
+# In the foreground, so that sudo can ask for a password.
 timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 [[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
 $long || section 60 "tidy and format" tidy
@@ -236,29 +238,29 @@ if $all; then
         section 1500 "network tests, sanitized" network_tests asan --quick
     fi
     if section 1500 "build with thread sanitizer" build tsan; then
-        # What has no threads is left out.
-        section 600 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
-        section 1500 "network tests, threads" network_tests tsan --quick
+        # Tests without threads are left out.
+        section 600 "unit tests, thread sanitizer" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
+        section 1500 "network tests, thread sanitizer" network_tests tsan --quick
     fi
     section 300 "variants on older processors, emulated" old_processor_tests
     if section 600 "build of kernels for arm64" build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
-    section 400 "models that change, small" model_figures
+    section 400 "models that change under load, small" model_figures
     section 400 "status page in Chromium" page_tests
     section 200 "metrics, rules and dashboard with Prometheus" monitoring_tests
     section 900 "Debian packages, under systemd" package_tests
     section 1200 "container image" container_tests
     section 1500 "Helm chart" helm_tests
-    section 900 "clients: python package" python_tests
+    section 900 "clients: Python package" python_tests
     section 300 "clients: grpc-js" node_tests
-    section 600 "clients: tritonclient, and its calls from grpc++" triton_tests
-    section 300 "clients: KServe's" kserve_tests
-    section 900 "clients: stock ones, over every transport" interop \
+    section 600 "clients: tritonclient, and the same calls from grpc++" triton_tests
+    section 300 "clients: KServe" kserve_tests
+    section 900 "clients: stock gRPC, over every transport" interop \
         grpcio grpc++ grpc-js grpc-go grpcurl
-    section 100 "a drain under load" interop drain
+    section 100 "drain under load" interop drain
     section 500 "h2spec" interop h2spec
-    section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
+    section 300 "clients: h2load, compared with grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 900 "fuzz targets" fuzz 20
     fi

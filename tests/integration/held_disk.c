@@ -1,5 +1,5 @@
-/* Preloaded into embagd (test_held_disk.py): a disk that does not answer as long as there is the
- * file that HELD_DISK names. Who waits for it makes another one, of that name and `.waiting`. */
+/* Preloaded into embagd by test_held_disk.py: simulates a disk that does not answer while the file
+ * that HELD_DISK names exists. A waiting read creates another file, of that name and `.waiting`. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void wait_for_disk(const char *name)
     }
 }
 
-/* In place of the C library's, which no longer comes into it. */
+/* Replaces the C library's function, which is no longer called. */
 ssize_t pread(int file, void *bytes, size_t count, off_t offset)
 {
     const char *name = getenv("HELD_DISK");

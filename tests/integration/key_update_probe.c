@@ -1,6 +1,7 @@
-/* A TLS 1.3 client that updates its keys again and again and never says anything else, which no
- * stock client does. PORT CA COUNT; prints how many updates were written before the server took no
- * more. Exit status: 0; 1 where it could not begin, or all of them were taken. */
+/* A TLS 1.3 client that updates its keys again and again and sends nothing else, which no stock
+ * client does. Usage: PORT CA COUNT. Prints how many updates were written before the server closed
+ * the connection. Exit status 1 if the client could not connect, or if all updates were accepted;
+ * otherwise 0. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -10,10 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What HTTP/2 begins with. */
+/* The bytes with which a client starts HTTP/2. */
 static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
 
-/* A connected socket; negative: there is none. */
+/* Returns a connected socket, or a negative number if there is none. */
 static int dial(const char *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -40,7 +41,7 @@ static SSL_CTX *create_context(const char *ca)
     return context;
 }
 
-/* How many updates the server has taken, as far as its socket tells. */
+/* Returns how many updates the server accepted, as far as the socket shows. */
 static long flood(SSL *client, long count)
 {
     long done = 0;

@@ -1,5 +1,5 @@
-/* Asks the server at the address given for what the C client can ask in one request, and prints
- * what came back: test_c_client.py says what that must be. */
+/* Sends the server at the given address every kind of request that the C client has, and prints the
+ * answers; test_c_client.py has the expected output. */
 #include <embag.h>
 #include <err.h>
 #include <inttypes.h>
@@ -55,7 +55,7 @@ static void print_result(const struct embag_result *result)
     printf(" <%s>\n", result->message);
 }
 
-/* As one request whose parts may fail; then as one that fails whole. */
+/* Sends one request whose parts may fail, or the same as one that fails as a whole. */
 static enum embag_status ask(struct embag_client *client, bool errors_per_query)
 {
     struct embag_request request = {.model = "spec",

@@ -1,11 +1,11 @@
-/* A client of the server at the address given that does what its input says, a line at a time, and
- * answers each line with one: test_submit.py ends the server meanwhile, stops it, starts it again.
- *   submit COUNT TIMEOUT_US   begins lookups, each of one row, so and so often
- *   cancel                    withdraws those that were begun last
- *   take COUNT                takes completions, and says how they ended
- *   crowd COUNT               lookups of several threads at once, until so many have been answered;
- *                             says so of each of the first three quarters too
- * Row n of the server's table is full of n. A lookup that is answered wrongly ends the program. */
+/* A client of the server at the given address that executes the commands of its input, one a line,
+ * and answers each with one line. Meanwhile test_submit.py stops, ends and restarts the server.
+ *   submit COUNT TIMEOUT_US   starts this many lookups of one bag each
+ *   cancel                    cancels the lookups of the last `submit`
+ *   take COUNT                takes completions, and prints how they ended
+ *   crowd COUNT               runs lookups from several threads until this many were answered;
+ *                             also prints a line after each of the first three quarters
+ * Every value of row n of the server's table is n. A wrong answer ends the program. */
 #include <embag_async.h>
 #include <err.h>
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 #define INDICES_MAX 1024
 #define SUBMIT_MAX 1024
 #define THREADS 8
-#define CALLS_EACH 16 /* of a thread of the crowd, under way at once */
+#define CALLS_EACH 16 /* calls in flight of one thread of the crowd */
 #define PATIENCE_US 120000000
 #define STATUSES 17
 
@@ -27,13 +27,13 @@ struct probe {
     struct embag_client *client;
     unsigned index_count; /* of each lookup */
     int64_t indices[ROWS][INDICES_MAX];
-    uint64_t ids[SUBMIT_MAX]; /* of the lookups begun last */
+    uint64_t ids[SUBMIT_MAX]; /* of the lookups of the last `submit` */
     unsigned id_count;
     atomic_uint answered_count; /* by the crowd */
     unsigned answered_max;
 };
 
-/* How some lookups ended. */
+/* How a number of lookups ended. */
 struct counters {
     unsigned counts[STATUSES];
     uint32_t attempts_max;
@@ -58,10 +58,10 @@ static void check_answer(const struct probe *probe, const struct embag_completio
     const int64_t *row = completion->context;
     float expected = (float)*row * (float)probe->index_count;
     if (!!answer != (completion->error.status == EMBAG_OK)) {
-        errx(1, "an answer or an error, not both");
+        errx(1, "a completion must have an answer or an error");
     }
     if (answer && (answer->result_count != 1 || answer->results[0].values_bytes < 8)) {
-        errx(1, "an answer without its result");
+        errx(1, "an answer without a result");
     }
     size_t count = answer ? answer->results[0].values_bytes / sizeof expected : 0;
     for (size_t i = 0; i < count; i++) {
@@ -75,7 +75,7 @@ static void take_one(struct probe *probe, struct counters *counters)
 {
     struct embag_completion completion;
     if (!embag_next(probe->client, PATIENCE_US, &completion)) {
-        errx(1, "a lookup does not end");
+        errx(1, "a lookup did not complete");
     }
     check_answer(probe, &completion);
     embag_answer_free(completion.answer);
@@ -90,7 +90,7 @@ static void submit(struct probe *probe, unsigned count, uint64_t timeout_us)
     probe->id_count = count < SUBMIT_MAX ? count : SUBMIT_MAX;
     for (unsigned i = 0; i < probe->id_count; i++) {
         if (submit_row(probe, i % ROWS, timeout_us, &probe->ids[i]) != EMBAG_OK) {
-            errx(1, "a lookup is not taken");
+            errx(1, "a lookup was not accepted");
         }
     }
     printf("submitted %u\n", probe->id_count);
@@ -112,7 +112,7 @@ static void take(struct probe *probe, unsigned count)
         take_one(probe, &counters);
     }
     if (embag_next(probe->client, 0, &extra)) {
-        errx(1, "a lookup ends twice");
+        errx(1, "a lookup completed twice");
     }
     printf("attempts %" PRIu32, counters.attempts_max);
     for (unsigned status = 0; status < STATUSES; status++) {
@@ -134,7 +134,7 @@ static void count_answered(struct probe *probe)
     }
 }
 
-/* Each takes as many completions as it has begun lookups, whoever began them. */
+/* Each thread takes as many completions as it has started lookups, whoever started them. */
 static void *run_thread(void *context)
 {
     struct probe *probe = context;
@@ -142,14 +142,14 @@ static void *run_thread(void *context)
         struct counters counters = {{0}, 0};
         for (unsigned i = 0; i < CALLS_EACH; i++) {
             if (submit_row(probe, i % ROWS, PATIENCE_US, NULL) != EMBAG_OK) {
-                errx(1, "a lookup is not taken");
+                errx(1, "a lookup was not accepted");
             }
         }
         for (unsigned i = 0; i < CALLS_EACH; i++) {
             take_one(probe, &counters);
         }
         if (counters.counts[EMBAG_OK] != CALLS_EACH) {
-            errx(1, "a lookup has failed");
+            errx(1, "a lookup failed");
         }
         count_answered(probe);
     }
@@ -163,7 +163,7 @@ static void run_many(struct probe *probe, unsigned count)
     atomic_store(&probe->answered_count, 0);
     for (unsigned i = 0; i < THREADS; i++) {
         if (pthread_create(&threads[i], NULL, run_thread, probe) != 0) {
-            errx(1, "no thread");
+            errx(1, "cannot create a thread");
         }
     }
     for (unsigned i = 0; i < THREADS; i++) {
@@ -185,7 +185,7 @@ static void obey(struct probe *probe, const char *line)
     } else if (sscanf(line, "crowd %u", &count) == 1) {
         run_many(probe, count);
     } else {
-        errx(1, "unknown: %s", line);
+        errx(1, "unknown command: %s", line);
     }
     fflush(stdout);
 }
@@ -193,7 +193,7 @@ static void obey(struct probe *probe, const char *line)
 static void fill_indices(struct probe *probe, int index_count)
 {
     if (index_count < 1 || index_count > INDICES_MAX) {
-        errx(1, "not so many indices");
+        errx(1, "INDICES %d: expected 1 to %d", index_count, INDICES_MAX);
     }
     probe->index_count = (unsigned)index_count;
     for (int64_t row = 0; row < ROWS; row++) {
@@ -210,7 +210,7 @@ int main(int argument_count, char **arguments)
     struct embag_error error;
     char line[64];
     if (argument_count != 5) {
-        errx(1, "four arguments");
+        errx(1, "expected: ADDRESS stream|unary RETRIES_MAX INDICES");
     }
     struct embag_options options = {.timeout_us = PATIENCE_US,
         .connections = 2,

@@ -39,7 +39,7 @@ class Probe:
         line = self.process.stdout.readline().rstrip('\n')
         if not line:
             self.process.wait(60)
-            self.test.fail('the probe exited:  ' + self.process.stderr.read())
+            self.test.fail('the probe exited: ' + self.process.stderr.read())
         return line
 
     def ask(self, line):

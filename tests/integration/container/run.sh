@@ -1,9 +1,9 @@
 #!/bin/bash
-# The container image, really built and run.
+# Builds and runs the container image.
 #     tests/integration/container/run.sh --embag PATH --build DIR
-# Its base is what the container file names where an image registry answers, else a system made by
-# mmdebstrap from Debian's packages. Needs root. Images are kept below the build folder.
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Its base is the one that the container file names if an image registry answers, otherwise a system
+# that mmdebstrap makes from Debian's packages. Needs root. Images are kept below the build folder.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,7 +23,7 @@ if ((EUID != 0)); then
     exit 0
 fi
 
-# With little of the system's help: layers as whole copies, cgroups without systemd.
+# Needs little of the system: layers are whole copies, and cgroups work without systemd.
 cat >"$build/podman" <<EOF
 #!/bin/bash
 exec podman --runtime runc --storage-driver vfs --root "$build/store" --runroot "$build/run" \\
@@ -44,7 +44,7 @@ if ! "$podman" image exists "$base" && ! timeout 60 "$podman" pull -q "$base" 2>
     fi
 fi
 
-# By the command of the guide, from the checkout's root, with what is special here before its words.
+# Runs the guide's command from the checkout's root, with options for this machine added.
 read -ra build_words < <(grep -m1 '^podman build ' "$root/deploy/OPERATIONS.md")
 (cd "$root" && "$podman" build --isolation chroot --network host --layers=false "${limits[@]}" \
     --build-arg BASE="$base" "${build_words[@]:2}")

@@ -1,10 +1,10 @@
-/* Calls embagd with grpc++ as any client would; one line "ok NAME" or "FAIL NAME: why" a
- * check.
+/* Calls embagd with grpc++ as any client would; prints one line for each check, "ok NAME" or
+ * "FAIL NAME: why".
  *     embag-interop-grpcpp --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
- * With --drain it sends lookups over and over until it is told on its input to stop, and says how
- * many were answered; each that fails is a FAIL: a client of gRPC's own loses none while a server
- * drains and another takes its place.
- * Thread: its own, and one for each stream. Memory: the heap. */
+ * With --drain it repeats lookups until its input ends the run, and prints how many were answered.
+ * Each lookup that fails is a FAIL: a gRPC client loses none while a server drains and another
+ * takes its place.
+ * Threads: its own, and one for each stream. Memory: the heap. */
 #include "embag/v1/embedding_bag.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
@@ -50,7 +50,7 @@ LookupRequest make_request(uint64_t id)
     return request;
 }
 
-/* So many times the same row, of 16 KiB. */
+/* Returns a request for this many times the same row, of 16 KiB. */
 LookupRequest make_rows(size_t count)
 {
     LookupRequest request;
@@ -68,7 +68,7 @@ std::string check_answer(const LookupResponse &answer)
     float values[6];
     if (answer.error_code() != 0 || answer.results_size() != 1 ||
         answer.results(0).values().size() != sizeof values) {
-        return "a strange answer: " + answer.ShortDebugString();
+        return "an unexpected answer: " + answer.ShortDebugString();
     }
     std::memcpy(values, answer.results(0).values().data(), sizeof values);
     for (int i = 0; i < 6; i++) {
@@ -118,7 +118,7 @@ class Client
         LookupResponse answer;
         grpc::Status status = stub_->Lookup(&context, make_rows(100), &answer);
         bool whole = status.ok() && answer.results(0).values().size() == 100 * 4096 * 4;
-        return whole ? "" : "not whole: " + status.error_message();
+        return whole ? "" : "incomplete: " + status.error_message();
     }
 
     std::string stream()
@@ -160,7 +160,7 @@ class Client
         set_deadline(second, 30000);
         status = EmbeddingBag::NewStub(connect(64 << 20))->Lookup(&second, request, &answer);
         bool whole = status.ok() && answer.results(0).values().size() == large_rows * 4096 * 4;
-        return whole ? "" : "not whole: " + status.error_message();
+        return whole ? "" : "incomplete: " + status.error_message();
     }
 
     std::string deadline()
@@ -221,7 +221,7 @@ class Client
             if (!feed->Read(&answer) ||
                 answer.status() != (is_there ? HealthCheckResponse::SERVING
                                              : HealthCheckResponse::SERVICE_UNKNOWN)) {
-                return std::string("watching ") + name + " begins otherwise";
+                return std::string("watching ") + name + " starts with another status";
             }
             context.TryCancel();
             (void)feed->Finish();
@@ -229,7 +229,7 @@ class Client
         return "";
     }
 
-    /* Channels that look after the server's health by themselves. */
+    /* Channels that check the server's health by themselves. */
     std::string healthy()
     {
         LookupResponse answer;
@@ -256,7 +256,7 @@ class Client
         return text.str();
     }
 
-    /* watched: whose health is looked after; "": nobody's. */
+    /* `watched` is the service whose health the channel checks; "" for none. */
     std::shared_ptr<grpc::Channel> connect(int receive_bytes_max, const std::string &watched = "")
     {
         grpc::ChannelArguments arguments;

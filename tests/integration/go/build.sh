@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the grpc-go client in a build folder; grpcurl is built by interop.py.
 #     tests/integration/go/build.sh DIR
-# Exit status 77: there is no Go, or no module proxy answers.
+# Exit status 77: Go is not installed, or no module proxy answers.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -9,7 +9,7 @@ source=$(cd "$here/../../.." && pwd)
 build=${1:?usage: $0 DIR}
 PATH=$PATH:/usr/local/go/bin
 command -v go >/dev/null || {
-    echo "there is no Go toolchain"
+    echo "Go is not installed"
     exit 77
 }
 mkdir -p "$build/client" "$build/bin"

@@ -1,5 +1,5 @@
-// Calls embagd with grpc-go as any client would; one line "ok NAME" or "FAIL NAME: why" a check.
-// Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
+// Calls embagd with grpc-go as any client would; prints one line for each check, "ok NAME" or "FAIL
+// NAME: why". Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
 package main
 
 import (
@@ -40,7 +40,7 @@ func request(id uint64) *pb.LookupRequest {
 		Table: "emb_table", Indices: []int64{0, 2, 3, 4}, Offsets: []int64{0, 2, 2}}}}
 }
 
-// So many times the same row, of 16 KiB.
+// Returns a request for this many times the same row, of 16 KiB.
 func rows(count int) *pb.LookupRequest {
 	return &pb.LookupRequest{Model: "spec", Queries: []*pb.BagQuery{{
 		Table: "large", IndicesI64: make([]byte, 8*count), IndicesPerBag: 1}}}
@@ -56,7 +56,7 @@ func checkRows(answer *pb.LookupResponse, err error, count int) error {
 func checkAnswer(answer *pb.LookupResponse) error {
 	want := []float64{-2.1, -2.4, 0, 0, -0.2, 0.8}
 	if answer.ErrorCode != 0 || len(answer.Results) != 1 || len(answer.Results[0].Values) != 24 {
-		return fmt.Errorf("a strange answer: %v", answer)
+		return fmt.Errorf("an unexpected answer: %v", answer)
 	}
 	for i, value := range want {
 		got := math.Float32frombits(binary.LittleEndian.Uint32(answer.Results[0].Values[4*i:]))

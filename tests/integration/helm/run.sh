@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The Helm chart: linted, rendered with its own values and with every option on, the manifests held
-# against the schemas of Kubernetes, the settings against embagd. helm and kubeconform are built
-# below the build folder, once, and skipped where there is no Go or no module proxy answers.
+# Tests the Helm chart: linted, rendered with its own values and with every option on; manifests are
+# validated against the schemas of Kubernetes, settings against embagd. helm and kubeconform are
+# built below the build folder, once. Tests that need them are skipped without Go or a module proxy.
 #     tests/integration/helm/run.sh --embagd PATH --build DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 helm=helm.sh/helm/v3/cmd/helm@v3.16.4
 kubeconform=github.com/yannh/kubeconform/cmd/kubeconform@v0.6.7
-# Modules for the schemas that they hold: of Kubernetes' own kinds, and of Prometheus' operator.
+# Modules that contain schemas: of Kubernetes' own kinds, and of the Prometheus operator.
 schemas=(k8s.io/kubernetes@v1.31.4 github.com/prometheus-operator/prometheus-operator@v0.77.2)
 
 embagd= build=
@@ -22,10 +22,10 @@ mkdir -p "$build/bin"
 build=$(realpath "$build")
 export GOBIN=$build/bin GOFLAGS=-buildvcs=false PATH=$PATH:/usr/local/go/bin
 
-# That fetches the Go which a module asks for.
+# Returns whether Go is installed and can fetch the version that a module requires.
 has_go() { command -v go >/dev/null && [[ -n $(go env GOTOOLCHAIN) ]]; }
 
-# Whether a module proxy answers, not a cache.
+# Returns whether a module proxy answers, bypassing the cache.
 has_modules() {
     local cache status=0
     cache=$(mktemp -d)
@@ -46,7 +46,7 @@ if [[ ! -f $build/installed || $(<"$build/installed") != "$helm $kubeconform ${s
         if (install_tools); then
             echo "$helm $kubeconform ${schemas[*]}" >"$build/installed"
         elif has_modules; then
-            echo "$0: the module proxy answers, and helm and kubeconform cannot be built" >&2
+            echo "$0: the module proxy answers, but helm and kubeconform could not be built" >&2
             exit 1
         fi
     fi

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The Open Inference Protocol with KServe's official client, which is installed below the build
-# folder, once. Skipped if no package index answers, or if it has none for this machine; a line
-# says why.
+# Tests the Open Inference Protocol with KServe's official client, which is installed below the
+# build folder, once. Skipped if no package index answers, or if the index has no such package for
+# this machine; a line says why.
 #     tests/integration/kserve/run.sh --embagd PATH --build DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# What is monitored, with Debian's Prometheus: promtool reads the metrics and tests the rules, and a
-# real Prometheus scrapes a server under load and answers what the dashboard and the rules ask.
+# Tests the monitoring with Debian's Prometheus: promtool reads the metrics and tests the rules. A
+# real Prometheus scrapes a server under load and evaluates the queries of dashboard and rules.
 #     tests/integration/monitoring/run.sh --build DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

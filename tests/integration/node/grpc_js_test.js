@@ -1,5 +1,5 @@
-// Lookups with a stock @grpc/grpc-js client. Usage: node grpc_js_test.js EMBAGD
-// Ends with a line "N passed, N failed".
+// Runs lookups with a stock @grpc/grpc-js client. Usage: node grpc_js_test.js EMBAGD Prints "N
+// passed, N failed" at the end.
 'use strict';
 
 const assert = require('node:assert');
@@ -16,7 +16,7 @@ const LARGE_ROWS = 64;
 const LARGE_COLUMNS = 4096;
 const START_MS = 60000;
 
-// A .npy file of f32 with two dims.
+// Returns a .npy file of f32 with two dims.
 function npy(rows, columns, values) {
   const dict = `{'descr': '<f4', 'fortran_order': False, 'shape': (${rows}, ${columns}), }`;
   const header = dict.padEnd(Math.ceil((dict.length + 11) / 64) * 64 - 11) + '\n';
@@ -44,7 +44,7 @@ function startServer(embagd, repository) {
   let log = '';
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error('no event=ready in: ' + log)), START_MS);
-    server.on('exit', (code) => reject(new Error(`embagd ended with ${code}: ${log}`)));
+    server.on('exit', (code) => reject(new Error(`embagd exited with ${code}: ${log}`)));
     server.stderr.on('data', (text) => {
       log += text;
       const address = /event=listening .*?address="?([\d.]+:\d+)/.exec(log);
@@ -245,7 +245,7 @@ async function runTests(address) {
   return counts;
 }
 
-// SIGTERM; whether it ended with status 0.
+// Sends SIGTERM; resolves to whether the exit status was 0.
 function stopServer(server) {
   return new Promise((resolve) => {
     server.removeAllListeners('exit');
@@ -259,7 +259,7 @@ async function main() {
   try {
     const { server, address } = await startServer(process.argv[2], repository);
     const counts = await runTests(address).finally(async () => {
-      if (!(await stopServer(server))) console.log('FAIL: embagd did not end well');
+      if (!(await stopServer(server))) console.log('FAIL: embagd did not exit cleanly');
     });
     if (server.exitCode !== 0) counts.failed++;
     else counts.passed++;

@@ -1,6 +1,6 @@
-// Calls embagd with @grpc/grpc-js as any client would; one line "ok NAME" or "FAIL NAME: why" a
-// check.
-// Usage: node interop_client.js --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
+// Calls embagd with @grpc/grpc-js as any client would; prints one line for each check, "ok NAME" or
+// "FAIL NAME: why". Usage: node interop_client.js --target ADDRESS [--ca FILE [--cert FILE --key
+// FILE]]
 'use strict';
 
 const assert = require('node:assert');
@@ -22,7 +22,7 @@ function request(id) {
   return { request_id: id, model: 'spec', queries: [query] };
 }
 
-// So many times the same row, of 16 KiB.
+// Returns a request for this many times the same row, of 16 KiB.
 function rows(count) {
   const query = { table: 'large', indices_i64: Buffer.alloc(8 * count), indices_per_bag: 1 };
   return { model: 'spec', queries: [query] };
@@ -50,7 +50,7 @@ async function fails(promise, code, pattern = /./) {
   assert.match(error.details, pattern);
 }
 
-// All answers of a call that is a stream; what is written to it first is the caller's.
+// Resolves to all answers of a stream. The caller writes the requests.
 function answersOf(call) {
   return new Promise((resolve, reject) => {
     const answers = [];
@@ -113,7 +113,7 @@ const CHECKS = {
     const expected = { '': 'SERVING', spec: 'SERVING', absent: 'SERVICE_UNKNOWN' };
     for (const [service, status] of Object.entries(expected)) {
       const feed = health.Watch({ service });
-      feed.on('error', () => {}); // of the end that is made below
+      feed.on('error', () => {}); // from the cancel below
       assert.strictEqual((await once(feed, 'data'))[0].status, status);
       feed.cancel();
     }
@@ -156,7 +156,7 @@ async function main() {
     }
   }
   clients.forEach((each) => each.close());
-  process.exit(); // What is left has timers of up to its deadline.
+  process.exit(); // Otherwise timers of calls keep the process alive until their deadlines.
 }
 
 main();

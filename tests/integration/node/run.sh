@@ -1,8 +1,8 @@
 #!/bin/bash
-# Lookups with @grpc/grpc-js. Packages are installed below the build folder, once.
+# Runs lookups with @grpc/grpc-js. Packages are installed below the build folder, once.
 #     tests/integration/node/run.sh --embagd PATH --build DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed, or if the packages cannot be
-# had, which a line says.
+# Prints "N passed, N failed" at the end. The exit status is 0 if none failed. It is also 0 if the
+# packages are not available, and a line says so.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +19,7 @@ if ! cmp -s "$here/package-lock.json" "$modules/installed.json"; then
     cp "$here/package.json" "$here/package-lock.json" "$modules/"
     if ! timeout "$install_seconds_max" npm ci --prefix "$modules" --ignore-scripts --no-audit \
         --no-fund --loglevel=error --fetch-retries=1; then
-        echo "grpc-js: skipped, its packages cannot be had from a registry"
+        echo "grpc-js: skipped, its packages are not available from a registry"
         exit 0
     fi
     cp "$here/package-lock.json" "$modules/installed.json"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes a directory the root of a system of its own and becomes its systemd. Run in new namespaces
-# of mounts, processes, IPC, host name, network and cgroups, by machine.py.
+# Makes a directory the root of a separate system and becomes its systemd. machine.py runs this in
+# new namespaces of mounts, processes, IPC, host name, network and cgroups.
 #     boot.sh ROOT
 set -euo pipefail
 

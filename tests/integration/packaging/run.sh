@@ -1,10 +1,11 @@
 #!/bin/bash
-# Debian packages: built by cpack, judged by lintian, installed in a system with a systemd of its
-# own, where the service starts, serves, is told, hangs and ends under its unit's hardening, and
-# purged. What cannot be had here (root, cgroups, an archive of packages) is skipped, with a line
-# that says so. The system's files are kept in the work folder.
+# Debian packages: built by cpack, checked by lintian, and installed in a system with its own
+# systemd. There the service starts, serves, is commanded, hangs and exits under its unit's
+# hardening; finally the packages are purged. Tests that cannot run here (without root, cgroups, or
+# an archive of packages) are skipped, and a line says so. The system's files are kept in the work
+# folder.
 #     tests/integration/packaging/run.sh --build DIR --work DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,7 +22,7 @@ rm -rf "$work/packages"
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages"
 packages=("$work"/packages/*.deb)
 
-# What those that are installed here stand on: libc6 (>= 2.34), libuv1 (>= 1.33.1) -> libc6,libuv1
+# Dependencies of the packages to install: libc6 (>= 2.34), libuv1 (>= 1.33.1) -> libc6,libuv1
 needed=$(for package in "${packages[@]}"; do
     [[ $package == */libembag-dev_* ]] || dpkg-deb -f "$package" Depends
 done |
@@ -33,7 +34,7 @@ if [[ ! -f $tar ]]; then
         "$work/part.tar"; then
         mv "$work/part.tar" "$tar"
     elif mmdebstrap --quiet --simulate --variant=essential bookworm /dev/null; then
-        echo "$0: the archive of Debian packages answers, and no system came of it" >&2
+        echo "$0: the archive of Debian packages answers, but the system could not be built" >&2
         exit 1
     fi
 fi

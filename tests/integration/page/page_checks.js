@@ -1,9 +1,9 @@
-// What is wrong with how a page lies in its window, as a list of texts: what leaves it, what lies
-// over something else, what can hardly be read. An expression: it is evaluated in the page.
+// Evaluates to a list of layout errors of the page in its window: elements that leave the window or
+// overlap, and text that is hard to read. An expression that is evaluated in the page.
 (() => {
   const faults = [];
-  const SLACK = 1.5; // of pixels: glyphs' boxes are a little higher than what is seen of them
-  const CONTRAST_MIN = 4.5; // WCAG 2, level AA, for texts of this size
+  const SLACK = 1.5; // pixels: the boxes of glyphs are a little higher than the visible glyphs
+  const CONTRAST_MIN = 4.5; // WCAG 2, level AA, for text of this size
 
   const isUnseen = element => Boolean(element.closest('.unseen, noscript, script')) ||
     !element.checkVisibility({ checkVisibilityCSS: true });
@@ -13,7 +13,7 @@
 
   // Nothing is cut off at the sides.
   const wide = document.documentElement.scrollWidth;
-  if (wide > innerWidth) faults.push(`it is ${wide} pixels wide in a window of ${innerWidth}`);
+  if (wide > innerWidth) faults.push(`the page is ${wide} pixels wide, its window ${innerWidth}`);
   for (const element of all) {
     const box = element.getBoundingClientRect();
     if (box.width > 0 && (box.left < -0.5 || box.right > innerWidth + 0.5)) {
@@ -21,7 +21,7 @@
     }
   }
 
-  // Lines of text, each with the element that they stand in.
+  // Lines of text, each with its element.
   const lines = [];
   for (const element of all) {
     for (const node of element.childNodes) {
@@ -48,7 +48,7 @@
     }
   });
 
-  // Cards lie side by side, and texts inside theirs.
+  // Cards do not overlap, and their text stays inside.
   const cards = all.filter(element => element.matches('.card'));
   cards.forEach((card, i) => {
     for (const other of cards.slice(i + 1)) {
@@ -66,7 +66,7 @@
     }
   }
 
-  // Colours: of a text against the nearest ground that is not transparent.
+  // Contrast of text with the nearest background that is not transparent.
   const parts = colour => (colour.match(/[\d.]+/g) || []).map(Number);
   const luminance = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map(part => part / 255)

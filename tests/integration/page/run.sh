@@ -1,8 +1,8 @@
 #!/bin/bash
-# The status page in a headless Chromium: of servers of the tests' making, and of embagd under load.
+# Tests the status page in a headless Chromium, with made-up servers, and with embagd under load.
 #     tests/integration/page/run.sh --build DIR [TEST...]
-# DIR holds the programs; pictures of the page stay in DIR/page, to be looked at.
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# DIR holds the programs; screenshots of the page remain in DIR/page for inspection.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ fi
 build=$2
 shift 2
 if ! command -v chromium >/dev/null; then
-    echo "$0: there is no chromium: deploy/install-packages.sh --all installs it" >&2
+    echo "$0: chromium is not installed: deploy/install-packages.sh --all installs it" >&2
     exit 1
 fi
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here/../../lib

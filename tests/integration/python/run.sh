@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The Python package, installed into clean virtual environments below the build folder, and tested:
-# with Debian's packages, and with those of constraints.txt where a package index answers.
+# Installs the Python package into clean virtual environments below the build folder and tests it:
+# with Debian's packages, and with those of constraints.txt if a package index answers.
 #     tests/integration/python/run.sh --embagd PATH --embag PATH --build DIR [--quick]
-# Each environment's tests end with a line "N passed, N failed"; exit status 0 if none failed.
+# Each environment's tests print a line "N passed, N failed"; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,7 +23,7 @@ if [[ -z $build ]]; then
     exit 2
 fi
 
-# The package takes nothing else from the tree, and building it leaves nothing there.
+# The package uses nothing else of the tree, and building it changes nothing in the checkout.
 work=$build/python-package
 rm -rf "$work"
 mkdir -p "$work/client"
@@ -32,7 +32,7 @@ cp -R "$root/client/python" "$work/client/"
 cp -R "$root/proto" "$work/"
 package=$work/client/python
 
-# run_tests NAME MORE...: in the environment of that name; the sources are not on its path.
+# run_tests NAME MORE...: runs the tests in that environment; the sources are not on its path.
 run_tests() {
     "$work/$1/bin/python" -B -I "$here/package_tests.py" "${options[@]}" "${@:2}"
 }
@@ -47,7 +47,7 @@ status=0
 
 "$python" -m venv --system-site-packages "$work/debian"
 
-# said NAME COMMAND...: one test, whose output is shown if it fails.
+# said NAME COMMAND...: runs one test, whose output is shown if it fails.
 said() {
     local name=$1
     shift
@@ -62,7 +62,7 @@ said() {
 
 install_on_debian() { pip debian install --no-index --no-build-isolation "$package"; }
 
-# Where nothing can make the messages it is said what to install.
+# If nothing can generate the messages, the installation fails and says what to install.
 fails_without_protoc() {
     local output
     if output=$(PATH=$work/debian/bin install_on_debian 2>&1); then
@@ -74,7 +74,7 @@ fails_without_protoc() {
         $output != *Traceback* ]]
 }
 
-# Modules that are no longer there are not installed, and the checkout stays as it is.
+# Modules that were deleted are not installed, and the checkout stays unchanged.
 leaves_nothing_behind() {
     mkdir -p "$package/build/lib/embag"
     touch "$package/build/lib/embag/stale.py"
@@ -90,10 +90,10 @@ said "a clean checkout" leaves_nothing_behind
 run_tests debian || status=1
 echo "debian: tested"
 
-# Of builds in an environment of their own too.
+# The constraints also hold in pip's isolated build environments.
 export PIP_CONSTRAINT=$here/constraints.txt
 
-# Newer packages and types. The package itself must install if these do.
+# Newer packages and types. If these can be installed, the package itself must install.
 "$python" -m venv "$work/index"
 if ! install_packages index "$index_seconds_max" "$work/index/bin/pip" --retries 1 --timeout 15 \
     grpcio numpy protobuf ml_dtypes mypy types-protobuf setuptools; then
@@ -101,7 +101,7 @@ if ! install_packages index "$index_seconds_max" "$work/index/bin/pip" --retries
 fi
 pip index install --quiet "$package[bf16]"
 run_tests index || status=1
-# Where there is no protoc the messages are made by grpcio-tools.
+# Without protoc, grpcio-tools generates the messages.
 pip index uninstall --quiet --yes embag
 PATH=$work/index/bin pip index install --quiet "$package"
 run_tests index --only '*Readme*' || status=1

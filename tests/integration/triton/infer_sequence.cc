@@ -1,7 +1,7 @@
-// What a client of the Open Inference Protocol asks for, in its order, through grpc++.
+// Makes the calls of an Open Inference Protocol client, in its order, through grpc++.
 //     infer-sequence ADDRESS
-// The server has the model "spec" with the specification's table. Exit status 0: every answer was
-// as it should be; else the first that was not is told.
+// The server has the model "spec" with the specification's table. The exit status is 0 if every
+// answer was as expected; otherwise the first unexpected one is reported.
 #include "inference/open_inference.grpc.pb.h"
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,7 @@ constexpr int kTimeoutSeconds = 30;
 void Expect(bool holds, const std::string &what)
 {
     if (!holds) {
-        std::cerr << "not so: " << what << std::endl;
+        std::cerr << "expected: " << what << std::endl;
         std::exit(1);
     }
 }
@@ -65,14 +65,14 @@ void ExpectMetadata(Stub &stub)
     config_request.set_name("spec");
     Expect(Call(stub, &Stub::ServerMetadata, inference::ServerMetadataRequest(), &server).ok() &&
                server.name() == "embag",
-        "the server tells its name");
+        "the server reports its name");
     Expect(Call(stub, &Stub::ModelMetadata, model_request, &model).ok() &&
                model.inputs_size() == 3 && model.outputs_size() == 1 &&
                model.outputs(0).name() == "emb_table.pooled",
-        "the model tells its tensors");
+        "the model reports its tensors");
     Expect(Call(stub, &Stub::ModelConfig, config_request, &config).ok() &&
                config.config().input_size() == 3 && config.config().max_batch_size() == 0,
-        "the model tells its configuration");
+        "the model reports its configuration");
 }
 
 std::string Raw(const std::vector<int64_t> &values)
@@ -102,7 +102,7 @@ void ExpectInference(Stub &stub)
     inference::ModelInferResponse answer;
     const grpc::Status status = Call(stub, &Stub::ModelInfer, MakeRequest(4), &answer);
     Expect(status.ok(), "the model infers: " + status.error_message());
-    Expect(answer.id() == "7" && answer.model_version() == "1", "the answer is told apart");
+    Expect(answer.id() == "7" && answer.model_version() == "1", "the answer has the request's id");
     Expect(answer.outputs_size() == 1 && answer.outputs(0).name() == "emb_table.pooled" &&
                answer.outputs(0).shape_size() == 2 && answer.outputs(0).shape(0) == 2 &&
                answer.outputs(0).shape(1) == 2,
@@ -113,7 +113,7 @@ void ExpectInference(Stub &stub)
     inference::ModelInferResponse none;
     Expect(Call(stub, &Stub::ModelInfer, MakeRequest(5), &none).error_code() ==
                grpc::StatusCode::OUT_OF_RANGE,
-        "a row that is none is refused");
+        "a row that does not exist is refused");
 }
 
 } // namespace

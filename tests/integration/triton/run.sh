@@ -1,9 +1,9 @@
 #!/bin/bash
-# The Open Inference Protocol with its clients: tritonclient and perf_analyzer, which are installed
-# below the build folder, once, and the same calls from grpc++. A client is skipped if no package
-# index answers, or if it has none for this machine; a line says why.
+# Tests the Open Inference Protocol with its clients: tritonclient and perf_analyzer, which are
+# installed below the build folder, once, and the same calls from grpc++. A client is skipped if no
+# package index answers, or if the index has none for this machine; a line says why.
 #     tests/integration/triton/run.sh --embagd PATH --build DIR
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -36,8 +36,8 @@ if [[ ! -f $venv/installed ]] || [[ $(<"$venv/installed") != "$client" ]]; then
 fi
 [[ ! -f $venv/installed ]] || python=$venv/bin/python
 
-# A wheel of tritonclient that has perf_analyzer in it, unlike that of the client above, and the
-# library of CUDA's that this is linked with; it asks for no GPU.
+# A wheel of tritonclient that contains perf_analyzer, which the client's version above lacks, and
+# the CUDA library with which it is linked. It needs no GPU.
 analyzer_wheels=(tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.4.127)
 analyzer=$build/analyzer
 if [[ ! -f $analyzer/installed || $(<"$analyzer/installed") != "${analyzer_wheels[*]}" ]]; then
