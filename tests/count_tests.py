@@ -1,18 +1,19 @@
 """Counts the single tests in a section's output: count_tests.py FILE prints "PASSED FAILED".
 
-Understood are ctest --verbose, where the tests of a cmocka program count one by one and any other
-program as one, and closing lines "N passed, N failed"."""
+It reads the output of ctest --verbose, in which each test of a cmocka program counts as one and any
+other program counts as one test, and lines "N passed, N failed".
+"""
 
 import re
 import sys
 
 
 def count_ctest(text):
-    """Tests that ctest ran, by program."""
+    """Returns the number of tests passed and failed in the output of ctest."""
     passed = failed = 0
     for number, outcome in re.findall(r"^ *\d+/\d+ Test +#(\d+): \S+ \.+ *(.*?) +\d", text, re.M):
         right = len(re.findall(rf"^{number}: \[ +OK +\]", text, re.M))
-        # cmocka names each failing test again at the end.
+        # cmocka lists each failed test again at the end.
         wrong = len(set(re.findall(rf"^{number}: \[  FAILED  \] (?!\d+ test)(\S+)", text, re.M)))
         if "Passed" in outcome:
             passed += right or 1

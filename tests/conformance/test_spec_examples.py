@@ -1,4 +1,4 @@
-"""The specification's examples, answered over the network in every form the wire has for them."""
+"""Sends the specification's examples over the network, in every form that the protocol has."""
 
 import unittest
 
@@ -11,7 +11,7 @@ from served import ServedTest, spec_cases
 
 
 def _of_offsets(case):
-    """Offsets, with the last one, and as lengths."""
+    """Yields offsets without and with the last one, lengths and segment ids."""
     offsets = np.array(case['offsets'])
     ends = np.append(offsets, len(case['indices']))
     yield {'layout': 'offsets', 'bounds': offsets}
@@ -37,14 +37,14 @@ def _of_segments(case):
 
 
 def layouts(case):
-    """All layouts that say what the case says."""
+    """Returns all layouts that are equivalent to the case's."""
     if 'offsets' in case:
         return list(_of_offsets(case))
     return list(_of_segments(case) if 'segment_ids' in case else _of_packed(case))
 
 
 def queries(case):
-    """The case in every equivalent form."""
+    """Yields the case in every equivalent form."""
     indices = np.array(case['indices'], np.int64).ravel()
     weights = None
     if case['weights'] is not None:
@@ -60,10 +60,10 @@ def queries(case):
 
 
 class SpecExamples(ServedTest):
-    """One test for each case; made below."""
+    """Tests of the specification's examples. _add_tests adds one for each case."""
 
     def check(self, case):
-        """Answers one case in all its forms."""
+        """Checks the answers to one case in all its forms."""
         want = np.array(case['expected'])
         slack = case['tolerance']['abs'] + case['tolerance']['rel'] * np.abs(want)
         for query in queries(case):

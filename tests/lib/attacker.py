@@ -1,5 +1,8 @@
-"""A peer that means harm, on Python's h2 library: frames that a state machine would refuse are made
-with its hyperframe, headers with its hpack. And those who are served meanwhile."""
+"""A hostile HTTP/2 peer, and a bystander that checks that others are served meanwhile.
+
+It uses Python's h2 libraries: hyperframe builds the frames, because h2's own state machine would
+refuse them, and hpack the headers.
+"""
 
 import os
 import socket
@@ -21,25 +24,27 @@ from h2raw import frame as raw_frame
 from rpc import Client, as_bytes
 from served import SPEC_TABLE
 
-# An answer of the specification's table, which the sum of rows 0 and 2 is.
+# A lookup in the specification's table, and its answer: the sum of rows 0 and 2.
 GOOD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
 GOOD_MESSAGE = message(as_bytes(GOOD))
 GOOD_VALUES = [a + b for a, b in zip(SPEC_TABLE[0], SPEC_TABLE[2])]
 MIB = 1 << 20
-SECONDS_MAX = 60  # for what must happen at once, on a slow machine
+SECONDS_MAX = 60  # for events that must happen at once, with room for a slow machine
 
 
 def resident_bytes(pid):
-    """Memory of the process that is there."""
+    """Returns the resident memory of the process."""
     with open('/proc/%d/statm' % pid, encoding='ascii') as file:
         return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 class Bystander:
-    """Asks for lookups all the time, on connections of its own: each must be answered, and right.
-    At the end the process must not have grown by more than `grows_bytes`, once it has seen the end
-    of those who attacked it. `connect` makes a connection."""
+    """Sends lookups all the time, on connections of its own, and checks every answer.
+
+    At the end, once the server has seen the attackers' connections end, its process must not have
+    grown by more than `grows_bytes`. `connect` returns a new connection.
+    """
 
     def __init__(self, server, grows_bytes=32 * MIB, connect=None):
         self.server = server
@@ -64,7 +69,7 @@ class Bystander:
         result, = client.lookup(GOOD, timeout=SECONDS_MAX).results
         values = memoryview(result.values).cast('f')
         if any(abs(a - b) > 1e-5 for a, b in zip(values, GOOD_VALUES)) or len(values) != 2:
-            raise AssertionError('a wrong answer: %s' % list(values))
+            raise AssertionError('wrong answer: %s' % list(values))
         self.answers += 1
 
     def __enter__(self):
@@ -81,28 +86,28 @@ class Bystander:
         if kind:
             return
         if self.server.has_ended():
-            raise AssertionError('embagd has ended:\n' + self.server.log[-4000:])
+            raise AssertionError('embagd ended:\n' + self.server.log[-4000:])
         if self.errors or not self.answers:
-            raise AssertionError('others were not served: %s' % self.errors)
+            raise AssertionError('the bystander was not served: %s' % self.errors)
         if not embagd_process.SANITIZE:
             most = self.before_bytes + self.grows_bytes
             embagd_process.wait_until(lambda: resident_bytes(self.server.pid) <= most, SECONDS_MAX,
-                                      'embagd has no more than %d bytes' % most)
+                                      'embagd to use at most %d bytes' % most)
 
 
 class RawFrame:
-    """A frame of any type."""
+    """A frame of any type and payload."""
 
     def __init__(self, kind, stream, data=b''):
         self.parts = kind, 0, stream, data
 
     def serialize(self):
-        """Its bytes."""
+        """Returns the bytes of the frame."""
         return raw_frame(*self.parts)
 
 
 class Attacker:
-    """One connection. `settings` are sent with the preface."""
+    """One hostile connection. It sends `settings` with the preface."""
 
     def __init__(self, port, settings=None, receive_buffer=None):
         self.socket = socket.socket()
@@ -130,7 +135,7 @@ class Attacker:
         self.socket.close()
 
     def send_bytes(self, data):
-        """Bytes as they are. False where the server has closed."""
+        """Sends bytes unchanged. Returns False if the server has closed the connection."""
         try:
             self.socket.sendall(data)
             return True
@@ -138,23 +143,26 @@ class Attacker:
             return False
 
     def send(self, *frames):
-        """Frames, in one piece. False where the server has closed."""
+        """Sends frames in one piece. Returns False if the server has closed the connection."""
         return self.send_bytes(b''.join(frame.serialize() for frame in frames))
 
     def headers(self, path=LOOKUP, end=False, extra=(), **changes):
-        """A frame that begins the next call."""
+        """Returns a HEADERS frame that begins the next call."""
         self.stream += 2
         fields = list(call_fields(path, **changes)) + list(extra)
         flags = ['END_HEADERS', 'END_STREAM'] if end else ['END_HEADERS']
         return HeadersFrame(self.stream, self.encoder.encode(fields), flags=flags)
 
     def call(self, data=GOOD_MESSAGE, path=LOOKUP, end=True):
-        """Frames of a whole call."""
+        """Returns the frames of a whole call."""
         head = self.headers(path)
         return [head, DataFrame(self.stream, data, flags=['END_STREAM'] if end else [])]
 
     def read_frame(self):
-        """The next frame as hyperframe knows it; EOFError where the server closes."""
+        """Returns the next frame as a hyperframe object.
+
+        Answers SETTINGS and PING. Raises EOFError if the server closes the connection.
+        """
         head = self._receive(9)
         try:
             frame, size = Frame.parse_frame_header(memoryview(head))
@@ -179,7 +187,7 @@ class Attacker:
         return data
 
     def wait_for(self, kind, stream=None):
-        """The next frame of a class, on any stream or that one; others are passed over."""
+        """Returns the next frame of a class, on any stream or on `stream`, and skips others."""
         while True:
             frame = self.read_frame()
             if isinstance(frame, HeadersFrame):
@@ -188,8 +196,11 @@ class Attacker:
                 return frame
 
     def status(self, stream=None):
-        """How a call, or the next one, ended: its gRPC status, or the reset's code by name. What
-        others are sent meanwhile is lost."""
+        """Waits for the end of a call on `stream`, or of any call if it is None.
+
+        Returns its gRPC status, or the name of the reset's error code. Frames of other streams that
+        arrive meanwhile are lost.
+        """
         while True:
             frame = self.wait_for((HeadersFrame, RstStreamFrame), stream)
             if isinstance(frame, RstStreamFrame):
@@ -198,19 +209,22 @@ class Attacker:
                 return int(frame.fields['grpc-status'])
 
     def settle(self):
-        """The server has dealt with all that was sent."""
+        """Waits until the server has processed everything that was sent."""
         self.send(PingFrame(0, b'settled!'))
         while 'ACK' not in self.wait_for(PingFrame).flags:
             pass
 
     def is_served(self):
-        """Whether a call is still answered here as it should be."""
+        """Returns whether the server still answers a call on this connection."""
         self.send(*self.call())
         return self.status(self.stream) == 0
 
     def ending(self):
-        """Reads until the server closes; the GOAWAY's code by name, or '' where there was none.
-        Raises socket.timeout where it does not close."""
+        """Reads until the server closes the connection.
+
+        Returns the name of the GOAWAY's error code, or '' without a GOAWAY. Raises socket.timeout
+        if the server does not close.
+        """
         try:
             while True:
                 self.read_frame()
@@ -218,8 +232,11 @@ class Attacker:
             return self.goaway
 
     def flood(self, frames, count):
-        """Sends the frames again and again, and reads, until the server closes or it was `count`
-        times. The GOAWAY's code by name, '' where it closed without; None where it did not."""
+        """Sends the frames `count` times, and reads, until the server closes the connection.
+
+        Returns the name of the GOAWAY's error code, '' if the server closed without a GOAWAY, or
+        None if it did not close.
+        """
         piece = b''.join(frame.serialize() for frame in frames)
         at_once = max(1, 65536 // len(piece))
         codes = []

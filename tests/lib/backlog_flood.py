@@ -1,12 +1,14 @@
-"""Many connections that each have sent a server more small lookups than it answers at once, and
-those who are served meanwhile. Run as a program it is the peer of these connections; Flood starts
-it, so that it has a processor of its own.
+"""Many connections that each send more small lookups than a server answers at once, and a caller
+that is served meanwhile.
+
+Run as a program, this file is the client of these connections. Flood starts it as a process, so
+that it has a processor of its own.
 
     backlog_flood.py PORT CONNECTIONS LOOKUPS SECONDS_MAX REQUEST
 
 REQUEST is a LookupRequest's bytes in hexadecimal digits, to which each lookup adds its number. The
-program connects, says "ready", sends everything once for each line of its input, and reads what
-comes until its input ends or the time is over. Its last line is a JSON object.
+program connects, prints "ready", sends all lookups once for each line of its input, and reads the
+answers until its input ends or the time is over. Its last line is a JSON object.
 """
 
 import errno
@@ -27,25 +29,25 @@ from h2raw import (DATA, END_HEADERS, HEADERS, LOOKUP_STREAM, PREFACE, SETTINGS,
 WINDOW = (1 << 31) - 1
 SPARE_FILES = 64
 BYTES_AT_ONCE = 1 << 18
-SECONDS_MAX = 60  # for what must happen at once, on a slow machine
+SECONDS_MAX = 60  # for events that must happen at once, with room for a slow machine
 
 
 def allow_files(count):
-    """Raises the limit of open files to `count`."""
+    """Raises the limit on open files to `count`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
 
 
 def cpu_seconds(pid):
-    """CPU time that a process has used."""
+    """Returns the CPU time that a process has used, in seconds."""
     with open('/proc/%d/stat' % pid, encoding='ascii') as file:
         fields = file.read().rsplit(')', 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 class Peer:
-    """One connection: what it has yet to send, and how many bytes of answers it has."""
+    """One connection: the bytes it has yet to send, and the number of bytes it has received."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(('127.0.0.1', port), SECONDS_MAX)
@@ -62,7 +64,7 @@ class Peer:
         self.received = 0
 
     def send_some(self):
-        """Sends what the socket takes; whether all is sent."""
+        """Sends as much as the socket takes. Returns whether everything is sent."""
         try:
             while self.unsent:
                 self.unsent = self.unsent[self.socket.send(self.unsent):]
@@ -71,7 +73,7 @@ class Peer:
         return not self.unsent
 
     def receive_some(self):
-        """Reads once. False: the server has closed."""
+        """Reads once. Returns False if the server has closed the connection."""
         try:
             count = len(self.socket.recv(BYTES_AT_ONCE))
         except BlockingIOError:
@@ -97,14 +99,14 @@ class Peers:
             self.poll.register(peer.socket.fileno(), select.EPOLLIN)
 
     def send(self, payload):
-        """Begins to send it over each."""
+        """Starts to send the payload over each connection."""
         for number, peer in self.by_number.items():
             peer.unsent = memoryview(bytes(peer.unsent) + payload)
             if not peer.send_some():
                 self.poll.modify(number, select.EPOLLIN | select.EPOLLOUT)
 
     def move(self, number, events):
-        """Sends and receives over one; 1: the server has closed it."""
+        """Sends and receives over one connection. Returns 1 if the server has closed it, else 0."""
         peer = self.by_number[number]
         if events & select.EPOLLOUT and peer.send_some():
             self.poll.modify(number, select.EPOLLIN)
@@ -114,12 +116,12 @@ class Peers:
         return 1
 
     def count_received(self):
-        """Bytes that have come over all of them."""
+        """Returns the number of bytes received over all connections."""
         return sum(peer.received for peer in self.by_number.values())
 
 
 def run(port, count, payload, seconds_max):
-    """The program; returns what its last line says."""
+    """Runs the program. Returns the object that its last line prints."""
     peers = Peers(port, count)
     print('ready', flush=True)
     begun = time.monotonic()
@@ -141,7 +143,7 @@ def run(port, count, payload, seconds_max):
 
 
 class Flood:
-    """The program above, as a context: ended with it. Each `start` lets it send once."""
+    """Runs the program as a process, as a context manager. Each `start` makes it send once."""
 
     def __init__(self, port, connections, request, lookups, seconds_max=SECONDS_MAX):
         self.process = subprocess.Popen(
@@ -157,13 +159,15 @@ class Flood:
         return self
 
     def start(self):
-        """Returns at once."""
+        """Makes the program send all lookups once. Returns at once."""
         self.process.stdin.write(b'\n')
         self.process.stdin.flush()
 
     def stop(self):
-        """Ends it; returns what it says: seconds, bytes received, connections that the server has
-        closed."""
+        """Ends the program.
+
+        Returns its result: seconds, bytes received, connections that the server closed.
+        """
         output, _ = self.process.communicate()
         return json.loads(output)
 
@@ -176,9 +180,11 @@ class Flood:
 
 
 class Caller:
-    """Asks the same all the time from a thread, over a connection of its own, or, with
-    `reconnects`, a new one each time; keeps each answer's time in `seconds`. A call that fails ends
-    it, and the context with an error."""
+    """Repeats one call from a thread, `pause` seconds apart, and keeps the latencies in `seconds`.
+
+    It uses a connection of its own, or with `reconnects` a new connection for each call. A call
+    that fails ends the thread, and makes the context manager raise an AssertionError.
+    """
 
     def __init__(self, port, payload, pause, reconnects=False):
         self.port = port
@@ -220,22 +226,22 @@ class Caller:
         self.is_over.set()
         self.thread.join()
         if not kind and (self.errors or not self.seconds):
-            raise AssertionError('not served: %s' % self.errors)
+            raise AssertionError('the caller was not served: %s' % self.errors)
 
     def percentile(self, part):
-        """So many of a hundred answers came within this time, in seconds."""
+        """Returns the latency, in seconds, at percentile `part` (0 to 100)."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) * part // 100, len(ordered) - 1)]
 
 
 def numbered(request, number):
-    """A frame with the request and its request_id, which is field 1, of four bytes always."""
+    """Returns a DATA frame with the request and its request_id (field 1, always four bytes)."""
     digits = [number >> shift & 127 | 128 for shift in (0, 7, 14)] + [number >> 21]
     return frame(DATA, 0, 1, message(b'\x08' + bytes(digits) + request))
 
 
 def main():
-    """The command line."""
+    """Runs the program with the arguments of the command line."""
     port, connections, lookups, seconds_max = (int(word) for word in sys.argv[1:5])
     request = bytes.fromhex(sys.argv[5])
     payload = b''.join(numbered(request, number) for number in range(1, lookups + 1))

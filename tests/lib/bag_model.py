@@ -1,8 +1,9 @@
-"""The operation, once more and plainly: what a lookup must answer, written from its definition
-without a look at the server. Floating-point sums are long doubles, integers Python ints.
+"""A plain reference implementation of lookups, written from their definition and independent of the
+server's code. Floating-point sums are long doubles, integers are Python ints.
 
-It says for every value how far the answer may be from it: (n + 4) eps sum|w x| plus half a unit of
-the output. Values that must be exact have a bound of 0 and are compared with their sign.
+For every value it computes an error bound, by which the server's answer may differ: (n + 4) eps
+sum|w x| plus half a unit in the last place of the output. Values that must be exact have a bound of
+0, and their signs are compared too.
 """
 
 from dataclasses import dataclass
@@ -17,19 +18,19 @@ LONG = np.longdouble
 
 @dataclass
 class Expected:
-    """What a query must be answered with."""
+    """The correct answer of a query."""
 
     type: str
     shape: tuple
     missing: int
     values: np.ndarray       # [rows of the result, row elements]
-    bounds: np.ndarray       # of the same shape; None for integers
-    copies: np.ndarray       # [rows of the result] raw row that is copied, -1: computed
-    unsure: np.ndarray       # [rows of the result] bags whose divisor is lost to cancellation
+    bounds: np.ndarray       # error bounds, in the same shape; None for integers
+    copies: np.ndarray       # [rows of the result] number of the row that is copied, -1: computed
+    unsure: np.ndarray       # [rows of the result] whether cancellation makes the divisor useless
 
 
 def bag_positions(query):
-    """For every bag the positions in `indices` that belong to it, in order."""
+    """Returns, for every bag, the positions in `indices` that belong to it, in order."""
     count = len(query.indices)
     if query.layout == 'packed':
         size = query.indices_per_bag
@@ -51,15 +52,17 @@ def bag_positions(query):
 
 
 def checked_positions(query):
-    """Positions in `indices` that must name rows, in order of their bags: those in bags, and all of
-    them with NONE or beside an empty array of offsets."""
+    """Returns the positions in `indices` that must name rows, in the order of their bags.
+
+    These are the positions in bags, or all positions with NONE or an empty array of offsets.
+    """
     if query.reduction == 'none' or (query.layout == 'offsets' and not len(query.bounds)):
         return list(range(len(query.indices)))
     return [int(position) for bag in bag_positions(query) for position in bag]
 
 
 def wrap(values, type_name):
-    """Python ints modulo 2^bits, as the type reads them."""
+    """Returns Python ints modulo 2^bits, as values of the type."""
     bits = int(type_name[1:])
     wrapped = values & ((1 << bits) - 1)
     if type_name[0] == 'i':
@@ -72,7 +75,7 @@ def _truncated_quotient(values, count):
 
 
 def _extreme(rows, reduction):
-    """Maximum or minimum: the first of equals stays, and a NaN stays for good."""
+    """Returns the maximum or minimum. Of equal values it keeps the first, and it keeps any NaN."""
     best = rows[0]
     for row in rows[1:]:
         better = row > best if reduction == 'max' else row < best
@@ -81,7 +84,7 @@ def _extreme(rows, reduction):
 
 
 class _Pooling:
-    """One query on one table."""
+    """The computation of one query on one table."""
 
     def __init__(self, query, table, output_type):
         self.query = query
@@ -96,7 +99,7 @@ class _Pooling:
         self.missing_count = 0
 
     def fill(self, bag):
-        """Rows, weights and (for a copy) raw row numbers of a bag, after the missing policy."""
+        """Returns rows, weights and row numbers (-1: missing) of a bag, by the missing policy."""
         rows, weights, numbers = [], [], []
         for position in bag:
             index = int(self.query.indices[position])
@@ -116,18 +119,18 @@ class _Pooling:
         return rows, weights, numbers
 
     def empty(self):
-        """What an empty bag holds: value, bound, raw row."""
+        """Returns value, bound and row number of an empty bag."""
         default = self.query.default_index
         if default is None or default == -1:
             return self.zero(), self.zero(), -1
         return self.table.values[default], self.zero(), default
 
     def zero(self):
-        """A row of +0."""
+        """Returns a row of +0."""
         return np.zeros_like(self.table.values, shape=self.table.row_elements)
 
     def pool_integers(self, rows, weights):
-        """Exact, modulo the type."""
+        """Pools integers exactly, modulo the range of the type."""
         if self.reduction in ('max', 'min'):
             return _extreme(rows, self.reduction)
         total = sum((row * weight for row, weight in zip(rows, weights)), self.zero())
@@ -138,19 +141,22 @@ class _Pooling:
         return wrap(total, self.table.type)
 
     def sum_floats(self, rows, weights, numbers):
-        """Sum from -0 on, and its bound."""
+        """Returns the sum, which starts with -0, and its error bound."""
         total = np.full(self.table.row_elements, LONG('-0.0'))
         size = self.zero()
         for row, weight, number in zip(rows, weights, numbers):
             term = row * LONG(weight) if number >= 0 else row
             total = total + term
             size = size + np.abs(term)
-        # Products below the least normal number are rounded to a fixed grid.
+        # Products below the smallest normal number are rounded to a fixed grid.
         grid = np.where(size > 0, self.tiny * len(rows), LONG(0))
         return total, (len(rows) + 4) * self.eps * size + grid
 
     def divide(self, total, bound, weights):
-        """The reduction's division: value, bound, whether the divisor can be trusted."""
+        """Divides as the reduction requires.
+
+        Returns the value, its bound, and whether the divisor is accurate enough for the bound.
+        """
         count = len(weights)
         weights = np.array(weights, LONG)
         if self.reduction == 'sum':
@@ -171,7 +177,7 @@ class _Pooling:
         return value, (bound / abs(divisor)) * (1 + 2 * relative) + slack, True
 
     def pool(self, bag):
-        """One bag: value, bound, copied row, trusted."""
+        """Returns value, bound, copied row and whether the bound holds, for one bag."""
         rows, weights, numbers = self.fill(bag)
         if not rows:
             return (*self.empty(), True)
@@ -183,7 +189,7 @@ class _Pooling:
         return value, bound, -1, trusted
 
     def copy(self, position):
-        """One row of NONE."""
+        """Returns the same as `pool` for one index of a query with NONE."""
         rows, weights, numbers = self.fill([position])
         if not rows or numbers[0] < 0:
             return self.zero(), self.zero(), -1, True
@@ -194,7 +200,7 @@ class _Pooling:
         return (*self.sum_floats(rows, weights, numbers), -1, True)
 
     def run(self):
-        """The whole query."""
+        """Computes the whole query."""
         if self.reduction == 'none':
             pooled = [self.copy(position) for position in range(len(self.query.indices))]
         else:
@@ -213,31 +219,34 @@ class _Pooling:
 
 
 def expect(query, table, output_type=None):
-    """What `query` on `table` must be answered with; ValueError where an index is missing."""
+    """Returns the correct answer of `query` on `table`.
+
+    Raises ValueError if an index is missing and the missing policy is 'error'.
+    """
     with np.errstate(all='ignore'):
         return _Pooling(query, table, output_type).run()
 
 
 def _check_copies(expected, table, raw):
-    """Rows that are copied keep their bits, NaNs included."""
+    """Checks that copied rows keep their bits, NaNs included."""
     if expected.type != table.storage:
         return
     rows = np.flatnonzero(expected.copies >= 0)
     got, want = raw_bits(raw[rows]), raw_bits(table.raw_rows[expected.copies[rows]])
     if not np.array_equal(got, want):
-        raise AssertionError('copied rows differ: %s, not %s' % (got, want))
+        raise AssertionError('copied rows differ: %s, expected %s' % (got, want))
 
 
 def _check_nans(expected, table, raw, values):
-    """NaN where a NaN is due, and canonical where it was computed."""
+    """Checks that NaNs are where they should be, and that computed NaNs are canonical."""
     nan = np.isnan(expected.values)
     if not np.array_equal(nan, np.isnan(values)):
-        raise AssertionError('NaN at %s, not at %s' % (np.argwhere(np.isnan(values)).tolist(),
-                                                       np.argwhere(nan).tolist()))
+        raise AssertionError('NaN at %s, expected at %s' % (
+            np.argwhere(np.isnan(values)).tolist(), np.argwhere(nan).tolist()))
     copied = (expected.copies >= 0) & (expected.type == table.type)
     computed = raw_bits(raw)[nan & ~copied[:, None]]
     if np.any(computed != CANONICAL_NAN[expected.type]):
-        raise AssertionError('NaN of other bits: %s' % [hex(bits) for bits in computed])
+        raise AssertionError('NaN that is not canonical: %s' % [hex(bits) for bits in computed])
 
 
 def _check_floats(expected, table, raw, values):
@@ -253,46 +262,47 @@ def _check_floats(expected, table, raw, values):
     bound = np.where(finite, expected.bounds, LONG(0))
     half = unit_in_last_place(np.where(finite, np.abs(want) + bound, LONG(0)), expected.type) / 2
     off = ~(np.abs(values - want) <= bound + half)
-    # Infinite as due, or beyond what the type can hold.
+    # Infinity is right if it is expected, or if the value is beyond the range of the type.
     infinite = np.isinf(values)
     edge = largest + unit_in_last_place(largest, expected.type) / 2
     off &= ~(infinite & (values == want))
     beyond = np.abs(want) + bound >= edge
     off &= ~(infinite & finite & beyond & (np.sign(values) == np.sign(want)))
-    # A zero made of zeros only has one right sign.
+    # A zero that is the sum of zeros only must have the right sign.
     exact_zero = (want == 0) & (expected.bounds == 0)
     off |= exact_zero & (np.signbit(values) != np.signbit(want))
     off &= ~np.isnan(want)
     if np.any(off):
         row, column = np.argwhere(off)[0]
-        raise AssertionError('%d values are off, first [%d][%d] = %r, not %r (bound %r)' % (
+        raise AssertionError('%d values are wrong: [%d][%d] = %r, expected %r (bound %r)' % (
             np.count_nonzero(off), row, column, values[row, column], want[row, column],
             bound[row, column] + half[row, column]))
 
 
 def check_values(expected, table, type_name, data):
-    """Compares the bytes of an answer with what they must be."""
+    """Compares the bytes of an answer with the expected values."""
     if type_name != expected.type:
-        raise AssertionError('type %s, not %s' % (type_name, expected.type))
+        raise AssertionError('type %s, expected %s' % (type_name, expected.type))
     raw, values = decode_bytes(data, type_name)
     if values.size != expected.values.size:
-        raise AssertionError('%d values, not %d' % (values.size, expected.values.size))
+        raise AssertionError('%d values, expected %d' % (values.size, expected.values.size))
     raw = raw.reshape(expected.values.shape)
     values = values.reshape(expected.values.shape)
     if expected.bounds is None:
         if not np.array_equal(values, expected.values):
-            raise AssertionError('%s, not %s' % (values.tolist(), expected.values.tolist()))
+            raise AssertionError('values %s, expected %s' % (
+                values.tolist(), expected.values.tolist()))
     else:
         with np.errstate(all='ignore'):
             _check_floats(expected, table, raw, values)
 
 
 def check_result(expected, table, result, query_number=0):
-    """Compares one BagResult with what it must be."""
+    """Compares one BagResult with the expected answer."""
     if result.query != query_number:
-        raise AssertionError('query %d, not %d' % (result.query, query_number))
+        raise AssertionError('query %d, expected %d' % (result.query, query_number))
     if tuple(result.shape) != expected.shape:
-        raise AssertionError('shape %s, not %s' % (list(result.shape), expected.shape))
+        raise AssertionError('shape %s, expected %s' % (list(result.shape), expected.shape))
     if result.missing != expected.missing:
-        raise AssertionError('missing %d, not %d' % (result.missing, expected.missing))
+        raise AssertionError('missing %d, expected %d' % (result.missing, expected.missing))
     check_values(expected, table, TYPE_NAMES.get(result.type, result.type), result.values)

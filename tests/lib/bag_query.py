@@ -1,4 +1,4 @@
-"""A lookup as a test thinks of it, and the message that says so in any of the wire's forms."""
+"""A lookup as tests describe it, and its encoding as a message in any of the wire's forms."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -16,7 +16,7 @@ FORMS = ('i64', 'i32', 'repeated')
 
 @dataclass
 class Query:
-    """Indices and one layout. `bounds` holds offsets, lengths or segment ids, as `layout` says."""
+    """Indices and one layout. `bounds` has the offsets, lengths or segment ids of the layout."""
 
     table: str
     indices: np.ndarray
@@ -33,7 +33,7 @@ class Query:
     weights_type: str = 'f32'
     index_form: str = 'i64'
     bounds_form: str = 'i64'
-    repeated_weights: bool = False  # as weights_f32
+    repeated_weights: bool = False  # whether to send weights as weights_f32
     say_layout: bool = False
     say_num_bags: bool = False
 
@@ -60,7 +60,7 @@ def _set_layout(message, query, bag_count):
 
 
 def to_message(query, bag_count=0):
-    """The BagQuery; `bag_count` is sent where the query wants num_bags said."""
+    """Returns the BagQuery. `bag_count` is its num_bags if the query sets say_num_bags."""
     message = pb.BagQuery(table=query.table)
     message.reduction = REDUCTIONS.get(query.reduction, 0)
     message.missing = MISSING.get(query.missing, 0)

@@ -1,6 +1,8 @@
-"""A balancer of gRPC calls: checks each server's health now and then, and sends calls in turn to
-those that said SERVING at their last check. Like a proxy without retries, it learns of an end from
-its checks alone."""
+"""A load balancer of gRPC calls, which behaves like a proxy without retries.
+
+It checks the health of each server periodically, and sends calls in turn to the servers whose last
+check returned SERVING. It learns that a server is gone only from these checks.
+"""
 
 import threading
 import time
@@ -23,11 +25,11 @@ class Backend:
         self.server = server
         self.client = Client(server.address)
         self.is_serving = False
-        self.checked = None        # when it was checked last
+        self.checked = None        # time of the last check
         self.longest_gap = 0       # seconds between two checks
 
     def check(self):
-        """Asks for its health."""
+        """Checks the health of the server."""
         now = time.monotonic()
         if self.checked is not None:
             self.longest_gap = max(self.longest_gap, now - self.checked)
@@ -40,7 +42,7 @@ class Backend:
 
 
 class Balancer:
-    """Closes its connections at the end of `with`."""
+    """The load balancer. It closes its connections at the end of `with`."""
 
     def __init__(self, servers, request):
         self.backends = [Backend(server) for server in servers]
@@ -58,16 +60,16 @@ class Balancer:
             backend.client.close()
 
     def check(self):
-        """Asks all."""
+        """Checks all servers."""
         for backend in self.backends:
             backend.check()
 
     def serving(self):
-        """Servers that take calls, as far as it knows."""
+        """Returns the servers that returned SERVING at their last check."""
         return [backend.server for backend in self.backends if backend.is_serving]
 
     def call(self):
-        """One call, to the next of those that serve."""
+        """Sends one call to the next server that is serving."""
         backends = [backend for backend in self.backends if backend.is_serving]
         self.next += 1
         try:
@@ -77,8 +79,10 @@ class Balancer:
             self.lost.append(error.code().name)
 
     def call_while(self, condition, interval):
-        """Calls without a pause while the condition holds; all are checked each `interval` seconds
-        meanwhile."""
+        """Sends calls without a pause while the condition holds.
+
+        Meanwhile a thread checks all servers every `interval` seconds.
+        """
         over = threading.Event()
 
         def check_in_turn():
@@ -95,5 +99,5 @@ class Balancer:
             checker.join()
 
     def longest_gap(self):
-        """Seconds between two checks of one server."""
+        """Returns the longest time between two checks of one server, in seconds."""
         return max(backend.longest_gap for backend in self.backends)

@@ -1,4 +1,4 @@
-"""A server in front of embagd that refuses its first call for load and passes on what follows."""
+"""A proxy in front of embagd that refuses its first call as overloaded and forwards later ones."""
 
 import time
 from concurrent import futures
@@ -7,7 +7,7 @@ import grpc
 
 
 class BusyOnce(grpc.GenericRpcHandler):
-    """Asks the first caller to come again after `pause_ms`; `times` says when calls came."""
+    """Tells the first caller to retry after `pause_ms`. `times` has the arrival times of calls."""
 
     def __init__(self, target, pause_ms):
         options = [('grpc.max_receive_message_length', -1)]
@@ -19,12 +19,12 @@ class BusyOnce(grpc.GenericRpcHandler):
         self.server.start()
 
     def stop(self):
-        """Ends both of its sides."""
+        """Closes the server and the channel to embagd."""
         self.server.stop(None).wait()
         self.channel.close()
 
     def service(self, handler_call_details):
-        """Takes unary lookups only, as bytes."""
+        """Handles unary lookups only, as bytes."""
         if not handler_call_details.method.endswith('/Lookup'):
             return None
         def answer(message, context):

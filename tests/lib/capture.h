@@ -1,16 +1,17 @@
-/* What a piece of a test writes to standard output or error, as a string.
- * Thread: one at a time for each descriptor. Memory: the string is the caller's. */
+/* Captures the output that a part of a test writes to standard output or standard error.
+ * Threads: one at a time for each descriptor. Memory: the caller owns the string. */
 #pragma once
 
 #include <stddef.h>
 
 struct eb_capture {
-    int descriptor; /* the one captured */
-    int before;     /* where it led */
-    int file;
+    int descriptor; /* captured descriptor */
+    int before;     /* duplicate of its earlier target */
+    int file;       /* memory file that receives the output */
 };
 
-/* From now on what is written to `descriptor` is kept. Fails the test where it cannot. */
+/* Starts to capture the output to `descriptor`. Fails the test if it cannot. */
 void eb_capture_start(struct eb_capture *capture, int descriptor);
-/* Ends that and fills `out`, NUL-terminated; what does not fit fails the test. */
+/* Ends the capture and copies the output to `out`, NUL-terminated. Fails the test if it does not
+ * fit. */
 void eb_capture_stop(struct eb_capture *capture, char *out, size_t out_bytes);

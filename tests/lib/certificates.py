@@ -6,17 +6,17 @@ import subprocess
 import tempfile
 
 KEY = ('-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes')
-HERE = 'DNS:localhost,IP:127.0.0.1'  # whom servers of tests are
+HERE = 'DNS:localhost,IP:127.0.0.1'  # subject names of the tests' servers
 
 
 def openssl(*words):
-    """Runs the command."""
+    """Runs the openssl command. Raises CalledProcessError if it fails."""
     subprocess.run(['openssl', *words], check=True, stdout=subprocess.DEVNULL,
                    stderr=subprocess.PIPE, timeout=60)
 
 
 class Authority:
-    """One that vouches for others; its files go with `remove`."""
+    """A certificate authority with a temporary folder, which `remove` deletes."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix='embag-test-')
@@ -24,22 +24,22 @@ class Authority:
                 '-keyout', self.path('ca.key'), '-out', self.path('ca.pem'))
 
     def remove(self):
-        """Deletes all of it."""
+        """Deletes the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def path(self, name):
-        """Of a file that it has made, or may."""
+        """Returns the path of a file in the folder."""
         return os.path.join(self.folder, name)
 
     def write(self, name, text, mode=0o600):
-        """A file beside them; returns its path."""
+        """Writes a file to the folder. Returns its path."""
         with open(self.path(name), 'w', encoding='utf-8') as file:
             file.write(text)
         os.chmod(self.path(name), mode)
         return self.path(name)
 
     def issue(self, name, common_name='someone', names=None, days=2):
-        """NAME.pem and NAME.key, replaced by whole files where they are there."""
+        """Creates NAME.pem and NAME.key, or replaces each of them atomically."""
         request, new = self.path('request'), self.path('new')
         openssl('req', *KEY, '-subj', '/CN=' + common_name, '-keyout', new + '.key',
                 '-out', request)
@@ -53,6 +53,6 @@ class Authority:
             os.replace(new + kind, self.path(name + kind))
 
     def read(self, name):
-        """A file's bytes."""
+        """Returns the bytes of a file in the folder."""
         with open(self.path(name), 'rb') as file:
             return file.read()

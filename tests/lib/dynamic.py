@@ -1,5 +1,4 @@
-"""Messages of services of which nothing was generated: by descriptors, as protoc gives them or as a
-server does."""
+"""Calls services without generated code, by descriptors from protoc or from a server."""
 
 import os
 import subprocess
@@ -10,7 +9,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 
 
 def pool_of(files):
-    """A pool of FileDescriptorProtos, given in any order."""
+    """Returns a pool of FileDescriptorProtos, which may be in any order."""
     pool = descriptor_pool.DescriptorPool()
     waiting = {file.name: file for file in files}
     while waiting:
@@ -22,7 +21,7 @@ def pool_of(files):
 
 
 def load(*names):
-    """A pool of .proto files of the project."""
+    """Returns a pool of some of the project's .proto files."""
     protos = os.path.join(SOURCE, 'proto')
     data = subprocess.run(
         ['protoc', '-I', protos, '--include_imports', '--descriptor_set_out=/dev/stdout', *names],
@@ -31,7 +30,7 @@ def load(*names):
 
 
 def message_type(pool, name):
-    """The class of a message."""
+    """Returns the class of a message."""
     return message_factory.MessageFactory(pool).GetPrototype(pool.FindMessageTypeByName(name))
 
 
@@ -49,14 +48,14 @@ class Method:
                     response_deserializer=self.answer.FromString, **options)
 
     def unary(self, channel, timeout=30, metadata=None, **fields):
-        """One request of these fields; its answer."""
+        """Sends one request with these fields. Returns its answer."""
         return self._open(channel.unary_unary)(
             self.request(**fields), timeout=timeout, metadata=metadata)
 
     def feed(self, channel, timeout=30, **fields):
-        """One request; an iterator of answers."""
+        """Sends one request. Returns an iterator over its answers (server streaming)."""
         return self._open(channel.unary_stream)(self.request(**fields), timeout=timeout)
 
     def stream(self, channel, requests, timeout=30):
-        """Many of both; an iterator of answers."""
+        """Sends many requests. Returns an iterator over the answers (bidirectional)."""
         return self._open(channel.stream_stream)(iter(requests), timeout=timeout)

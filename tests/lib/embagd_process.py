@@ -1,5 +1,5 @@
-"""Runs embagd for a test: on a free port, on a repository in a temporary directory, and makes sure
-that it ends as it should."""
+"""Runs embagd for a test, on a free port and with a repository in a temporary directory, and checks
+that it ends cleanly."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import threading
 import time
 
 EMBAGD = None     # path of the server, set by run.py
-SANITIZE = None   # what it was built with: -fsanitize=..., set by run.py
+SANITIZE = None   # sanitizer that it was built with, as in -fsanitize=..., set by run.py
 NO_RACES = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'thread_sanitizer.supp')
 START_SECONDS = 60
 STOP_SECONDS = 60
@@ -20,19 +20,22 @@ SANITIZER_MARKS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runt
 
 
 def wait_until(condition, seconds, what):
-    """Polls `condition` until it holds and returns what it gave."""
+    """Polls `condition` until it returns a true value, and returns that value.
+
+    Raises AssertionError, which names `what`, after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError('not within %g s: %s' % (seconds, what))
+            raise AssertionError('timed out after %g s, waiting for: %s' % (seconds, what))
         time.sleep(0.01)
 
 
 def clean_environment():
-    """Ours without what is a setting to embagd, or would be taken for one."""
+    """Returns our environment without variables that embagd reads or rejects as settings."""
     ours = {key: value for key, value in os.environ.items() if not key.startswith('EMBAG_')}
     return {**ours, 'TSAN_OPTIONS': 'suppressions=' + NO_RACES}
 
@@ -44,24 +47,28 @@ class Repository:
         self.path = tempfile.mkdtemp(prefix='embag-test-')
 
     def join(self, *names):
-        """A path inside it."""
+        """Returns a path inside the repository."""
         return os.path.join(self.path, *names)
 
     def remove(self):
-        """Deletes it with everything inside."""
+        """Deletes the repository and everything in it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Embagd:
-    """One server process, of the program `under` where that is given, with no port for operators
-    unless `http` gives it one. Its log is read by a thread, so that it never blocks on a full pipe.
+    """One server process.
+
+    - http: address of the operators' port, by default none
+    - under: command that runs embagd, such as a debugger
+
+    A thread reads the log, so that the server never blocks on a full pipe.
     """
 
     def __init__(self, repository, *flags, listen=('127.0.0.1:0',), http='none', environment=None,
                  user=None, under=()):
         command = [*under, EMBAGD, '--model-repository', repository, '--http-listen', http]
         if SANITIZE == 'thread' and '--threads' not in flags:
-            # OpenMP's barrier is invisible to the thread sanitizer: a team of one needs none.
+            # The thread sanitizer does not see OpenMP's barriers. A team of one needs none.
             command += ['--threads', '1']
         for address in listen:
             command += ['--listen', address]
@@ -80,25 +87,28 @@ class Embagd:
 
     @property
     def pid(self):
-        """The process's id."""
+        """Id of the process."""
         return self.process.pid
 
     @property
     def log(self):
-        """What it has logged so far."""
+        """The log so far."""
         return '\n'.join(self.lines)
 
     def find(self, event):
-        """The first log line of an event, or None."""
+        """Returns the first log line of an event, or None."""
         marked = re.compile(r'\bevent=%s(\s|$)|"event":"%s"' % ((re.escape(event),) * 2))
         return next((line for line in list(self.lines) if marked.search(line)), None)
 
     def has_ended(self):
-        """Whether the process is gone."""
+        """Returns whether the process has ended."""
         return self.process.poll() is not None
 
     def wait_ready(self):
-        """Waits until it serves; returns itself."""
+        """Waits until the server is ready. Returns self.
+
+        Raises AssertionError if the server ends instead, or is not ready in time.
+        """
         wait_until(lambda: self.find('ready') or self.has_ended(), START_SECONDS, 'event=ready')
         if self.has_ended():
             self.reader.join()
@@ -111,32 +121,35 @@ class Embagd:
 
     @property
     def port(self):
-        """The TCP port it listens on."""
+        """TCP port that the server listens on."""
         return self._port_of('listening')
 
     @property
     def http_port(self):
-        """The operators' port."""
+        """TCP port for operators."""
         return self._port_of('http_listening')
 
     @property
     def address(self):
-        """HOST:PORT."""
+        """Address of the server, as HOST:PORT."""
         return '127.0.0.1:%d' % self.port
 
     def terminate(self):
-        """Asks it to drain."""
+        """Sends SIGTERM, which makes the server drain."""
         self.is_terminated = True
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self):
-        """Ends it as a crash would."""
+        """Kills the server, like a crash."""
         self.is_killed = True
         self.process.kill()
         self.wait()
 
     def wait(self, seconds=STOP_SECONDS):
-        """Waits for its end; returns its exit status."""
+        """Waits until the process ends. Returns its exit status.
+
+        Kills the process and raises AssertionError if it does not end in time.
+        """
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -149,13 +162,13 @@ class Embagd:
         return status
 
     def check_log(self):
-        """No sanitizer, no assertion has spoken."""
+        """Raises AssertionError if the log has a sanitizer's report or a failed assertion."""
         for mark in SANITIZER_MARKS:
             if mark in self.log:
-                raise AssertionError('in the log of embagd:\n' + self.log[-8000:])
+                raise AssertionError('%r in the log of embagd:\n%s' % (mark, self.log[-8000:]))
 
     def stop(self, seconds=STOP_SECONDS):
-        """Drains it and checks that it ended well; does nothing after `kill`."""
+        """Drains the server and checks that it ended cleanly. Does nothing after `kill`."""
         if self.is_killed:
             return
         alive = self.is_terminated or not self.has_ended()
@@ -165,17 +178,18 @@ class Embagd:
         self.check_log()
         if not alive or status != 0:
             raise AssertionError('embagd %s with status %d:\n%s' % (
-                'drained' if alive else 'had died', status, self.log[-4000:]))
+                'drained' if alive else 'ended early', status, self.log[-4000:]))
 
     def start_fails(self, seconds=START_SECONDS):
-        """Waits for a start that must fail; returns its log."""
-        wait_until(lambda: self.has_ended() or self.find('ready'), seconds, 'a failed start')
+        """Checks that the start fails, with a positive exit status. Returns the log."""
+        wait_until(lambda: self.has_ended() or self.find('ready'), seconds, 'the start to fail')
         ready = self.find('ready')
         if ready:
             self.stop()
-            raise AssertionError('embagd started:\n' + self.log)
+            raise AssertionError('embagd started, but its start should fail:\n' + self.log)
         status = self.wait()
         self.check_log()
         if status <= 0:
-            raise AssertionError('status %d of a failed start:\n%s' % (status, self.log))
+            raise AssertionError('the start failed with status %d, expected a positive one:\n%s'
+                                 % (status, self.log))
         return self.log

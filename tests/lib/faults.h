@@ -1,13 +1,13 @@
-/* Faults that a test causes: calls of the symbols that its program wraps (embag_test_groups, WRAP)
- * pass through unless the test arms one of two things:
+/* Fault injection for tests. Calls of the symbols that a test program wraps (embag_test_groups,
+ * WRAP) reach the real functions, unless the test sets up a fault in one of two ways:
  *
  *     eb_faults_fail_allocation(3);      the third allocation of this thread from now on fails
- *     eb_faults.mmap = map_from_pool;    calls of mmap go to a function of the test's, which
- *                                        reaches the real one as __real_mmap
+ *     eb_faults.mmap = map_from_pool;    calls of mmap go to this function of the test, which can
+ *                                        call the real one as __real_mmap
  *
- * Its teardown calls eb_faults_disarm.
- * Thread: allocations are counted for each thread alone; hooks are called on any, and are set and
- * removed while no other thread calls what they stand for. Memory: none. */
+ * The test's teardown calls eb_faults_disarm.
+ * Threads: allocations are counted for each thread separately. Hooks run on any thread; set and
+ * remove them only while no other thread calls the symbols they replace. Memory: none. */
 #pragma once
 
 #include <sched.h>
@@ -27,7 +27,7 @@
     X(void *, aligned_alloc, (size_t alignment, size_t bytes), (alignment, bytes))
 #define EB_FAULT_strdup(X) X(char *, strdup, (const char *text), (text))
 #define EB_FAULT_strndup(X) X(char *, strndup, (const char *text, size_t bytes), (text, bytes))
-/* The symbols that eb_faults_fail_allocation counts. */
+/* Symbols whose calls eb_faults_fail_allocation counts. */
 #define EB_FAULT_ALLOCATIONS(X)                                                                    \
     EB_FAULT_malloc(X) EB_FAULT_calloc(X) EB_FAULT_realloc(X) EB_FAULT_aligned_alloc(X)            \
         EB_FAULT_strdup(X) EB_FAULT_strndup(X)
@@ -68,7 +68,7 @@
 #define EB_FAULT_fsync(X) X(int, fsync, (int file), (file))
 #define EB_FAULT_eb_machine_available_bytes(X) X(uint64_t, eb_machine_available_bytes, (void), ())
 
-/* The symbols that only a hook changes. */
+/* Symbols that only a hook can make fail. */
 #define EB_FAULT_CALLS(X)                                                                          \
     EB_FAULT_clock_gettime(X) EB_FAULT_mmap(X) EB_FAULT_munmap(X) EB_FAULT_mprotect(X)             \
         EB_FAULT_madvise(X) EB_FAULT_mbind(X) EB_FAULT_numa_available(X)                           \
@@ -76,7 +76,7 @@
                 EB_FAULT_linkat(X) EB_FAULT_fnmatch(X) EB_FAULT_pread(X) EB_FAULT_pwrite(X)        \
                     EB_FAULT_fsync(X) EB_FAULT_eb_machine_available_bytes(X)
 
-/* The functions that calls go to instead, by symbol; NULL: to the real one. */
+/* Hooks by symbol: functions that are called instead; NULL: the real one is called. */
 struct eb_faults {
 #define X(result, symbol, parameters, arguments) result(*symbol) parameters;
     EB_FAULT_ALLOCATIONS(X)
@@ -90,15 +90,16 @@ EB_FAULT_ALLOCATIONS(X)
 EB_FAULT_CALLS(X)
 #undef X
 
-/* Lets the `number`-th allocation of the calling thread from now on fail, and no other; 0: none.
- * Counting begins anew. */
+/* Restarts the count of the calling thread's allocations and makes only its `number`-th one fail;
+ * 0: none fails. */
 void eb_faults_fail_allocation(unsigned number);
-/* How many allocations the calling thread has asked for since then, the failed one included. */
+/* Returns the number of allocations that the calling thread has requested since then, including the
+ * failed one. */
 unsigned eb_faults_allocation_count(void);
-/* Counts an allocation of the calling thread; whether it is the one to fail. For hooks that stand
- * for allocations of another kind. */
+/* Counts an allocation of the calling thread and returns whether it must fail. For hooks of other
+ * functions that allocate. */
 bool eb_faults_refuse_allocation(void);
-/* Removes every hook, and lets no allocation fail. */
+/* Removes all hooks, and makes no allocation of the calling thread fail. */
 void eb_faults_disarm(void);
-/* The same for cmocka's teardown of a test or a group. */
+/* Does the same, as cmocka's teardown of a test or a group. Returns 0. */
 int eb_faults_tear_down(void **state);

@@ -1,6 +1,6 @@
-/* The definitions of __wrap_<symbol> for the symbols that a test program wraps: included once in a
- * program, by the file that embag_test_groups generates.
- * Thread: any. Memory: none. */
+/* Definitions of __wrap_<symbol> for the symbols that a test program wraps. The file that
+ * embag_test_groups generates includes it, once in each program.
+ * Threads: any. Memory: none. */
 #pragma once
 
 #include "tests/lib/faults.h"

@@ -1,6 +1,8 @@
-"""HTTP/2 by hand, for what no client library would send: one connection over a plain socket, whose
-frames a test writes itself. Header fields go out as literals; what comes in is decoded with
-HPACK's static table only, since we allow the server no dynamic one.
+"""HTTP/2 by hand, for frames that no client library would send.
+
+A connection is a plain socket, and a test writes its frames itself. Header fields are sent as
+literals. Answers are decoded with HPACK's static table only, because our SETTINGS allow the server
+no dynamic table.
 """
 
 import socket
@@ -15,13 +17,13 @@ END_HEADERS = 4
 LOOKUP = '/embag.v1.EmbeddingBag/Lookup'
 LOOKUP_STREAM = '/embag.v1.EmbeddingBag/LookupStream'
 
-# Entries of HPACK's static table that an answer may refer to.
+# Entries of HPACK's static table to which an answer may refer.
 STATIC = {8: (':status', '200'), 9: (':status', '204'), 10: (':status', '206'),
           11: (':status', '304'), 12: (':status', '400'), 13: (':status', '404'),
           14: (':status', '500'), 28: ('content-length', ''), 31: ('content-type', ''),
           33: ('date', ''), 54: ('server', '')}
 
-# Printable characters by the length of their Huffman code; HPACK's code is the canonical one.
+# Printable characters by the length of their Huffman code. HPACK uses the canonical code.
 HUFFMAN_LENGTHS = {
     5: '012aceiost', 6: ' %-./3456789=A_bdfghlmnpru', 7: ':BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz',
     8: '&*,;XZ', 10: '!"()?', 11: "'+|", 12: '#>', 13: '\0$@[]~', 14: '^}', 15: '<`{',
@@ -45,7 +47,7 @@ HUFFMAN = _huffman_codes()
 
 
 def huffman_decode(data):
-    """Text of a Huffman-coded string."""
+    """Returns the text of a Huffman-coded string."""
     text, code, length = '', 0, 0
     for byte in data:
         for bit in range(7, -1, -1):
@@ -76,7 +78,7 @@ def _string(data, at):
 
 
 def header_decode(block):
-    """A header block as a dict."""
+    """Returns the fields of a header block as a dict."""
     fields, at = {}, 0
     while at < len(block):
         first = block[at]
@@ -94,7 +96,7 @@ def header_decode(block):
 
 
 def header_encode(fields):
-    """Literal header fields, never indexed; pairs of text or bytes."""
+    """Returns a header block of literals without indexing. `fields` are pairs of text or bytes."""
     block = b''
     for pair in fields:
         block += b'\0'
@@ -115,17 +117,20 @@ def header_encode(fields):
 
 
 def frame(kind, flags, stream, payload=b''):
-    """One frame."""
+    """Returns the bytes of one frame."""
     return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
 
 
 def message(data, flag=0):
-    """A gRPC message with its prefix."""
+    """Returns a gRPC message with its prefix."""
     return struct.pack('>BI', flag, len(data)) + data
 
 
 def call_fields(path=LOOKUP, **changes):
-    """The header fields of a call; changes by name, '-' for '_', None to leave one out."""
+    """Returns the header fields of a call.
+
+    `changes` replaces fields by name, with '_' for '-'; None leaves a field out.
+    """
     fields = {':method': 'POST', ':scheme': 'http', ':path': path, ':authority': 'test',
               'te': 'trailers', 'content-type': 'application/grpc'}
     fields.update({key.replace('_', '-'): value for key, value in changes.items()})
@@ -133,8 +138,11 @@ def call_fields(path=LOOKUP, **changes):
 
 
 class Connection:
-    """A connection on which preface and SETTINGS have been exchanged; DATA keeps to the
-    connection's window (streams' own windows hold a whole message)."""
+    """A connection on which preface and SETTINGS have been exchanged.
+
+    DATA respects the connection's window. It ignores the windows of streams, which have room for a
+    whole message.
+    """
 
     def __init__(self, port, window=1 << 20, timeout=30):
         self.socket = socket.create_connection(('127.0.0.1', port), timeout)
@@ -146,7 +154,7 @@ class Connection:
         self.greet(PREFACE + frame(SETTINGS, 0, 0, settings))
 
     def greet(self, greeting):
-        """Sends preface and SETTINGS, and waits for the server's."""
+        """Sends preface and SETTINGS, and waits for the server's SETTINGS."""
         self.send(greeting)
         while self.read_frame().type != SETTINGS:
             pass
@@ -162,18 +170,18 @@ class Connection:
         self.socket.close()
 
     def send(self, data):
-        """Bytes as they are."""
+        """Sends bytes unchanged."""
         self.socket.sendall(data)
 
     def open(self, fields=None, flags=END_HEADERS, extra=()):
-        """Begins a call; returns its stream's id."""
+        """Begins a call. Returns the id of its stream."""
         self.stream += 2
         block = header_encode(list(fields or call_fields()) + list(extra))
         self.send(frame(HEADERS, flags, self.stream, block))
         return self.stream
 
     def data(self, stream, payload, end=True):
-        """DATA in frames of at most 16 KiB."""
+        """Sends DATA in frames of at most 16 KiB."""
         at = 0
         while True:
             while at < len(payload) and not self.send_window:
@@ -187,13 +195,13 @@ class Connection:
                 return
 
     def call(self, payload, fields=None, extra=(), end=True):
-        """A call with its DATA; returns its stream's id."""
+        """Sends a call with its DATA. Returns the id of its stream."""
         stream = self.open(fields, extra=extra)
         self.data(stream, payload, end)
         return stream
 
     def receive(self, count):
-        """Exactly so many bytes; EOFError where the server closes."""
+        """Returns exactly `count` bytes. Raises EOFError if the server closes the connection."""
         data = b''
         while len(data) < count:
             more = self.socket.recv(count - len(data))
@@ -203,7 +211,7 @@ class Connection:
         return data
 
     def read_frame(self):
-        """The next frame; SETTINGS and PING are acknowledged, windows kept open."""
+        """Returns the next frame. Acknowledges SETTINGS and PING, and keeps windows open."""
         head = self.receive(9)
         kind, flags, stream = struct.unpack('>BBI', head[3:])
         got = Frame(kind, flags, stream, self.receive(int.from_bytes(head[:3], 'big')))
@@ -218,12 +226,12 @@ class Connection:
         return got
 
     def keep(self, got):
-        """Lets a frame of a stream wait for whoever reads that stream."""
+        """Stores a frame of a stream for a later read of that stream."""
         if got.stream:
             self.waiting.append(got)
 
     def wait_frame(self, kind):
-        """The next frame of a kind that has not been read; those of streams still wait."""
+        """Returns the next unread frame of a kind. Frames of streams stay stored."""
         kept = [got for got in self.waiting if got.type == kind]
         while not kept:
             got = self.read_frame()
@@ -232,8 +240,11 @@ class Connection:
         return kept[0]
 
     def finish(self, stream):
-        """Reads a call to its end: all header fields and trailers together, and its DATA. A reset
-        gives 'reset' with the code."""
+        """Reads a call to its end.
+
+        Returns its header fields and trailers in one dict, and its DATA. After a reset, the dict
+        has the error code as 'reset'.
+        """
         fields, body = {}, b''
         while True:
             got = self.next_of(stream)
@@ -248,7 +259,7 @@ class Connection:
                 return fields, body
 
     def next_of(self, stream):
-        """The next frame of a stream; those of others wait."""
+        """Returns the next frame of a stream, and stores the frames of others."""
         for number, got in enumerate(self.waiting):
             if got.stream == stream:
                 return self.waiting.pop(number)
@@ -259,7 +270,10 @@ class Connection:
             self.keep(got)
 
     def status(self, stream):
-        """How a call ended: HTTP status, gRPC status, text; or 'reset', None, the code."""
+        """Reads a call to its end.
+
+        Returns HTTP status, gRPC status and text; or 'reset', None and the code after a reset.
+        """
         fields, _ = self.finish(stream)
         if 'grpc-status' not in fields and 'reset' in fields:
             return 'reset', None, fields['reset']
@@ -267,7 +281,7 @@ class Connection:
         return fields.get(':status'), code and int(code), fields.get('grpc-message', '')
 
     def is_closed(self):
-        """Reads until the server closes; False where it is silent."""
+        """Reads until the server closes the connection. Returns False after a timeout."""
         try:
             while True:
                 self.read_frame()

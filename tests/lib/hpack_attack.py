@@ -1,6 +1,8 @@
-"""Peers whose header blocks are small on the wire and large once they are decompressed: as many
-connections as wanted, each sending as fast as the server takes it and connecting again when it is
-closed, for a bounded time."""
+"""HPACK bombs: peers whose header blocks are small on the wire and large when decompressed.
+
+Any number of connections send as fast as the server reads, and reconnect when they are closed, for
+a bounded time.
+"""
 
 import selectors
 import socket
@@ -10,19 +12,19 @@ from h2raw import (CONTINUATION, END_HEADERS, END_STREAM, GOAWAY, HEADERS, LOOKU
                    RST_STREAM, SETTINGS, call_fields, frame, header_encode)
 
 FRAME_BYTES = 16384
-LARGE_BYTES = 4000   # of the value in HPACK's table, which has room for 4 096 bytes
-NEWEST = b'\xbe'     # names the newest entry of that table
+LARGE_BYTES = 4000   # size of a value in HPACK's dynamic table, which has room for 4 096 bytes
+NEWEST = b'\xbe'     # refers to the newest entry of that table
 METHOD_POST = b'\x83'
-ENTRY = b'\x40\x06x-bomb\x7f\xa1\x1e'  # a field that is put there: its name, and 4 000 bytes follow
-DATA_BYTES = 4 << 20  # of a connection that is not closed before; then it begins again
+ENTRY = b'\x40\x06x-bomb\x7f\xa1\x1e'  # adds an entry: its name, and 4 000 bytes follow
+DATA_BYTES = 4 << 20  # sent on a connection, unless closed earlier, before it reconnects
 BLOCK_REFERENCES = 60000
-STREAMS_MAX = 256    # that the server allows
+STREAMS_MAX = 256    # the server's limit on concurrent streams
 SEND_BYTES = 65536
 WAIT_SECONDS = 0.05
 
 
 def block_frames(stream, block, flags=0):
-    """HEADERS and CONTINUATION of a block."""
+    """Returns the HEADERS and CONTINUATION frames of a block."""
     pieces = [block[at:at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
     kinds = [HEADERS] + [CONTINUATION] * (len(pieces) - 1)
     ends = [0] * (len(pieces) - 1) + [END_HEADERS]
@@ -31,7 +33,7 @@ def block_frames(stream, block, flags=0):
 
 
 def greeting(last=b'a', path=None, ends=True):
-    """What a connection begins with: a call whose header block fills the table."""
+    """Returns the first bytes of a connection, with a call whose header block fills the table."""
     fields = call_fields(path) if path else call_fields()
     block = header_encode(fields) + ENTRY + b'a' * (LARGE_BYTES - 1) + last
     return (PREFACE + frame(SETTINGS, 0, 0)
@@ -39,45 +41,48 @@ def greeting(last=b'a', path=None, ends=True):
 
 
 def repeat(call):
-    """Calls on one stream after the other; `call` makes one for a stream."""
+    """Returns calls on successive streams. `call` returns the bytes of a call on a stream."""
     count = DATA_BYTES // len(call(3)) + 1
     return b''.join(call(stream) for stream in range(3, 2 * count + 3, 2))
 
 
 def calls_of(extra):
-    """Calls whose header blocks end with those bytes."""
+    """Returns calls whose header blocks end with `extra`."""
     block = header_encode(call_fields()) + extra
     return repeat(lambda stream: block_frames(stream, block, END_STREAM))
 
 
 def resets_of(extra):
-    """The same calls, reset at once."""
+    """Returns the same calls, each reset at once."""
     block = header_encode(call_fields()) + extra
     return repeat(lambda stream: block_frames(stream, block)
                   + frame(RST_STREAM, 0, stream, b'\0\0\0\x08'))
 
 
 def trailers(extra):
-    """Calls that end with trailers of those bytes."""
+    """Returns calls that end with trailers of the bytes in `extra`."""
     head = header_encode(call_fields(LOOKUP_STREAM))
     return repeat(lambda stream: block_frames(stream, head)
                   + block_frames(stream, extra, END_STREAM))
 
 
 def refused():
-    """Header blocks of streams that the server does not open, since too many are open."""
+    """Returns header blocks of streams that the server refuses because too many are open."""
     head = header_encode(call_fields(LOOKUP_STREAM))
     return repeat(lambda stream: block_frames(
         stream, head if stream < 2 * STREAMS_MAX else head + METHOD_POST * 12000))
 
 
 def plain():
-    """A connection with header blocks that are as large on the wire: what any peer costs."""
+    """Returns the bytes of a connection whose header blocks are equally large on the wire.
+
+    Its cost is the baseline for the attacks.
+    """
     return greeting() + calls_of(header_encode([('x-large', 'a' * LARGE_BYTES)] * 3))
 
 
 def attacks():
-    """What each kind of attacker sends, by its name."""
+    """Returns the bytes that each kind of attacker sends, by its name."""
     return {
         'calls': greeting() + calls_of(NEWEST * BLOCK_REFERENCES),
         'trailers': greeting(path=LOOKUP_STREAM, ends=False) + trailers(NEWEST * BLOCK_REFERENCES),
@@ -90,7 +95,7 @@ def attacks():
 
 
 def send_some(peer, data):
-    """What is left of the data; nothing once the server takes no more."""
+    """Sends some of the data. Returns the rest, which is empty once the connection is over."""
     try:
         return data[peer.send(data[:SEND_BYTES]):]
     except BlockingIOError:
@@ -100,7 +105,7 @@ def send_some(peer, data):
 
 
 def receive_some(peer):
-    """What there is; nothing where the connection is over, None where nothing has come."""
+    """Returns received bytes: empty if the connection is over, None if there are none yet."""
     try:
         return peer.recv(SEND_BYTES)
     except BlockingIOError:
@@ -110,8 +115,11 @@ def receive_some(peer):
 
 
 def ending(port, data, seconds):
-    """Sends as much of the data as the server takes; the error code of its GOAWAY, or None where it
-    closed without. Raises TimeoutError where it does not close."""
+    """Sends as much of the data as the server takes, and reads until it closes the connection.
+
+    Returns the error code of its GOAWAY, or None without a GOAWAY. Raises TimeoutError if it does
+    not close within `seconds`.
+    """
     deadline = time.monotonic() + seconds
     received, more = b'', None
     with socket.create_connection(('127.0.0.1', port)) as peer, \
@@ -132,7 +140,7 @@ def ending(port, data, seconds):
 
 
 def goaway_code(received):
-    """The error code of the last GOAWAY in these frames, or None."""
+    """Returns the error code of the last GOAWAY in the received frames, or None."""
     at, code = 0, None
     while at + 9 <= len(received):
         end = at + 9 + int.from_bytes(received[at:at + 3], 'big')
@@ -143,7 +151,7 @@ def goaway_code(received):
 
 
 class HpackAttack:
-    """So many connections, all of which send `data`."""
+    """A number of connections, all of which send `data`."""
 
     def __init__(self, port, data, connections):
         self.port = port
@@ -167,7 +175,7 @@ class HpackAttack:
         self._connect()
 
     def _serve(self, key, events):
-        """Sends and reads what can be. False where the connection is over."""
+        """Sends and reads once. Returns False if the connection is over."""
         if events & selectors.EVENT_READ and not key.fileobj.recv(SEND_BYTES):
             return False
         if events & selectors.EVENT_WRITE:
@@ -178,7 +186,7 @@ class HpackAttack:
         return True
 
     def run(self, seconds, connections=None):
-        """Until the time is over, or so many connections are."""
+        """Attacks until the time is over, or until `connections` connections have ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and (
                 connections is None or self.ended + self.whole < connections):

@@ -1,4 +1,4 @@
-"""The operators' port of a server: requests to it, well-formed or not, and its metrics."""
+"""Sends requests, well-formed or not, to the operators' port of a server, and reads its metrics."""
 
 import http.client
 import re
@@ -10,7 +10,7 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def connect(server, receive_buffer=None):
-    """A connected socket."""
+    """Returns a socket connected to the operators' port."""
     peer = socket.socket()
     if receive_buffer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -20,7 +20,7 @@ def connect(server, receive_buffer=None):
 
 
 def fetch(server, path, method='GET', **headers):
-    """Status, headers and body of one request on a connection of its own."""
+    """Sends one request on its own connection. Returns status, headers and body of the answer."""
     peer = http.client.HTTPConnection('127.0.0.1', server.http_port, timeout=TIMEOUT_SECONDS)
     try:
         peer.request(method, path, headers={'Connection': 'close', **headers})
@@ -31,7 +31,7 @@ def fetch(server, path, method='GET', **headers):
 
 
 def exchange(server, *pieces):
-    """All that comes back for these bytes, until the server closes."""
+    """Sends bytes. Returns everything that the server sends until it closes the connection."""
     with connect(server) as peer:
         received = b''
         try:
@@ -50,7 +50,7 @@ def exchange(server, *pieces):
 
 
 def parse(text):
-    """Samples by name and labels: {("embag_phase", ("phase", "serving")): 1.0}."""
+    """Returns samples by name and labels: {("embag_phase", ("phase", "serving")): 1.0}."""
     samples = {}
     for line in text.splitlines():
         if line.startswith('#'):
@@ -58,13 +58,13 @@ def parse(text):
         name, labels, value = SAMPLE.fullmatch(line).groups()
         key = (name, *sorted(LABEL.findall(labels or '')))
         if key in samples:
-            raise AssertionError('twice: ' + line)
+            raise AssertionError('duplicate sample: ' + line)
         samples[key] = float(value)
     return samples
 
 
 class Metrics:
-    """What the metrics of a server say now."""
+    """The metrics of a server at the time of the call."""
 
     def __init__(self, server):
         status, _, self.text = fetch(server, '/metrics')
@@ -73,10 +73,10 @@ class Metrics:
         self.samples = parse(self.text)
 
     def get(self, name, **labels):
-        """One sample; None where there is none."""
+        """Returns the value of a sample with exactly these labels, or None."""
         return self.samples.get((name, *sorted(labels.items())))
 
     def sum(self, name, **labels):
-        """All samples of a name that have these labels, among others."""
+        """Returns the sum of all samples of a name that have at least these labels."""
         return sum(value for key, value in self.samples.items()
                    if key[0] == name and set(labels.items()) <= set(key[1:]))

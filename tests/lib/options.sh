@@ -1,8 +1,9 @@
-# The command line of a script of tests; sourced by it, under `set -euo pipefail`.
+# Parses the command line of a test script, which sources this file under `set -euo pipefail`.
 # shellcheck shell=bash
 
-# read_options '--NAME WHAT...' ARGUMENT...: puts the value of each of the options into the variable
-# NAME, which is empty before. Where one is missing or unknown it says so and ends the script.
+# read_options '--NAME WHAT...' ARGUMENT...: stores the value of each option in the variable NAME,
+# which must be empty before. If an option is missing or unknown, it prints the usage and ends the
+# script.
 read_options() {
     local usage=$1 word name is_right=true
     shift

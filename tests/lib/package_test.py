@@ -1,11 +1,11 @@
-"""Tests of the Python package, against the shared server."""
+"""Base class for tests of the Python package against the shared server."""
 
 import embag
 from served import ServedTest
 
 
 class PackageTest(ServedTest):
-    """On the shared server."""
+    """A test with a client of the package, `self.embag`, on the shared server."""
 
     def setUp(self):
         super().setUp()
@@ -13,5 +13,5 @@ class PackageTest(ServedTest):
         self.addCleanup(self.embag.close)
 
     def look_up(self, *arguments, **fields):
-        """In the specification's model."""
+        """Looks up bags in the specification's model."""
         return self.embag.lookup(*arguments, model='spec', **fields)

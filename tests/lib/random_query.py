@@ -1,4 +1,4 @@
-"""Random tables and random lookups on them, over everything the operation allows."""
+"""Random tables and random lookups on them, which cover everything that the operation allows."""
 
 import numpy as np
 
@@ -35,8 +35,11 @@ def _random_raw(rng, storage, shape):
 
 
 def random_tables(rng):
-    """Tables of every type and storage: several ranks and widths, one without rows, and for
-    floating-point types one of special values."""
+    """Returns tables of every type and storage.
+
+    Each has tables of several ranks and widths, one without rows, and for floating-point types one
+    of special values.
+    """
     tables = []
     for storage in FLOAT_TYPES + INTEGER_TYPES + NARROW_STORAGES:
         shapes = [(40,), (23, 7), (64, 16), (11, 3, 5), (9, int(rng.integers(17, 130))), (0, 4)]
@@ -56,7 +59,7 @@ def _chance(rng, probability):
 
 
 def _cuts(rng, bags, count):
-    """Where bags end: sorted, some of them equal."""
+    """Returns sorted ends of bags, some of them equal."""
     return np.sort(rng.integers(0, count + 1, bags))
 
 
@@ -96,7 +99,7 @@ def _segments_layout(rng, query, bags):
 
 
 def _no_layout(rng, query, bags):
-    """One bag, or only empty ones."""
+    """Sets one bag, or only empty bags if there are no indices."""
     if len(query.indices):
         query.num_bags = 1
     else:
@@ -115,7 +118,7 @@ def _set_layout(rng, query, bags):
     query.layout = rng.choice([*LAYOUT_MAKERS])
     LAYOUT_MAKERS[query.layout](rng, query, bags)
     query.bounds_form = str(rng.choice(FORMS[:2] if query.layout == 'lengths' else FORMS))
-    # An empty layout has no field that could tell it, nor has a bag of no indices.
+    # A layout without entries, or packed bags of no indices, can only be told by `layout` itself.
     empty = query.layout == 'packed' and query.indices_per_bag == 0
     empty |= query.bounds is not None and len(query.bounds) == 0 and query.num_segments == 0
     query.say_layout = bool(empty or _chance(rng, 0.3))
@@ -146,7 +149,7 @@ def _set_weights(rng, query, table):
 
 
 def _set_indices(rng, query, table):
-    """Rows of the table; with a missing policy also what names none."""
+    """Sets indices that name rows; with the policies skip and zero some name no row."""
     count = 0 if _chance(rng, 0.05) else int(rng.integers(1, 40))
     query.index_form = str(rng.choice(FORMS))
     query.missing = rng.choice([None, 'error', 'skip', 'zero'])
@@ -164,7 +167,7 @@ def _set_indices(rng, query, table):
 
 
 def _spoil_outside(rng, query):
-    """Indices outside all bags are neither read nor checked: let them be anything."""
+    """Sets indices outside all bags to anything, since the server neither reads nor checks them."""
     if query.layout == 'offsets' and query.reduction != 'none' and len(query.bounds):
         last = query.bounds[-1] if query.include_last_offset else len(query.indices)
         far = FAR_INDICES[query.index_form]
@@ -173,7 +176,7 @@ def _spoil_outside(rng, query):
 
 
 def random_query(rng, table, bags=None):
-    """A lookup that must be answered. `bags`: how many bags, where that matters (concat)."""
+    """Returns a valid lookup. `bags` is its number of bags, if that matters (concat)."""
     reductions = (None,) + (FLOAT_POOLING if table.is_float else POOLING)
     if bags is None:
         reductions += ('none',)

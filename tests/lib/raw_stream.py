@@ -1,4 +1,4 @@
-"""A LookupStream whose requests come to the server at once, in the order they are given in."""
+"""A LookupStream whose requests reach the server all at once, in the given order."""
 
 from embag.v1 import embedding_bag_pb2 as pb
 from h2raw import LOOKUP_STREAM, Connection, call_fields, message
@@ -6,7 +6,10 @@ from rpc import as_bytes
 
 
 def ask_at_once(port, requests):
-    """Sends all in one piece, then ends the stream; the trailers, and the answers in order."""
+    """Sends all requests in one piece, and ends the stream.
+
+    Returns header fields and trailers in one dict, and the answers in the order of arrival.
+    """
     with Connection(port, window=1 << 24) as peer:
         stream = peer.open(call_fields(LOOKUP_STREAM))
         peer.data(stream, b''.join(message(as_bytes(request)) for request in requests))

@@ -1,4 +1,4 @@
-"""Calls embag through stock grpcio; run.py has put the generated messages on the path."""
+"""Calls embag with stock grpcio. run.py puts the generated messages on the path."""
 
 import queue
 
@@ -19,12 +19,12 @@ TIMEOUT_SECONDS = 30
 
 
 def as_bytes(message):
-    """Serialises a message, or passes bytes through."""
+    """Serialises a message, or returns bytes unchanged."""
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 class Client:
-    """One connection of its own."""
+    """A client with its own connection."""
 
     def __init__(self, address, options=OPTIONS, compression=None):
         self.channel = grpc.insecure_channel(address, options=options, compression=compression)
@@ -40,50 +40,50 @@ class Client:
         self.channel.close()
 
     def unary(self, method, answer_type):
-        """A callable for a unary method of the service."""
+        """Returns a callable for a unary method of the service."""
         return self.channel.unary_unary(
             SERVICE + method, request_serializer=as_bytes,
             response_deserializer=answer_type.FromString)
 
     def lookup(self, request, timeout=TIMEOUT_SECONDS):
-        """Lookup of a message or of raw bytes."""
+        """Calls Lookup with a message or raw bytes."""
         return self.unary('Lookup', pb.LookupResponse)(request, timeout=timeout)
 
     def lookup_future(self, request, timeout=TIMEOUT_SECONDS):
-        """Lookup that does not wait."""
+        """Calls Lookup without waiting. Returns a future."""
         return self.unary('Lookup', pb.LookupResponse).future(request, timeout=timeout)
 
     def stream(self, requests, timeout=TIMEOUT_SECONDS):
-        """LookupStream: an iterator of answers."""
+        """Calls LookupStream. Returns an iterator over the answers."""
         call = self.channel.stream_stream(
             SERVICE + 'LookupStream', request_serializer=as_bytes,
             response_deserializer=pb.LookupResponse.FromString)
         return call(iter(requests), timeout=timeout)
 
     def messages_as_unary(self, messages, timeout=TIMEOUT_SECONDS):
-        """Lookup with any number of messages where the service takes one."""
+        """Calls Lookup with any number of messages, although the method takes exactly one."""
         call = self.channel.stream_unary(
             SERVICE + 'Lookup', request_serializer=as_bytes,
             response_deserializer=pb.LookupResponse.FromString)
         return call(iter(messages), timeout=timeout)
 
     def list_models(self):
-        """ListModels."""
+        """Calls ListModels."""
         return self.unary('ListModels', pb.ListModelsResponse)(
             pb.ListModelsRequest(), timeout=TIMEOUT_SECONDS)
 
     def get_model(self, model, version=0):
-        """GetModel."""
+        """Calls GetModel."""
         return self.unary('GetModel', pb.Model)(
             pb.GetModelRequest(model=model, version=version), timeout=TIMEOUT_SECONDS)
 
     def get_server(self):
-        """GetServer."""
+        """Calls GetServer."""
         return self.unary('GetServer', pb.Server)(pb.GetServerRequest(), timeout=TIMEOUT_SECONDS)
 
 
 class SecureClient(Client):
-    """One connection with TLS."""
+    """A client with a TLS connection."""
 
     def __init__(self, address, authority, certificate=None, options=()):
         credentials = grpc.ssl_channel_credentials(
@@ -94,21 +94,21 @@ class SecureClient(Client):
 
 
 class Admin(Client):
-    """Who may call ModelAdmin too."""
+    """A client that may also call ModelAdmin."""
 
     def begin(self, method, request, timeout=TIMEOUT_SECONDS):
-        """A command under way, of a message or of raw bytes: an iterator of its progress."""
+        """Starts a command with a message or raw bytes. Returns an iterator over its progress."""
         call = self.channel.unary_stream(
             ADMIN + method, request_serializer=as_bytes,
             response_deserializer=admin_pb.VersionProgress.FromString)
         return call(request, timeout=timeout)
 
     def command(self, method, model, version=0):
-        """Does a command; returns all that was told of it."""
+        """Runs a command to its end. Returns all of its progress messages."""
         return list(self.begin(method, admin_pb.VersionRequest(model=model, version=version)))
 
     def list_versions(self, model='', version=0):
-        """ListVersions."""
+        """Calls ListVersions."""
         call = self.channel.unary_unary(
             ADMIN + 'ListVersions', request_serializer=as_bytes,
             response_deserializer=pb.ListModelsResponse.FromString)
@@ -116,17 +116,17 @@ class Admin(Client):
 
 
 class Requests:
-    """An open stream's requests: an iterator that a test feeds."""
+    """The requests of an open stream: an iterator that a test feeds."""
 
     def __init__(self):
         self.queue = queue.Queue()
 
     def put(self, request):
-        """Sends one."""
+        """Sends a request."""
         self.queue.put(request)
 
     def end(self):
-        """Half-closes."""
+        """Half-closes the stream."""
         self.queue.put(None)
 
     def __iter__(self):
@@ -134,9 +134,9 @@ class Requests:
 
 
 def error_of(function, *arguments, **keywords):
-    """Status code and text of a call that must fail."""
+    """Returns status code and text of a call that must fail."""
     try:
         answer = function(*arguments, **keywords)
     except grpc.RpcError as error:
         return error.code(), error.details()
-    raise AssertionError('the call was answered: %.200s' % answer)
+    raise AssertionError('the call should fail, but it returned: %.200s' % answer)

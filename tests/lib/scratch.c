@@ -54,12 +54,12 @@ void eb_scratch_path(
     assert_in_range(length, 1, EB_SCRATCH_PATH_BYTES - 1);
 }
 
-/* Makes every directory of a path that ends where a slash follows. */
+/* Creates the parent directories of a path. */
 static void make_parents(const struct eb_scratch *scratch, char *path)
 {
     for (char *at = path + strlen(scratch->root) + 1; (at = strchr(at, '/')); at++) {
         *at = '\0';
-        (void)mkdir(path, 0755); /* Often there already; what needs it fails otherwise. */
+        (void)mkdir(path, 0755); /* May exist already. Any other error fails the next step. */
         *at = '/';
     }
 }
@@ -152,6 +152,6 @@ void eb_scratch_write_safetensors(
 void eb_scratch_expect(const char *text, const char *part)
 {
     if (!strstr(text, part)) {
-        fail_msg("\"%s\" does not hold \"%s\"", text, part);
+        fail_msg("\"%s\" does not contain \"%s\"", text, part);
     }
 }

@@ -1,4 +1,5 @@
-"""The server that most tests share: one process with every kind of table, checked at the end."""
+"""The server that most tests share: one process with every kind of table, checked at the end, and
+base classes for tests."""
 
 import json
 import os
@@ -14,7 +15,7 @@ from table_files import Table, write_model
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = os.path.dirname(TESTS)
 SEED = int(os.environ.get('EMBAG_TEST_SEED') or np.random.SeedSequence().entropy % 2**32)
-QUICK = False    # set by run.py: fewer requests, for servers that are slow
+QUICK = False    # set by run.py: send fewer requests, for slow servers
 BUILD = None     # set by run.py: the build folder, with libraries
 EMBAG = None     # set by run.py: the command-line tool
 SPEC_TABLE = [[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]]
@@ -23,18 +24,18 @@ _shared = {}
 
 
 def scaled(count):
-    """`count` repetitions, fewer when the server is slow."""
+    """Returns `count`, or a tenth of it (at least 1) if QUICK is set."""
     return max(count // 10, 1) if QUICK else count
 
 
 def spec_cases():
-    """The specification's examples."""
+    """Returns the specification's examples."""
     with open(os.path.join(TESTS, 'conformance', 'spec_examples.json'), encoding='utf-8') as file:
         return json.load(file)
 
 
 def spec_table():
-    """The 5x2 table of all the examples."""
+    """Returns the 5x2 table of all examples."""
     return Table.of_values('emb_table', 'f32', SPEC_TABLE)
 
 
@@ -66,14 +67,20 @@ def _start():
 
 
 def shared(what='server'):
-    """The process, or 'tables' (by model and name), or 'unix' (its second address)."""
+    """Returns the shared server, which it starts on the first call.
+
+    `what` may also be 'tables' (by model and name) or 'unix' (the server's second address).
+    """
     if not _shared:
         _start()
     return _shared[what]
 
 
 def finish():
-    """Stops the shared server; raises where it does not end well. Whether there was one."""
+    """Stops the shared server. Returns whether there was one.
+
+    Raises AssertionError if the server does not end cleanly.
+    """
     try:
         if 'server' in _shared:
             _shared['server'].stop()
@@ -84,7 +91,7 @@ def finish():
 
 
 class ServedTest(unittest.TestCase):
-    """A test that calls the shared server; the server must live on after it."""
+    """A test that calls the shared server, which must survive the test."""
 
     @classmethod
     def setUpClass(cls):
@@ -100,14 +107,14 @@ class ServedTest(unittest.TestCase):
 
 
 class OwnServerTest(unittest.TestCase):
-    """A test that starts servers of its own, on a repository of the specification's table."""
+    """A test that starts its own servers, on a repository with the specification's table."""
 
     def setUp(self):
         self.repository = Repository()
         self.addCleanup(self.repository.remove)
 
     def serve(self, *flags, tables=None, **keywords):
-        """Starts a server that the test's end stops and checks."""
+        """Starts a server, which is stopped and checked at the end of the test."""
         if not os.path.exists(self.repository.join('spec', '1')):
             write_model(self.repository.path, 'spec', 1, tables or [spec_table()])
         server = Embagd(self.repository.path, *flags, **keywords)
@@ -115,7 +122,7 @@ class OwnServerTest(unittest.TestCase):
         return server.wait_ready()
 
     def connect(self, server):
-        """A connection that the test's end closes."""
+        """Returns a client, which is closed at the end of the test."""
         client = Client(server.address)
         self.addCleanup(client.close)
         return client

@@ -1,8 +1,9 @@
-"""Stands in for systemd: hears what a service tells it, and passes sockets on to it.
+"""A substitute for systemd, which receives a service's notifications and passes sockets to it.
 
     service_manager.py NAME=ADDRESS... -- PROGRAM ARGUMENT...
 
-runs the program with sockets that listen, in its own place; ADDRESS is HOST:PORT or a path.
+replaces its own process with the program, and passes listening sockets to it. ADDRESS is HOST:PORT
+or the path of a unix socket.
 """
 
 import os
@@ -13,28 +14,28 @@ import sys
 from embagd_process import wait_until
 
 FIRST = 3  # descriptor of the first socket that is passed
-HIGH = 100  # where they are in between
+HIGH = 100  # descriptor of the first socket while they are rearranged
 HEAR_SECONDS = 30
 MESSAGE_BYTES = 4096
 
 
 class NotifySocket:
-    """Where a service says what it is doing, in a directory of its caller's."""
+    """The socket to which a service sends its notifications, in a directory of the caller."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, 'notify')
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.socket.bind(self.path)
         os.chmod(self.path, 0o666)
-        self.messages = []  # a dict each
+        self.messages = []  # one dict for each message
 
     @property
     def environment(self):
-        """By which a service finds it."""
+        """Environment variables that tell a service the path of the socket."""
         return {'NOTIFY_SOCKET': self.path}
 
     def look(self):
-        """Reads what has come; returns all there has ever been."""
+        """Reads new messages. Returns all messages received so far."""
         while True:
             try:
                 text = self.socket.recv(MESSAGE_BYTES).decode()
@@ -43,22 +44,25 @@ class NotifySocket:
             self.messages.append(dict(line.split('=', 1) for line in text.splitlines()))
 
     def count(self, key):
-        """In how many messages it was."""
+        """Returns the number of messages that had `key`."""
         return sum(key in message for message in self.look())
 
     def wait(self, key, times=1, seconds=HEAR_SECONDS):
-        """Waits until a key has come so often; returns its last value."""
-        wait_until(lambda: self.count(key) >= times, seconds, '%s is told' % key)
+        """Waits until `key` was in `times` messages. Returns its last value."""
+        wait_until(lambda: self.count(key) >= times, seconds, 'notifications of %s' % key)
         return [message[key] for message in self.messages if key in message][-1]
 
     def close(self):
-        """Nothing more is heard."""
+        """Closes and removes the socket."""
         self.socket.close()
         os.unlink(self.path)
 
 
 def listen(address):
-    """A socket that listens there; a unix socket is for its owner and group."""
+    """Returns a socket that listens on `address`.
+
+    A unix socket is accessible to its owner and group.
+    """
     host, _, port = address.rpartition(':')
     if not host:
         made = socket.socket(socket.AF_UNIX)
@@ -71,9 +75,9 @@ def listen(address):
 
 
 def run_with(sockets, command):
-    """Becomes the command, with sockets that it asks for as NAME=ADDRESS."""
+    """Replaces this process with the command, which gets the sockets given as NAME=ADDRESS."""
     names, addresses = zip(*(asked.split('=', 1) for asked in sockets))
-    # High ones first: what is moved down may lie where another one is to be.
+    # First to high numbers, because one socket may have the number that another one needs.
     high = [os.dup2(listen(address).detach(), HIGH + n) for n, address in enumerate(addresses)]
     for n, descriptor in enumerate(high):
         os.dup2(descriptor, FIRST + n, inheritable=True)

@@ -1,18 +1,18 @@
-"""Random lookups in the specification's table, and what must come back, for tests of clients of
-other projects."""
+"""Random lookups in the specification's table with their results, for tests of other projects'
+clients."""
 
 from dataclasses import dataclass
 from typing import Optional
 
 import numpy as np
 
-# Which infer_sequence.cc has too.
+# The same table as in infer_sequence.cc.
 ROWS = np.array([[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]], '<f4')
 
 
 @dataclass
 class Lookup:
-    """Bags of rows, by offsets, which are summed up."""
+    """A lookup of bags, given by offsets, with the reduction sum."""
 
     indices: np.ndarray
     offsets: np.ndarray
@@ -20,7 +20,7 @@ class Lookup:
     default_index: Optional[int]
 
     def result(self):
-        """What must come back, to the bit."""
+        """Returns the correct result, exact to the bit."""
         ends = self.offsets if self.include_last_offset else [*self.offsets, len(self.indices)]
         empty = np.zeros(2, '<f4') if self.default_index in (None, -1) else ROWS[self.default_index]
         bags = [self.indices[first:end] for first, end in zip(ends, ends[1:])]
@@ -29,7 +29,7 @@ class Lookup:
 
 
 def random_lookup(rng):
-    """Up to 8 bags of up to 20 indices, some of them empty."""
+    """Returns a lookup of 1 to 8 bags, some of them empty, with fewer than 20 indices in all."""
     indices = rng.integers(0, len(ROWS), rng.integers(0, 20))
     has_last = bool(rng.integers(2))
     offsets = np.sort(rng.integers(0, len(indices) + 1, rng.integers(1, 9) + has_last))

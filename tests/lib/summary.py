@@ -1,11 +1,11 @@
-"""The closing line of a program of tests, as tests/count_tests.py reads it."""
+"""Prints the last line of a test program, which tests/count_tests.py reads."""
 
 import sys
 import unittest
 
 
 def count(result):
-    """How many tests passed, and how many faults there were: a test may have several."""
+    """Returns the number of tests passed and the number of failures. A test may fail repeatedly."""
     failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
     failed_tests = {test.id().split(' ')[0] for test, _ in result.failures + result.errors}
     passed = result.testsRun - len(result.skipped) - len(failed_tests)
@@ -13,12 +13,12 @@ def count(result):
 
 
 def say(passed, failed):
-    """Prints the line; returns the exit status."""
+    """Prints the line. Returns the exit status."""
     print('%d passed, %d failed' % (passed, failed))
     return 1 if failed else 0
 
 
 def run_tests(*names):
-    """All tests of the program's own module, or those named; returns the exit status."""
+    """Runs all tests of the main module, or the named ones. Returns the exit status."""
     program = unittest.main(argv=[sys.argv[0], *names], exit=False, verbosity=2)
     return say(*count(program.result))

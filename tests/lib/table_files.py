@@ -1,4 +1,4 @@
-"""Writes the files a model repository is made of."""
+"""Writes the files of a model repository."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SAFETENSORS_NAMES = {
 
 
 class Table:
-    """One table: its raw elements and what they mean."""
+    """One table: its raw elements and their values."""
 
     def __init__(self, name, storage, raw):
         self.name = name
@@ -31,22 +31,23 @@ class Table:
 
     @classmethod
     def of_values(cls, name, storage, values):
-        """A table of the given numbers, rounded to the storage."""
+        """Returns a table of the given numbers, rounded to the storage."""
         return cls(name, storage, encode(values, storage))
 
     @property
     def is_float(self):
-        """Whether T is a floating-point type."""
+        """Whether the element type is a floating-point type."""
         return is_float(self.type)
 
 
 def write_npy(directory, table):
-    """DIRECTORY/NAME.npy."""
+    """Writes DIRECTORY/NAME.npy."""
     np.save(os.path.join(directory, table.name + '.npy'), table.raw)
 
 
 def write_sparse_npy(directory, size):
-    """A table of `size` bytes in rows of 64 f32, of which the disk holds nothing."""
+    """Writes a sparse file table.npy of `size` bytes in rows of 64 f32, which uses no disk blocks
+    for its rows."""
     os.makedirs(directory)
     with open(os.path.join(directory, 'table.npy'), 'wb') as file:
         np.lib.format.write_array_header_1_0(
@@ -55,14 +56,14 @@ def write_sparse_npy(directory, size):
 
 
 def safetensors_bytes(entries, data, pad_to=8):
-    """A whole file: `entries` is its header as a dict, `data` what follows it."""
+    """Returns the bytes of a file, with the header `entries` (a dict) and then `data`."""
     header = json.dumps(entries).encode()
     header += b' ' * (-len(header) % pad_to)
     return struct.pack('<Q', len(header)) + header + data
 
 
 def write_safetensors(path, tables):
-    """One file of all the tables given."""
+    """Writes one file with all of the tables."""
     entries, data = {'__metadata__': {'format': 'np'}}, b''
     for table in tables:
         body = table.raw.tobytes()
@@ -77,8 +78,11 @@ def write_safetensors(path, tables):
 
 
 def write_model(repository, name, version, tables, as_safetensors=False):
-    """REPOSITORY/NAME/VERSION with all tables; those that npy cannot hold go into one safetensors
-    file, and with `as_safetensors` all of them do."""
+    """Writes REPOSITORY/NAME/VERSION with all tables. Returns its path.
+
+    Each table becomes an npy file. Tables whose storage npy does not support, or all tables with
+    `as_safetensors`, go into one safetensors file.
+    """
     directory = os.path.join(repository, name, str(version))
     os.makedirs(directory)
     packed = []

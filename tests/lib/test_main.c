@@ -30,7 +30,7 @@ static void print_usage(const char *program)
     }
 }
 
-/* Runs one group, or all of them one after another. The exit status is 0 if every test passed. */
+/* Runs one group, or all groups in order. The exit status is 0 if every test passed. */
 int main(int argument_count, char **arguments)
 {
     if (argument_count == 1) {

@@ -87,7 +87,7 @@ void tls_authority_write(const struct tls_authority *authority, const struct eb_
     write_certificate(scratch, "ca.pem", authority->certificate);
 }
 
-/* Signs the certificate of that key and writes both, which go with this call. */
+/* Signs a certificate, writes it and its key, and frees both. */
 static void sign_and_write(const struct tls_authority *authority, const struct eb_scratch *scratch,
     const char *name, X509 *certificate, EVP_PKEY *key)
 {

@@ -19,7 +19,7 @@
 #define HANDSHAKE 22
 #define KEY_UPDATE 24
 
-/* Lines are "NAME RANDOM SECRET", the latter two in hexadecimal digits. */
+/* Stores the peer's secret. Lines are "NAME RANDOM SECRET", the latter two in hexadecimal. */
 static void on_secret(const SSL *peer, const char *line)
 {
     struct tls_forger *forger = SSL_get_app_data(peer);
@@ -50,7 +50,7 @@ void tls_forger_send(struct tls_forger *forger, const void *bytes, size_t count)
     forger->sent_count++;
 }
 
-/* HKDF-Expand-Label of RFC 8446, for what one round of HMAC has enough of. */
+/* HKDF-Expand-Label of RFC 8446, for outputs no longer than one HMAC. */
 static void expand(const struct tls_forger *forger, const char *label, uint8_t *out, size_t count)
 {
     uint8_t info[32];

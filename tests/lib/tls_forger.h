@@ -1,5 +1,5 @@
-/* Records of TLS 1.3 that OpenSSL does not send, from a client or a server of its own.
- * Thread: the test's. Memory: the caller's. What fails fails the test. */
+/* Forges records of TLS 1.3 that OpenSSL does not send, on behalf of an OpenSSL client or server.
+ * Threads: the test's. Memory: the caller's. A call that fails also fails the test. */
 #pragma once
 
 #include <openssl/ssl.h>
@@ -9,18 +9,18 @@
 
 struct tls_forger {
     SSL *peer;
-    uint8_t secret[TLS_FORGER_SECRET_BYTES]; /* the peer's, once it has its keys for data */
-    uint64_t sent_count;                     /* records with those keys */
+    uint8_t secret[TLS_FORGER_SECRET_BYTES]; /* the peer's traffic secret, set by the handshake */
+    uint64_t sent_count;                     /* records sent with keys from that secret */
 };
 
-/* Before the handshake of `peer`: learns its secret, for which it speaks one cipher. Kept by the
- * peer for its life. */
+/* Prepares `peer`, before its handshake, to store its secret in `forger`, and limits it to one
+ * cipher. The peer keeps `forger`. */
 void tls_forger_init(struct tls_forger *forger, SSL *peer);
-/* A record of what the application says, in the peer's own way; at most 16384 bytes. */
+/* Sends one record of application data, at most 16384 bytes, through the peer. */
 void tls_forger_send(struct tls_forger *forger, const void *bytes, size_t count);
-/* A record of that type, with at most 15 bytes, which OpenSSL might not send. */
+/* Sends a forged record of any type with at most 15 bytes. */
 void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, size_t count);
-/* A record with the head of a KeyUpdate, and one with the rest of it, after which the peer's keys
- * are of no use. Both wait with what else the peer has to send. */
+/* Send a KeyUpdate split into two records: the first has its head, the second the rest, after which
+ * the forger's keys are no longer valid. Both records are queued with the peer's other output. */
 void tls_forger_begin_update(struct tls_forger *forger);
 void tls_forger_end_update(struct tls_forger *forger);

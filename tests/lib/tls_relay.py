@@ -1,4 +1,4 @@
-"""Plain bytes to a TLS server: what a test says by hand, inside a TLS connection."""
+"""Carries plain bytes of a test to a TLS server, inside a TLS connection."""
 
 import selectors
 import socket
@@ -6,12 +6,15 @@ import ssl
 import threading
 
 CHUNK_BYTES = 65536
-LINGER_SECONDS = 60  # for a side that takes no more of what the other has said
+LINGER_SECONDS = 60  # for a side that stops reading what the other has sent
 
 
 class TlsRelay:
-    """Listens on `port`; each connection is carried on to the server's, by a thread of its own.
-    TLS's state is one thread's: a socket's reader and writer may be two."""
+    """Listens on `port` and relays each connection to the server over TLS.
+
+    Each connection has one thread, because the state of TLS must not be shared, while a plain
+    socket may have its reader and its writer in two threads.
+    """
 
     def __init__(self, server_port, authority_file):
         self.server_port = server_port
@@ -22,7 +25,7 @@ class TlsRelay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        """Listens no more; connections end with their peers."""
+        """Stops listening. Open connections end when their peers close them."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
@@ -42,11 +45,14 @@ class TlsRelay:
                 with self.context.wrap_socket(raw, server_hostname='localhost') as far:
                     carry_both_ways(near, far)
             except OSError:
-                pass  # Either side has gone, which the other sees by the end of its connection.
+                pass  # One side has gone. The end of its connection tells the other.
 
 
 def carry_both_ways(near, far):
-    """Until the server ends. What it has said is carried on also where it takes no more."""
+    """Relays bytes until the server ends the connection.
+
+    The server's bytes are relayed even after it stops reading.
+    """
     with selectors.DefaultSelector() as selector:
         selector.register(near, selectors.EVENT_READ)
         selector.register(far, selectors.EVENT_READ)
@@ -59,7 +65,7 @@ def carry_both_ways(near, far):
 
 
 def carry_there(near, far):
-    """False: the client has ended, or the server takes no more."""
+    """Relays bytes of the client. Returns False if it has ended or the server reads no more."""
     data = near.recv(CHUNK_BYTES)
     if not data:
         far.shutdown(socket.SHUT_WR)
@@ -72,7 +78,10 @@ def carry_there(near, far):
 
 
 def carry_back(near, far):
-    """All that TLS has read, which may be nothing for a client. False: the server has ended."""
+    """Relays everything that TLS has decrypted, which may be nothing.
+
+    Returns False if the server has ended the connection.
+    """
     while True:
         far.settimeout(0)
         try:

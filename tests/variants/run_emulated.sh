@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs the variants' tests, and those of what chooses a variant, of a build for x86-64 on emulated
+# Runs the tests of the kernel variants and of their selection, from a build for x86-64, on emulated
 # older processors, two at a time:
 #   tests/variants/run_emulated.sh BUILD
-# Ends with a line "N passed, N failed".
+# The last line is "N passed, N failed".
 set -uo pipefail
 build=$1
 
-# As qemu-x86_64 -cpu calls them, less what it would complain of: without AVX, and with AVX2 but no
-# AVX-512. Beside each the variant that must be its best.
+# Names for qemu-x86_64 -cpu, without the features that it would warn about: a processor without
+# AVX, and one with AVX2 but no AVX-512. Next to each is the best variant it must select.
 processors=(
     Nehalem ref
     Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid avx2
 )
-# Emulation is slow, and QEMU 7.2 reads all of what vmaskmovps masks.
+# Emulation is slow, and QEMU 7.2 also reads the elements that vmaskmovps masks out.
 export EMBAG_TEST_WIDTHS=${EMBAG_TEST_WIDTHS:-7} EMBAG_TEST_SLACK_BYTES=32
 
 results=$(mktemp -d) || exit 1
@@ -42,7 +42,7 @@ wait
 cat "$results"/*
 passed=$(cat "$results"/* | grep -c '^\[ \+OK \]')
 failed=$(cat "$results"/* | grep -c 'status [1-9][0-9]*$')
-# A list that is empty, or a program that tests nothing, must not pass for a success.
+# An empty list, or a program that tests nothing, must not count as a success.
 ((passed > 0)) || failed=1
 echo "$passed passed, $failed failed"
 ((failed == 0))
