@@ -1,5 +1,5 @@
-/* The messages of ModelAdmin, GetModel and ListModels as bytes of a peer: what is taken survives
- * being encoded and decoded again, what is refused is refused with a reason. */
+/* Decodes bytes of a peer as messages of ModelAdmin, GetModel and ListModels. Messages that are
+ * accepted survive encoding and decoding; messages that are refused get a reason. */
 #include "proto/codec.h"
 #include "proto/codec_admin.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ARENA_BYTES ((size_t)1 << 20)
-#define TEXT_BYTES_MAX 65536 /* of an answer's; a request's are shorter */
+#define TEXT_BYTES_MAX 65536 /* limit for answers; texts of requests are shorter */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

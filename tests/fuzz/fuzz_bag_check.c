@@ -1,5 +1,5 @@
-/* Bytes to a query on a small table: measured, then checked and if it stands pooled by every table
- * of functions this machine can run. They must agree, and write every byte. */
+/* Turns bytes into a query on a small table, measures and checks it, and if it is valid pools it
+ * with every variant that this machine can run. The variants must agree and write every byte. */
 #include "kernels/bag_stream.h"
 #include "tests/fuzz/input.h"
 #include "tests/unit/kernels/key_fixture.h"
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* An allocation of its own, so that a sanitizer sees what is read past it. */
+/* Takes bytes into a separate allocation, so that a sanitizer detects reads past their end. */
 static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
 {
     size_t count = take_number(input, 1);
@@ -39,7 +39,7 @@ static struct eb_int_array take_bag_array(struct input *input)
     return array;
 }
 
-/* A T that a table stored so may have. */
+/* Takes an element type that a table with this storage may have. */
 static enum eb_type take_type(struct input *input, enum eb_storage storage)
 {
     static const enum eb_type types[] = {EB_F32, EB_F16, EB_BF16};
@@ -52,7 +52,7 @@ static enum eb_type take_type(struct input *input, enum eb_storage storage)
 
 static struct eb_table take_table(struct input *input, uint8_t *rows)
 {
-    /* Each width that a variant has a function for, and tails. */
+    /* Every width for which a variant has a special function, and widths with tails. */
     static const uint32_t dims[] = {1, 3, 16, 37, 8, 24, 32, 48, 64, 96, 128, DIM_MAX};
     struct eb_table table = {.unknown_row = -1};
     table.storage = (enum eb_storage)take_choice(input, EB_STORAGE_F32, EB_STORAGE_COUNT);
@@ -63,7 +63,7 @@ static struct eb_table take_table(struct input *input, uint8_t *rows)
     if (table.row_count > 0 && take_number(input, 1) & 1) {
         table.unknown_row = (int64_t)table.row_count - 1;
     }
-    /* The rows end where their memory does. */
+    /* The last row ends at the end of the allocation. */
     size_t bytes = table.row_count * table.row_stride_bytes;
     uint8_t *end = rows + (size_t)ROW_COUNT * DIM_MAX * 8;
     for (size_t i = 0; i < bytes; i++) {
@@ -73,7 +73,7 @@ static struct eb_table take_table(struct input *input, uint8_t *rows)
     return table;
 }
 
-/* Any bits at all, in an allocation of their own. */
+/* Takes scales of arbitrary bits into a separate allocation. */
 static uint8_t *take_scales(struct input *input, struct eb_table *table)
 {
     if (!eb_storage_is_code(table->storage)) {
@@ -127,7 +127,8 @@ static uint8_t *pool(
     return out;
 }
 
-/* What is not written shows, since every run begins with other bytes. */
+/* Compares the variants' results with the reference's. Bytes that are not written show up, because
+ * the buffers of the reference and the variants are filled differently beforehand. */
 static void compare_variants(struct eb_bag_job *job, size_t row_bytes)
 {
     uint8_t *expected = pool(eb_bag_ops_find("ref"), job, row_bytes, 0);
@@ -165,7 +166,7 @@ static void compare_jobs(const struct eb_bag_job *actual, const struct eb_bag_jo
     assert(row_bytes == 0 || memcmp(actual->rows, expected->rows, row_bytes) == 0);
 }
 
-/* That every table of functions makes the same job of the query, or finds the same error. */
+/* Checks that every variant turns the query into the same job, or finds the same error. */
 static void compare_checks(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
     const struct eb_bag_job *job, const struct eb_bag_error *expected)
 {
@@ -208,7 +209,7 @@ static void run_query(const struct eb_bag_query *query)
     free(job.scratch);
 }
 
-/* Runs the query where indices are keys, which no id map changes. */
+/* Runs the query on a keyed table, without an id map. */
 static void run_keyed(struct eb_bag_query *query, struct eb_table *table, enum key_set set)
 {
     struct key_fixture keys;

@@ -1,5 +1,5 @@
-/* The requests of health and reflection as bytes of a peer, and their texts as names of what is to
- * be found: what is refused is refused with a reason, what is taken can be answered. */
+/* Decodes bytes of a peer as requests of the health and reflection services, and looks up the names
+ * in them. Requests that are refused get a reason; requests that are accepted can be answered. */
 #include "proto/codec_health.h"
 #include "proto/codec_reflection.h"
 

@@ -1,16 +1,16 @@
-/* A compressed message's bytes: what comes out keeps to the cap, and nothing is left behind. */
+/* Decompresses bytes as a gzip message. The output respects the limit, and no memory leaks. */
 #include "proto/gzip.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* Below what may be dense, and far above it. */
+/* A limit below EB_GZIP_FREE_BYTES, up to which any ratio is allowed, and one above it. */
 #define BYTES_MAX_SMALL 100000
 #define BYTES_MAX_LARGE (2 * EB_GZIP_FREE_BYTES)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is lent, and the most that may be at once. */
+/* Memory that is lent, and the limit on it. */
 struct purse {
     size_t lent_bytes;
     size_t bytes_max;

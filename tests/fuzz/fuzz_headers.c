@@ -1,5 +1,5 @@
-/* The header fields of a call and the small texts in them as a peer sends them, a field on each
- * line, "name value": no text is read past its end, and what is accepted is as it should be. */
+/* Parses the header fields of a call, and the small texts in them. Each line of the input is a
+ * field, "name value". No text is read past its end, and accepted values are valid. */
 #include "proto/grpc_headers.h"
 #include "proto/grpc_text.h"
 #include "tests/fuzz/input.h"
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct eb_grpc_headers_limits limits = {.fields_max = 24, .bytes_max = 2000};
 
-/* Copies the text, so that a sanitizer sees reads past its end. */
+/* Copies the text, so that a sanitizer detects reads past its end. */
 static struct eb_grpc_text copy_text(const uint8_t *bytes, size_t size)
 {
     char *copy = malloc(size > 0 ? size : 1);
@@ -37,7 +37,7 @@ static void check_timeout(struct eb_grpc_text text)
     require(again_us >= timeout_us);
 }
 
-/* A text that was decoded once survives being encoded and decoded, if it fits. */
+/* Checks that a decoded text survives encoding and decoding, if it fits. */
 static void check_message(struct eb_grpc_text text)
 {
     char decoded[MESSAGE_BYTES_MAX];

@@ -1,6 +1,7 @@
-/* The Open Inference Protocol on bytes of a peer: whatever the guard passes is a message for
- * protobuf-c too, the codec takes nothing else, what is refused is refused with a reason, and of
- * what is taken every tensor has the size that its shape says, within the bytes. */
+/* Decodes bytes of a peer as messages of the Open Inference Protocol. Every message that the guard
+ * passes is valid for protobuf-c too, and the codec accepts no other. Messages that are refused get
+ * a reason. In accepted messages, the size of every tensor matches its shape and is within the
+ * bytes. */
 #include "proto/codec_infer.h"
 #include "proto/guard.h"
 #include "proto/infer_type.h"
@@ -14,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max = 255};
 
-/* Returns whether the guard lets it pass. */
+/* Returns whether the guard passes the message. */
 static bool check_infer_guard(const uint8_t *data, size_t size)
 {
     struct eb_guard_limits guard_limits = {
@@ -32,7 +33,7 @@ static bool check_infer_guard(const uint8_t *data, size_t size)
     return true;
 }
 
-/* Reads all of a tensor's contents. */
+/* Checks a tensor and reads all of its contents. */
 static void check_input(const struct eb_infer_input *input)
 {
     const struct eb_wire_array *array = &input->array;
@@ -61,7 +62,7 @@ static void check_infer_request(const struct eb_infer_request *infer)
     }
 }
 
-/* The other messages, which protobuf-c unpacks. */
+/* Checks the other requests, which protobuf-c unpacks. */
 static void check_infer_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
     struct eb_codec_input input = {&inference__model_metadata_request__descriptor, data, size,

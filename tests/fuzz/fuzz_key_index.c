@@ -1,5 +1,6 @@
-/* Bytes as a key index, or as keys of which one is built and then damaged: no lookup leaves the
- * bytes or gives a row that there is not, and what is verified finds every row. */
+/* Opens bytes as a key index, or builds an index from bytes as keys and then damages it. No lookup
+ * reads outside the index or returns a row that does not exist, and an index that passes
+ * verification finds every row. */
 #include "kernels/bag_ops.h"
 #include "kernels/bag_variant.h"
 #include "kernels/key_bucket.h"
@@ -14,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* To the byte, so that a sanitizer sees what is read past it. */
+/* Allocates exactly `bytes`, so that a sanitizer detects reads past the end. */
 static void *allocate_index(uint64_t bytes)
 {
     void *memory = NULL;
@@ -22,7 +23,7 @@ static void *allocate_index(uint64_t bytes)
     return memory;
 }
 
-/* Together, by every table of functions that runs here, and one by one. */
+/* Looks up keys together, with every variant that this machine can run, and one by one. */
 static void look_up_keys(const struct eb_key_index *index, const int64_t *keys, unsigned count)
 {
     int64_t rows[EB_KEY_SLOTS + 1];
@@ -43,7 +44,7 @@ static void look_up_keys(const struct eb_key_index *index, const int64_t *keys, 
     }
 }
 
-/* A key of every slot, and others. */
+/* Looks up the key of every slot, and others. */
 static void look_up(const struct eb_key_index *index)
 {
     uint64_t bucket_count = (uint64_t)index->partition_count * index->partition_buckets;
@@ -55,7 +56,7 @@ static void look_up(const struct eb_key_index *index)
     }
 }
 
-/* What is verified holds every row once, where it is found. */
+/* Checks that a verified index has every row exactly once, and that lookups find it. */
 static void require_whole(const struct eb_key_index *index)
 {
     uint64_t bucket_count = (uint64_t)index->partition_count * index->partition_buckets;
@@ -92,7 +93,8 @@ static bool open_bytes(const void *bytes, uint64_t byte_count, uint64_t row_coun
     return is_sound;
 }
 
-/* Two bytes for the rows, one that says whether the header is made to fit what follows. */
+/* Tries an index made of the input. The first two bytes are the number of rows, and the third says
+ * whether the header is overwritten with one that matches the rest. */
 static void try_bytes(const uint8_t *data, size_t size)
 {
     uint64_t row_count = (uint64_t)data[0] << 8 | data[1];
@@ -117,7 +119,8 @@ static void require_pair(const int64_t *keys, uint64_t count, const struct eb_ke
     require(keys[pair->first_row] == pair->key && keys[pair->second_row] == pair->key);
 }
 
-/* Three bytes for a place and what is done to it; the rest are keys. */
+/* Tries an index built from the input. The first three bytes are a position in the index and the
+ * change that is made there; the rest are keys. */
 static void try_keys(const uint8_t *data, size_t size)
 {
     uint64_t count = (size - 3) / sizeof(int64_t);

@@ -1,7 +1,7 @@
-/* A lookup from the request's bytes to the answer's, by the functions that the server calls in
- * turn: a request whose arrays mostly fit each other, to a version with tables of several types.
- * Asked again, when the feature memo knows its groups and other kernels compute it, it must get
- * the same answer. */
+/* Runs a lookup from the bytes of the request to those of the answer, with the functions that the
+ * server calls in turn. The request has arrays whose sizes mostly match, and the version has tables
+ * of several types. The same request is run a second time, after the feature memo has stored its
+ * groups and with other kernels, and must get the same answer. */
 #include "kernels/bag_stream.h"
 #include "proto/grpc_text.h"
 #include "proto/infer_message.h"
@@ -19,10 +19,10 @@
 #define FEATURES_MAX 3
 #define TENSORS_MAX 6
 #define ENTRIES_MAX 24
-#define ROWS_MAX 6 /* small numbers lie on both sides of every table's end */
+#define ROWS_MAX 6 /* so that small numbers are on both sides of every table's end */
 #define RESPONSE_BYTES_MAX 65536
 #define POOL_BYTES ((uint64_t)1 << 26)
-#define FILLED_BUFFERS 2 /* of each size: scratch and answer */
+#define FILLED_BUFFERS 2 /* of each size: one for scratch, one for the answer */
 #define FILLED_BYTES_MIN ((size_t)1 << 10)
 #define FILLED_BYTES_MAX ((size_t)1 << 17)
 #define ARENA_BYTES ((size_t)1 << 20)
@@ -51,13 +51,13 @@ static const char *take_name(struct input *input)
     return names[take_choice(input, 0, sizeof names / sizeof names[0])];
 }
 
-/* Takes an enum's number: often 0, which says nothing, and at times one past the last. */
+/* Takes the number of an enum: often 0 (unspecified), and sometimes one past the last. */
 static int32_t take_enum(struct input *input, int count)
 {
     return take_choice(input, 0, 2) == 0 ? 0 : take_choice(input, 0, count + 1);
 }
 
-/* Returns an allocation of its own, so that a sanitizer sees reads past its end. */
+/* Returns a separate allocation, so that a sanitizer detects reads past its end. */
 static uint8_t *allocate_lookup(struct asked *asked, size_t bytes)
 {
     require(asked->block_count < sizeof asked->blocks / sizeof asked->blocks[0]);
@@ -81,7 +81,7 @@ static struct eb_wire_array take_entries(
         int64_t entry = is_small ? (number & 0x7f) % ROWS_MAX : number;
         memcpy(bytes + i * array.width, &entry, array.width);
     }
-    /* Torn at its end at times. */
+    /* Sometimes the last entry is incomplete. */
     array.bytes -= array.bytes > 0 && (kind & 0xf0) == 0xf0;
     array.data = bytes;
     return array;
@@ -159,7 +159,7 @@ static void take_group(struct asked *asked, struct input *input, size_t number)
         group->offsets = take_lookup_array(asked, input, "offsets_i64");
     } else {
         group->lengths = take_lookup_array(asked, input, "lengths_i64");
-        /* The wire has them with 4 bytes only. */
+        /* On the wire, lengths have 4 bytes only. */
         group->lengths.width = group->lengths.width > 0 ? 4 : 0;
     }
     group->weights =
@@ -201,7 +201,7 @@ static struct eb_infer_options take_options(struct input *input)
     return options;
 }
 
-/* Takes a tensor whose contents are as many as its shape says, as the codec lets pass. */
+/* Takes a tensor whose number of elements matches its shape, as the codec guarantees. */
 static void take_tensor(struct asked *asked, struct input *input, struct eb_infer_input *out)
 {
     static const enum eb_type weight_types[] = {EB_F32, EB_F16, EB_BF16, EB_F64, EB_I32};
@@ -304,7 +304,7 @@ static void check_infer_answer(const struct outcome *outcome, const struct eb_in
     inference__model_infer_response__free_unpacked(response, NULL);
 }
 
-/* Plans the request, computes and keeps the answer. */
+/* Plans the request, computes the answer and stores it in `outcome`. */
 static void answer(struct eb_plan *plan, struct outcome *outcome)
 {
     struct eb_outgoing *reply = eb_plan_check(plan, &outcome->error)
@@ -327,14 +327,14 @@ static void answer(struct eb_plan *plan, struct outcome *outcome)
     eb_outgoing_drop(reply);
 }
 
-/* What both askings of a request share. */
+/* State that both runs of a request share. */
 struct loop_memory {
     struct eb_buffer_pool pool;
     struct eb_feature_memo memo;
 };
 
-/* Fills what the pool hands out next, so that bytes of an answer that nobody wrote differ between
- * the first time and the second. */
+/* Fills the buffers that the pool will hand out next, so that bytes of an answer that were not
+ * written differ between the first run and the second. */
 static void fill_pool(struct eb_buffer_pool *pool, int byte)
 {
     void *buffers[FILLED_BUFFERS];

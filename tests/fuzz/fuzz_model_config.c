@@ -1,4 +1,4 @@
-/* Bytes as a model.yaml: what is accepted must be in order and within its caps. */
+/* Parses bytes as a model.yaml. Accepted settings must be consistent and within their limits. */
 #include "server/contents/model_config.h"
 
 #include "tests/fuzz/input.h"

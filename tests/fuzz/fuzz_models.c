@@ -1,5 +1,5 @@
-/* A server's list of models as the client reads it: the guard lets no other message pass, and all
- * that the public structs point to outlives the message. */
+/* Decodes bytes as a server's list of models, as the client does. The guard passes only valid
+ * messages, and everything that the public structs point to outlives the message. */
 #include "client/models_call.h"
 
 #include "tests/fuzz/input.h"
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static volatile uint64_t sum_of_all; /* of a list's parts: reading them cannot be left out */
+static volatile uint64_t sum_of_all; /* of a list's parts, so that reads are not optimised out */
 
 static uint64_t add_up_table(const struct embag_table *table)
 {

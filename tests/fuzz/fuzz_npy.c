@@ -1,4 +1,4 @@
-/* Bytes as an npy file: what is accepted must describe exactly the bytes that are there. */
+/* Parses bytes as an npy file. An accepted header must describe exactly the bytes of the file. */
 #include "server/formats/npy.h"
 
 #include "tests/fuzz/input.h"
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Parses the head of a file of so many bytes. */
+/* Parses the head of a file of `file_bytes`. */
 static void parse_npy(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_tensor tensor;
@@ -30,8 +30,9 @@ static void parse_npy(const uint8_t *head, uint64_t head_bytes, uint64_t file_by
     require(eb_tensor_row_elements(&tensor) >= 1);
 }
 
-/* The input as a dict in a header whose length is right, of a file with as many bytes of data as
- * the first 8 bytes say, since a mutation that fits the dict hardly ever fits both lengths. */
+/* Parses the input as a dict in a header with the right length, for a file whose bytes of data are
+ * given by the first 8 bytes of the input. Otherwise a mutation of the dict would hardly ever match
+ * both lengths. */
 static void parse_dict(const uint8_t *data, size_t size)
 {
     static const uint8_t prefix[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};

@@ -1,5 +1,5 @@
-/* Bytes as the head of a packed table, under a digest that is made right: what is accepted must lie
- * within the file that it speaks of, in order and apart. */
+/* Parses bytes as the head of a packed table, also with a corrected digest. The sections of an
+ * accepted head must be within the file, in order, and must not overlap. */
 #include "kernels/types.h"
 #include "server/formats/packed_format.h"
 #include "tests/fuzz/input.h"
@@ -37,7 +37,7 @@ static void check_format(const struct eb_packed_format *format)
             format->head_bytes);
 }
 
-/* An input speaks of a file of any size, of which it is the head. */
+/* Parses the head of a file, whose size the head itself states. */
 static void parse_packed(const uint8_t *head, uint64_t size)
 {
     uint64_t file_bytes;

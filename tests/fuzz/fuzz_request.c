@@ -1,7 +1,7 @@
-/* Guard and codec on bytes of a peer: whatever passes the guard is a message for protobuf-c too,
- * the codec takes nothing else, what is refused is refused with a reason, a request without an
- * error survives being encoded and decoded again, and a list of features that is known makes no
- * difference. */
+/* Runs guard and codec on bytes of a peer. Every message that the guard passes is valid for
+ * protobuf-c too, and the codec accepts no other. Messages that are refused get a reason. A request
+ * without an error survives encoding and decoding, and a known list of features does not change the
+ * result. */
 #include "proto/codec.h"
 #include "proto/guard.h"
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct eb_codec_limits limits = {.queries_max = 64, .name_bytes_max = 255};
 
-/* Returns whether the guard lets it pass. */
+/* Returns whether the guard passes the message. */
 static bool check_request_guard(const uint8_t *data, size_t size)
 {
     struct eb_guard_limits guard_limits = {
@@ -32,7 +32,7 @@ static bool check_request_guard(const uint8_t *data, size_t size)
     return true;
 }
 
-/* Counts the errors, which have a reason each. */
+/* Returns the number of errors, and checks that each has a reason. */
 static size_t count_errors(const struct eb_wire_request *request)
 {
     size_t count = 0;
@@ -86,7 +86,7 @@ static void check_same_features(
     }
 }
 
-/* The same bytes again, when the first group's list is known. */
+/* Decodes the same bytes again, with the first group's list of features known. */
 static void check_known(
     struct eb_arena *arena, const struct eb_wire_request *request, const uint8_t *data, size_t size)
 {
@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool has_passed = check_request_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
-    /* Three times the room: what is decoded again comes into the same arena. */
+    /* Room for three, because the messages that are decoded again use the same arena. */
     eb_arena_reset(&arena, 3 * eb_lookup_request_arena_bytes(2 * size, &limits));
     struct eb_decode_failure failure = {.error = {.status = EB_STATUS_OK}};
     const struct eb_wire_request *request =

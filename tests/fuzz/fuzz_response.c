@@ -1,7 +1,7 @@
-/* A server's answer as the client takes it. The decoder, which reads by hand, takes what the guard
- * lets pass and nothing else, and finds in it what protobuf-c finds. Three bytes in front of it
- * make a request. An answer that is taken for it outlives the bytes that it came in, and a reader
- * who goes by the request stays within it. */
+/* Decodes bytes as a server's answer, as the client does. The hand-written decoder accepts exactly
+ * the messages that the guard passes, and reads the same values as protobuf-c. The first three
+ * bytes of the input define a request. An answer that is accepted for this request outlives the
+ * bytes it was decoded from, and a reader that relies on the request stays within the answer. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
 #include "proto/codec_common.h"
@@ -16,13 +16,13 @@
 #define REQUEST_BYTES 3
 #define QUERIES_MAX 3
 #define GROUPS_MAX 2
-#define INDICES 6 /* of a query, or values of a group */
+#define INDICES 6 /* indices of a query, or values of a group */
 #define INDICES_PER_BAG 3
-#define INDICES_MAX 21 /* of seven packed bags */
+#define INDICES_MAX 21 /* seven packed bags */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static volatile uint64_t sum_of_all; /* of an answer's parts: reading them cannot be left out */
+static volatile uint64_t sum_of_all; /* of an answer's parts, so that reads are not optimised out */
 
 static bool is_same(
     const void *actual, size_t actual_bytes, const void *expected, size_t expected_bytes)
@@ -54,7 +54,7 @@ static void compare_response(
     assert(actual->request_id == expected->request_id);
     assert(strcmp(actual->model, expected->model) == 0);
     assert(actual->version == expected->version);
-    /* protobuf-c also looks at those of a bool's bits that are beyond the 64th. */
+    /* For a bool, protobuf-c also reads bits beyond the 64th. */
     assert(!actual->more || expected->more);
     assert(actual->error_code == expected->error_code);
     assert(strcmp(actual->error_message, expected->error_message) == 0);
@@ -75,12 +75,12 @@ static void check_decoded(const struct eb_lookup_answer *answer, const uint8_t *
     embag__v1__lookup_response__free_unpacked(message, NULL);
 }
 
-/* The request that an input begins with, and what of it the client keeps. */
+/* The request at the start of an input, and the client's state for it. */
 struct asked {
     struct embag_request request;
-    struct embag_query query; /* all queries are alike */
+    struct embag_query query; /* all queries are equal to this one */
     struct embag_query queries[QUERIES_MAX];
-    struct embag_group groups[GROUPS_MAX]; /* the first has two features, the other a name */
+    struct embag_group groups[GROUPS_MAX]; /* the first has two features, the second a name */
     uint64_t bags;
     struct eb_outgoing *outgoing;
     struct eb_lookup_expected expected;
@@ -94,7 +94,7 @@ static struct embag_integers take_numbers(size_t count)
     return (struct embag_integers){numbers, count, 8};
 }
 
-/* A query of so many bags, said in one of eight ways. */
+/* Sets the bags of a query, in one of eight layouts. */
 static void ask_bags(struct embag_query *query, uint64_t bags, unsigned layout)
 {
     query->indices = take_numbers(INDICES);
@@ -162,13 +162,13 @@ static void ask(struct asked *asked, const uint8_t *bytes)
     eb_lookup_call_expect(&asked->request, asked->outgoing, &asked->expected);
 }
 
-/* Whether the result has several vectors side by side. */
+/* Returns whether the result has several vectors side by side. */
 static bool is_joined(const struct asked *asked, size_t position)
 {
     return asked->request.concat || position >= asked->request.query_count;
 }
 
-/* Reads a result by what was asked: bag by bag, or index by index. */
+/* Reads a result as its request suggests: one row for each bag, or one for each index. */
 static uint64_t read_rows(const struct asked *asked, const struct embag_result *result)
 {
     enum embag_reduction reduction = asked->query.reduction;
@@ -193,7 +193,7 @@ static uint64_t read_rows(const struct asked *asked, const struct embag_result *
     return sum;
 }
 
-/* Reads what was asked where it is missing. */
+/* Reads the indices of the request that are reported as missing. */
 static uint64_t read_missing(const struct asked *asked, const struct embag_result *result)
 {
     bool is_group = result->query >= asked->request.query_count;

@@ -1,4 +1,5 @@
-/* Bytes as a safetensors file: the tensors that are accepted, tables or not, must tile its data. */
+/* Parses bytes as a safetensors file. The tensors of an accepted file, whether they are tables or
+ * not, must cover its data without gaps or overlaps. */
 #include "server/formats/safetensors.h"
 
 #include "tests/fuzz/input.h"
@@ -41,7 +42,7 @@ static void parse_safetensors(const uint8_t *head, uint64_t head_bytes, uint64_t
     eb_safetensors_deinit(&list);
 }
 
-/* The input as it is. */
+/* Parses the input unchanged. */
 static void parse_file(const uint8_t *data, size_t size)
 {
     uint8_t first[8] = {0};
@@ -55,8 +56,9 @@ static void parse_file(const uint8_t *data, size_t size)
     }
 }
 
-/* The input as a header whose length is right, of a file with as many bytes of data as the first 8
- * bytes say, since a mutation that fits the header hardly ever fits both lengths. */
+/* Parses the input as a header with the right length, for a file whose bytes of data are given by
+ * the first 8 bytes of the input. Otherwise a mutation of the header would hardly ever match both
+ * lengths. */
 static void parse_header(const uint8_t *data, size_t size)
 {
     uint64_t data_bytes;

@@ -1,4 +1,4 @@
-/* Bytes as a list of tensors: what is accepted must name files beside it. */
+/* Parses bytes as a list of tensors. An accepted list names only files in the same directory. */
 #include "server/formats/safetensors.h"
 
 #include "tests/fuzz/input.h"

@@ -1,6 +1,6 @@
-/* A fuzz target's input as a source of numbers and choices, and its check of what must hold. An
- * input that has ended gives zeros.
- * Thread: one. Memory: borrows the input. */
+/* Reads numbers and choices from a fuzz target's input, and checks conditions. After the end of the
+ * input, all numbers are zero.
+ * Threads: one. Memory: borrows the input. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of the input that has not been taken. */
+/* The part of the input that has not been taken yet. */
 struct input {
     const uint8_t *data;
     size_t size;
@@ -34,7 +34,7 @@ static inline int take_choice(struct input *input, int first, int end)
     return first + (int)(take_number(input, 1) % (uint64_t)(end - first));
 }
 
-/* Crashes, which the fuzzer reports, unless the condition holds. */
+/* Aborts, which the fuzzer reports as a crash, unless the condition holds. */
 static inline void require(bool condition)
 {
     if (!condition) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Minimises the corpora, with what runs of the fuzz targets have found:
+# Adds inputs that the fuzz targets have found to the corpora, and minimises them:
 #   tests/fuzz/keep_found.sh [NAME...]
-# Inputs that people named stay. Of all others, found_* of the corpus and those in
-# build/fuzz/found/NAME, it keeps a small set that reaches the same code. Prints for each target:
-# edges and inputs (bytes) before and after.
+# Keeps all inputs with names that people gave. Of the others (found_* in the corpus, and the inputs
+# in build/fuzz/found/NAME) it keeps a small set that reaches the same code. Prints for each target
+# the number of edges and of inputs (bytes) before and after.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bytes_max=4096 # of an input; larger ones seldom reach what small ones do not
+bytes_max=4096 # of an input; larger ones seldom reach code that small ones do not
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -34,10 +34,11 @@ keep_found() {
         find "build/fuzz/found/$name/corpus/" -type f -size "-$((bytes_max + 1))c" \
             -exec cp -t "$others" {} +
     fi
-    # By edges: counts of passes would keep several times as many.
+    # By edges only. With execution counts it would keep several times as many inputs.
     "$target" -set_cover_merge=1 -use_counters=0 "$named" "$others" 2>"$work/log" ||
         { cat "$work/log" >&2; return 1; }
-    # New ones first: if this is interrupted, there are too many rather than too few.
+    # Adds new inputs before it removes old ones, so that an interruption leaves too many rather
+    # than too few.
     local -A is_kept=()
     for file in "$named"/*; do
         if [[ ! -e $corpus/${file##*/} ]]; then

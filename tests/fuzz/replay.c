@@ -1,5 +1,5 @@
-/* Replays a corpus through a fuzz target without libFuzzer: every file of the directories named on
- * the command line once. Fails where a directory is missing or holds no file. */
+/* Replays a corpus through a fuzz target without libFuzzer: runs every file of the directories on
+ * the command line once. Fails if a directory is missing or has no file. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ int main(int argument_count, char **arguments)
     for (int i = 1; i < argument_count; i++) {
         long count = replay_directory(arguments[i]);
         if (count <= 0) {
-            fprintf(stderr, "%s: nothing replayed\n", arguments[i]);
+            fprintf(stderr, "%s: no input was replayed\n", arguments[i]);
             return 1;
         }
         printf("%s: %ld inputs replayed\n", arguments[i], count);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs one fuzz target from its corpus: tests/fuzz/run_target.sh build/fuzz/fuzz_NAME [SECONDS]
-# SECONDS is 20 unless given. What it finds, inputs and crashes, goes to build/fuzz/found/NAME;
-# tests/fuzz/keep_found.sh adds to the corpus what reaches new code.
+# Runs one fuzz target, starting from its corpus:
+#   tests/fuzz/run_target.sh build/fuzz/fuzz_NAME [SECONDS]
+# SECONDS defaults to 20. New inputs and crashes go to build/fuzz/found/NAME. Then
+# tests/fuzz/keep_found.sh adds the inputs that reach new code to the corpus.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=$1
@@ -22,6 +23,6 @@ else
     counts="0 passed, 1 failed"
     output=$(cat "$found/log")
 fi
-# In one write: two targets run at a time.
+# One write, because two targets run at the same time.
 printf '%s: %s\n%s\n' "$name" "$output" "$counts"
 [[ $counts == 1* ]]

@@ -1,5 +1,5 @@
-/* Every table of functions that this machine can run gives the reference's bytes, however a job is
- * cut and whatever its type, width, shape and alignment. */
+/* Every variant of the kernels that this machine can run gives the same bytes as the reference,
+ * however a job is split, and for every type, width, shape and alignment. */
 #include "tests/variants/variant_pieces.h"
 
 #include "tests/lib/test_group.h"
@@ -12,7 +12,7 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 #define WIDE_DIM_COUNT (sizeof wide_dims / sizeof wide_dims[0])
 #define NARROW_DIM_MAX 163
 
-/* A sanitizer slows everything down and needs fewer trials to find what it looks for. */
+/* Fewer trials with a sanitizer, which is slow and finds its errors in fewer trials. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define F32_ROUNDS 1
 #define OTHER_DIM_STEP 9
@@ -21,7 +21,7 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 #define OTHER_DIM_STEP 1
 #endif
 
-/* EMBAG_TEST_WIDTHS=N tries about every N-th width only, where a machine is emulated. */
+/* EMBAG_TEST_WIDTHS=N tries only about every N-th width, for emulated machines. */
 static uint32_t width_step;
 
 static void compare_all_variants(struct fixture *fixture)
@@ -31,7 +31,7 @@ static void compare_all_variants(struct fixture *fixture)
         if (!eb_bag_ops_runs_here(ops)) {
             continue;
         }
-        /* The reference's whole is what is expected. */
+        /* The expected bytes are already those of the reference (n = 0) for the whole job. */
         if (n > 0) {
             fixture_clear_out(fixture);
             eb_bag_pool(ops, &fixture->job, 0, fixture->job.bag_count);
@@ -55,7 +55,7 @@ static bool may_reduce(enum eb_type type, enum eb_reduction reduction)
            (reduction != EB_REDUCTION_WEIGHTED_MEAN && reduction != EB_REDUCTION_SQRTN);
 }
 
-/* The T that a table stored so may have. */
+/* Draws an element type that a table with this storage may have. */
 static enum eb_type draw_type(enum eb_storage storage)
 {
     static const enum eb_type narrow[] = {EB_F32, EB_F16, EB_BF16};
@@ -71,20 +71,21 @@ static enum eb_type draw_type(enum eb_storage storage)
     }
 }
 
-/* f32 as a result of every table of floats, f64 as one of its own only. */
+/* Draws f32, f16, bf16 or the table's own type as the output type of a floating-point table, and
+ * the table's own type for others. */
 static enum eb_type draw_output_type(enum eb_type type)
 {
     static const enum eb_type narrow[] = {EB_F32, EB_F16, EB_BF16};
     return eb_type_is_float(type) && draw(4) ? narrow[draw(3)] : EB_TYPE_UNSPECIFIED;
 }
 
-/* Bags of a few rows more often than anything else. */
+/* Draws bags of a few rows more often than other shapes. */
 static enum shape draw_shape(void)
 {
     return draw(2) ? SHAPE_RAGGED : (enum shape)draw(SHAPE_COUNT);
 }
 
-/* All reductions of a table of that width, weighted too where they may be. */
+/* Tries all reductions of a table of this width, also with weights if they allow them. */
 static void try_table(struct fixture *fixture, enum eb_storage storage, uint32_t dim)
 {
     for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_COUNT; reduction++) {
@@ -168,7 +169,7 @@ static void ignore_done(void *context, unsigned thread, const struct eb_bag_tile
 static void any_number_of_threads_gives_the_same_bytes(void **state)
 {
     (void)state;
-    /* A thread sanitizer does not see the team's own synchronisation. */
+    /* The thread sanitizer does not see how the threads of a team synchronise. */
 #ifdef __SANITIZE_THREAD__
     const unsigned thread_counts[] = {1};
 #else
@@ -199,7 +200,7 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
     fixture_deinit(&fixture);
 }
 
-/* EMBAG_TEST_BEST=NAME: the test is to be of that variant, and of slower ones. */
+/* EMBAG_TEST_BEST=NAME: fails unless this is the best variant that the machine can run. */
 static int check_best(void)
 {
     const char *wanted = getenv("EMBAG_TEST_BEST");
@@ -207,7 +208,7 @@ static int check_best(void)
     if (!wanted || strcmp(wanted, best) == 0) {
         return 0;
     }
-    print_error("The best variant here is %s, not %s\n", best, wanted);
+    print_error("The best variant on this machine is %s, expected %s\n", best, wanted);
     return -1;
 }
 

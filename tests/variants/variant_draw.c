@@ -23,7 +23,7 @@ uint32_t draw(uint32_t below)
     return (uint32_t)((seed >> 32) % below);
 }
 
-/* Within -2 .. 2. */
+/* Draws a number from -2 to 2. */
 static float draw_everyday(void)
 {
     return ((float)draw(1 << 24) - (1 << 23)) * 0x1p-22f;
@@ -37,7 +37,7 @@ static void draw_bits(void *memory, size_t count)
     }
 }
 
-/* Zeros of both signs, small numbers, subnormals, and large ones whose sums overflow. */
+/* Draws zeros of both signs, small numbers, subnormals, and large numbers whose sums overflow. */
 static void draw_extremes(uint8_t *bytes, size_t count, size_t element_bytes)
 {
     static const uint8_t tops[] = {0x00, 0x80, 0x80, 0x3f, 0xbf, 0x7f, 0xff};
@@ -56,7 +56,7 @@ static void draw_everyday_floats(uint8_t *bytes, size_t count, enum eb_type type
     }
 }
 
-/* Bytes whose highest exponent bit is clear are below 2. */
+/* Draws bytes whose highest exponent bit is clear, so that their values are below 2. */
 static void draw_everyday_fp8(uint8_t *bytes, size_t count)
 {
     draw_bits(bytes, count);

@@ -1,5 +1,5 @@
-/* Random numbers, and memory filled with what arithmetic finds hard.
- * Thread: one only, there is one sequence. Memory: none. */
+/* Random numbers, and memory filled with values that are hard cases for arithmetic.
+ * Threads: one only, because there is one sequence. Memory: none. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -10,15 +10,15 @@
 
 #include <cmocka.h>
 
-/* Seeds draw(): EMBAG_TEST_SEED, else the clock; printed. */
+/* Seeds draw() with EMBAG_TEST_SEED, or else with the clock, and prints the seed. */
 void draw_seed(void);
-/* A number below `below`, which is not 0. */
+/* Returns a number from 0 to `below` - 1. `below` is not 0. */
 uint32_t draw(uint32_t below);
 
-/* Elements of a row, or weights, of one kind: extremes of a format, any bits at all, or numbers of
- * everyday size, which floats are most of the time. */
+/* Fills `count` bytes with elements of a row, or weights: extremes of the format, arbitrary bits,
+ * or (most often for floats) numbers of ordinary size. */
 void draw_values(uint8_t *bytes, size_t count, enum eb_storage storage);
 
-/* Scales and biases of everyday size for codes of that storage, or extreme ones among them, or any
- * bits at all. */
+/* Draws scales and biases for codes of this storage: of ordinary size, with some extreme ones, or
+ * arbitrary bits. */
 void draw_scales(struct eb_row_scale *scales, uint64_t count, enum eb_storage storage);

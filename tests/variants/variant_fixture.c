@@ -6,11 +6,11 @@
 
 #define BAG_COUNT_MAX 12
 #define RAGGED_INDICES_MAX 9
-/* Past the distance over which vector functions call rows ahead. */
+/* More than the distance over which vector functions prefetch rows. */
 #define LONG_BAG_COUNT_MAX 3
 #define LONG_INDICES_MAX 70
 #define INDEX_COUNT_MAX (LONG_BAG_COUNT_MAX * LONG_INDICES_MAX)
-static_assert(BAG_COUNT_MAX * RAGGED_INDICES_MAX <= INDEX_COUNT_MAX, "ragged bags fit too");
+static_assert(BAG_COUNT_MAX * RAGGED_INDICES_MAX <= INDEX_COUNT_MAX, "ragged bags must fit");
 #define GAP_BYTES_MAX 64
 #define SCRATCH_BYTES 65536
 #define GUARD_BYTE 0xc3
@@ -20,7 +20,7 @@ struct bags {
     int64_t indices[INDEX_COUNT_MAX];
     int64_t offsets[BAG_COUNT_MAX];
     bool is_repeat[BAG_COUNT_MAX];
-    uint32_t count; /* of indices */
+    uint32_t count; /* number of indices */
     uint32_t bag_count;
 };
 
@@ -81,7 +81,7 @@ static struct eb_int_array draw_array(const struct guarded *memory, const int64_
     return array;
 }
 
-/* Every policy; with ERROR nothing can be missing. */
+/* Draws a missing policy. With ERROR, no index may be missing. */
 static void draw_missing(struct fixture *fixture)
 {
     fixture->query.missing =
@@ -100,7 +100,7 @@ static int64_t draw_index(const struct fixture *fixture)
     return draw(16) ? (int64_t)draw(row_count + 2) : INT32_MIN;
 }
 
-/* A bag like the one before it, or with another last index. */
+/* Appends a copy of the previous bag, sometimes with another last index. */
 static void repeat_bag(
     const struct fixture *fixture, struct bags *bags, uint32_t first, uint32_t previous)
 {
@@ -131,7 +131,7 @@ static void draw_bags(const struct fixture *fixture, struct bags *bags, enum sha
     }
 }
 
-/* Repeated bags have the weights of the one before them too, some of the time. */
+/* Gives some repeated bags the weights of the previous bag too. */
 static void repeat_weights(const struct bags *bags, uint8_t *weights, size_t weight_bytes)
 {
     for (uint32_t bag = 1; bag < bags->bag_count; bag++) {
@@ -197,7 +197,7 @@ static void check_query(struct fixture *fixture)
     }
 }
 
-/* The same query with keys in place of row numbers. */
+/* Replaces the row numbers of the query with keys. */
 static void use_keys(struct fixture *fixture)
 {
     struct eb_bag_query *query = &fixture->query;
@@ -206,7 +206,7 @@ static void use_keys(struct fixture *fixture)
     query->has_default = query->has_default && query->default_index >= 0;
     query->default_index = table_key(query->default_index);
     for (uint64_t at = 0; at < query->indices.bytes; at += query->indices.width) {
-        int32_t row; /* Its low half says all of it. */
+        int32_t row; /* The low four bytes hold the whole number. */
         memcpy(&row, bytes + at, sizeof row);
         int64_t key = table_key(row);
         memcpy(bytes + at, &key, query->indices.width);

@@ -1,18 +1,18 @@
-/* A random lookup in memory that lies between two guard pages, pooled by any table of functions
- * and compared with the reference's bytes.
- * Thread: one only. Memory: a trial owns what it maps. */
+/* A random lookup in memory between two guard pages, which any variant pools and whose result is
+ * compared with the bytes of the reference.
+ * Threads: one only. Memory: a fixture owns what it maps. */
 #pragma once
 
 #include "kernels/bag_parallel.h"
 #include "tests/variants/variant_table.h"
 
-/* How the bags of a trial lie. */
+/* Shapes of the bags of a trial. */
 enum shape { SHAPE_RAGGED, SHAPE_LONG, SHAPE_EMPTY, SHAPE_SINGLE, SHAPE_NO_BAGS, SHAPE_COUNT };
 
-/* What is chosen for one trial. */
+/* Parameters of one trial. */
 struct plan {
     enum eb_storage storage;
-    enum eb_type type; /* unspecified: the storage's */
+    enum eb_type type; /* unspecified: the storage's own type */
     uint32_t dim;
     enum eb_reduction reduction;
     enum eb_type output_type;
@@ -36,13 +36,13 @@ struct fixture {
 void fixture_init(struct fixture *fixture);
 void fixture_deinit(struct fixture *fixture);
 
-/* Draws a table, a query and the reference's result. In one trial of four the job is then that of
- * the same query by keys. */
+/* Draws a table and a query, and computes the reference's result. In one of four trials the job is
+ * then replaced by that of the same query with keys. */
 void fixture_draw(struct fixture *fixture, const struct plan *plan, enum shape shape);
 
-/* Points the job at cleared memory, `job.out` at any alignment, guard bytes between rows. */
+/* Points `job.out` at cleared memory with any alignment, with guard bytes between rows. */
 void fixture_clear_out(struct fixture *fixture);
 
-/* That every result row equals the reference's and every byte between them is untouched. `who`
- * names what pooled. */
+/* Fails the test unless every result row equals the reference's and all bytes between rows are
+ * unchanged. `who` is the name of the variant, for the message. */
 void fixture_compare(const struct fixture *fixture, const char *who);

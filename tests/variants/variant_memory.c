@@ -7,8 +7,8 @@
 
 #define PAGE_BYTES 4096
 
-/* EMBAG_TEST_SLACK_BYTES=N leaves so many bytes between what is read and the guard page behind it,
- * for emulators whose masked loads read what is masked. */
+/* Returns the bytes to leave between the data and the guard page after it: EMBAG_TEST_SLACK_BYTES,
+ * for emulators whose masked loads also read the elements that are masked out. */
 static size_t find_slack(void)
 {
     const char *slack = getenv("EMBAG_TEST_SLACK_BYTES");

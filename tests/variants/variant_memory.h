@@ -1,5 +1,5 @@
-/* Memory with pages before and behind it that cannot be touched.
- * Thread: any, one at a time. Memory: a mapping of its own. */
+/* Memory between two inaccessible guard pages.
+ * Threads: any, one at a time. Memory: each has its own mapping. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,11 +11,12 @@ struct guarded {
     uint8_t *end;
 };
 
-/* Maps at least `bytes`, zeroes, of which untouched pages cost nothing. false: the system refuses;
- * *guarded is zero. */
+/* Maps at least `bytes` of zeroed memory, whose untouched pages use no memory. Returns false, with
+ * *guarded zeroed, if the system refuses. */
 bool guarded_map(struct guarded *guarded, size_t bytes);
-/* Accepts a zeroed one. */
+/* Unmaps the memory. Accepts a zeroed struct. */
 void guarded_unmap(struct guarded *guarded);
 
-/* Where `bytes` end at the page that would be read past them, or sometimes begin at the other. */
+/* Returns an address for `bytes`: usually they end at the guard page after the memory, and
+ * sometimes they begin at the guard page before it. */
 uint8_t *guarded_place(const struct guarded *guarded, size_t bytes);

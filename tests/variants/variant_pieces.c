@@ -16,7 +16,8 @@ static struct eb_bag_schedule draw_schedule(void)
     };
 }
 
-/* Tables however small are called; half of the time, of the small ones only those of codes. */
+/* Draws schedules that prefetch the rows of tables of any size. Half of the time, the rows of small
+ * tables are prefetched only if they need conversion. */
 static void draw_schedules(struct eb_bag_schedules *schedules)
 {
     schedules->cached_bytes = 0;
@@ -27,7 +28,7 @@ static void draw_schedules(struct eb_bag_schedules *schedules)
     }
 }
 
-/* Bags [first, end) of a job as a job of their own. */
+/* Returns bags [first, end) of a job as a job of its own. */
 static struct eb_bag_job slice(const struct eb_bag_job *job, uint32_t first, uint32_t end)
 {
     struct eb_bag_job part = *job;
@@ -57,14 +58,14 @@ static void draw_jobs(const struct eb_bag_job *job, struct eb_bag_job *jobs)
     jobs[JOB_COUNT - 1] = slice(job, first, job->bag_count);
 }
 
-/* Steps that the cursor has taken beyond those that pooling took. */
+/* Returns the number of steps by which the prefetch cursor is ahead of pooling. */
 static uint64_t count_ahead(
     const struct eb_bag_prefetch *prefetch, const struct eb_bag_cursor *cursor)
 {
     return cursor->called + (uint64_t)(cursor->at - cursor->begin) - prefetch->pooled;
 }
 
-/* The next tile of some jobs, all of about the same bytes. */
+/* Cuts some jobs into tiles of about the same size. */
 struct cutter {
     struct eb_bag_job jobs[JOB_COUNT];
     uint64_t bytes_target;

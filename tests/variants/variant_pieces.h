@@ -1,9 +1,10 @@
-/* A trial's job computed the way a thread of a team does: cut into jobs, tiles and columns, rows
- * called ahead.
- * Thread: one only. Memory: none; works on the trial's. */
+/* Computes a trial's job as a thread of a team does: split into jobs, tiles and columns, with rows
+ * prefetched.
+ * Threads: one only. Memory: none; uses the fixture's. */
 #pragma once
 
 #include "tests/variants/variant_fixture.h"
 
-/* Pools all bags into the trial's cleared memory, and checks that the calls ahead keep pace. */
+/* Pools all bags into the fixture's cleared memory, and checks that prefetching stays within its
+ * distance ahead of pooling. */
 void pool_in_pieces(const struct fixture *fixture, const struct eb_bag_ops *ops);

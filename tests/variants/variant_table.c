@@ -10,7 +10,7 @@
 #define KEY_INDEX_BYTES_MAX 4096
 #define FAR_STRIDE_BYTES (UINT64_C(1) << 28)
 
-/* Where the scale and bias of a row lie. */
+/* Position of the scale and bias of a row. */
 enum scale_place { SCALE_NONE, SCALE_APART, SCALE_BEFORE, SCALE_BEHIND };
 
 void table_memory_init(struct table_memory *memory)
@@ -20,7 +20,7 @@ void table_memory_init(struct table_memory *memory)
     assert_true(guarded_map(&memory->key_index, KEY_INDEX_BYTES_MAX));
     if (!guarded_map(
             &memory->far_rows, TABLE_ROWS_MAX * (size_t)(FAR_STRIDE_BYTES + ROW_BYTES_MAX))) {
-        print_message("No table past 4 GiB: the system refuses its addresses\n");
+        print_message("No tables larger than 4 GiB are tried: the system refuses the mapping\n");
     }
 }
 
@@ -32,7 +32,7 @@ void table_memory_deinit(struct table_memory *memory)
     guarded_unmap(&memory->key_index);
 }
 
-/* Rows as close as they can be, with a small gap, as our own tables have them, with a wide gap. */
+/* Draws a stride: no gap, a small gap, the gap of the server's own tables, or a wide gap. */
 static size_t draw_stride(size_t row_bytes)
 {
     switch (draw(4)) {
@@ -75,7 +75,7 @@ struct eb_table table_draw(
     bool is_far = memory->far_rows.begin && draw(16) == 0;
     uint64_t row_count = 1 + draw(TABLE_ROWS_MAX);
     size_t stride = draw_stride(row_bytes) + (is_far ? FAR_STRIDE_BYTES : 0);
-    /* The last row, and its scale, are followed by nothing. */
+    /* Nothing follows the last row and its scale. */
     uint8_t *rows = guarded_place(
         is_far ? &memory->far_rows : &memory->rows, (row_count - 1) * stride + row_bytes);
     if (is_far) {

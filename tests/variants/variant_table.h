@@ -1,5 +1,5 @@
 /* Random tables between guard pages.
- * Thread: one only. Memory: a table lies in its table_memory until the next one is drawn. */
+ * Threads: one only. Memory: a table is valid in its table_memory until the next one is drawn. */
 #pragma once
 
 #include "kernels/key_build.h"
@@ -11,7 +11,7 @@
 
 struct table_memory {
     struct guarded rows;
-    struct guarded far_rows; /* past what 32 bits address; zero where the system refuses it */
+    struct guarded far_rows; /* more than 32 bits can address; zero if the system refuses it */
     struct guarded scales;
     struct guarded key_index;
     struct eb_key_index keys;
@@ -20,12 +20,13 @@ struct table_memory {
 void table_memory_init(struct table_memory *memory);
 void table_memory_deinit(struct table_memory *memory);
 
-/* Draws rows of `dim` elements, at any alignment and distance, and scales where rows are codes. */
+/* Draws a table with rows of `dim` elements, of any alignment and stride, and with scales if the
+ * rows are codes. */
 struct eb_table table_draw(
     const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim);
 
-/* The key that row `row` has in a table with keys; of 32 bits where the row is. */
+/* Returns the key of row `row` in a keyed table. It has 32 bits if the row number has. */
 int64_t table_key(int64_t row);
 
-/* Gives every row of the table its key. */
+/* Turns the table into a keyed table, whose keys are those of table_key. */
 void table_use_keys(struct table_memory *memory, struct eb_table *table);
