@@ -21,7 +21,7 @@ SOURCE = os.path.dirname(TESTS)
 
 
 def parse_arguments():
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--embagd', required=True, help='the server')
     parser.add_argument('--embag', required=True, help='the command-line tool')
@@ -74,7 +74,7 @@ class Modules(unittest.TestSuite):
     """The tests of several modules, the largest first. Each module is claimed when its turn comes,
     so that runs side by side end at about the same time."""
 
-    _cleanup = False    # of the base class: tests are not in its list
+    _cleanup = False    # for the base class: tests are not in its list
 
     def __init__(self, modules, claims):
         super().__init__()
@@ -111,7 +111,7 @@ def select(pattern, files):
 
 
 def run(tests):
-    """Runs them and stops the shared server; returns how many passed and failed."""
+    """Runs the tests and stops the shared server; returns how many passed and how many failed."""
     import served
     import summary
     print('EMBAG_TEST_SEED=%d' % served.SEED, flush=True)

@@ -481,7 +481,7 @@ class Hoarders(OwnServerTest):
         with Bystander(server, grows_bytes=LOOP_MEMORY), Client(server.address) as client:
             with self.hoard(server) as peer:
                 self.assertEqual(peer.status(499)[1], 8)
-                # 3.9 million rows.
+                # A lookup of 3.9 million rows.
                 self.assertEqual(len(client.lookup(large).results), 1)
 
     def test_several_connections_do_not_either(self):

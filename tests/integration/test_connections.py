@@ -84,7 +84,7 @@ class ForeignBytes(ServedTest):
 
 
 class RawCalls(ServedTest):
-    """Calls written frame by frame."""
+    """Calls that are written frame by frame."""
 
     def setUp(self):
         super().setUp()
@@ -425,8 +425,8 @@ class ConnectionCaps(OwnServerTest):
                     self.fail('%s: %s' % (error.details(), server.find('connection_refused')))
 
     def cancel_one(self, client):
-        """Cancels a call that has begun. (One that has not, grpcio may reset before it opens it,
-        which HTTP/2 forbids.)"""
+        """Cancels a call that has begun. Otherwise grpcio might reset the call before it opens it,
+        which HTTP/2 forbids."""
         requests = Requests()
         requests.put(GOOD)
         answers = client.stream(requests)

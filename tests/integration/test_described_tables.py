@@ -58,7 +58,7 @@ class DescribedTables(OwnServerTest):
         self.client = self.connect(server.wait_ready())
 
     def save(self, name, array):
-        """DIRECTORY/NAME."""
+        """Saves an array as DIRECTORY/NAME."""
         np.save(os.path.join(self.directory, name), array)
 
     def write_tables(self):

@@ -158,7 +158,7 @@ class ErrorsPerQuery(ServedTest):
             self.assertEqual(code.name, want, text)
 
     def test_limits_of_the_whole_request(self):
-        """4 096 queries, 4 000 000 bags."""
+        """The limits are 4 096 queries and 4 000 000 bags."""
         bags = pb.BagQuery(table='narrow', num_bags=3000000)
         for queries in ([self.good()] * 4097, [bags, bags, self.good()]):
             request = pb.LookupRequest(model='wide', errors_per_query=True, queries=queries)

@@ -24,7 +24,7 @@ MIDDLE = 'Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid'
 
 
 class Isa(OwnServerTest):
-    """Starts with and without --isa."""
+    """Starts a server with and without --isa."""
 
     def emulate(self, processor):
         """Returns the command prefix that emulates a processor."""

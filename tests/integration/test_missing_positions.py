@@ -55,7 +55,7 @@ class MissingPositions(ServedTest):
         return np.flatnonzero(inside & away).tolist()
 
     def positions(self, result):
-        """As a list."""
+        """Returns the positions as a list."""
         return np.frombuffer(result.missing_positions, '<u4').tolist()
 
     def ask(self, *queries, **fields):

@@ -223,7 +223,7 @@ class Tables(unittest.TestCase):
 
 
 class Comparison(unittest.TestCase):
-    """tests/bench/COMPARISON.md."""
+    """Checks of tests/bench/COMPARISON.md."""
 
     def test_has_figures_that_were_measured(self):
         text = guide.read('tests', 'bench', 'COMPARISON.md')

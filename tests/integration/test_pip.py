@@ -33,7 +33,7 @@ class Index(http.server.SimpleHTTPRequestHandler):
     """Serves a folder."""
 
     def log_message(self, *_arguments):
-        """Keeps quiet."""
+        """Prints nothing."""
 
 
 class InstallPackages(unittest.TestCase):

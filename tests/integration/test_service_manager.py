@@ -39,7 +39,7 @@ class Halted:
 
     @staticmethod
     def trace(request, thread):
-        """ptrace(2)."""
+        """Calls ptrace(2)."""
         libc = ctypes.CDLL(None, use_errno=True)
         call = libc.ptrace
         call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]

@@ -93,7 +93,7 @@ class Submit(OwnServerTest):
         """Stops the server's process, as the system might, until `release`."""
         server.process.send_signal(signal.SIGSTOP)
         self.addCleanup(self.release, server)
-        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # all its threads
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # waits for all its threads
 
     def release(self, server):
         """Lets the process continue."""

@@ -1,4 +1,4 @@
-"""TLS and mutual TLS on the port for lookups: stock grpcio, Python's ssl, and our own tool."""
+"""TLS and mutual TLS on the data port, with stock grpcio, Python's ssl, and our own tool."""
 
 import os
 import re
@@ -20,12 +20,12 @@ from rpc import Client, Requests, SecureClient, error_of
 from served import OwnServerTest
 
 SECONDS = 30
-SHORT_MS = 300  # of a handshake that a test waits for
+SHORT_MS = 300  # handshake timeout that a test waits for
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 def request_of(*indices):
-    """A bag of the specification's table."""
+    """Returns a lookup of one bag of the specification's table."""
     return pb.LookupRequest(model='spec', queries=[pb.BagQuery(
         table='emb_table', indices=indices, num_bags=1)])
 
@@ -40,26 +40,26 @@ class TlsTest(OwnServerTest):
         self.authority.issue('server', names=HERE)
 
     def serve_tls(self, *flags, **keywords):
-        """Starts it."""
+        """Starts a server with TLS."""
         return self.serve('--tls-cert', self.authority.path('server.pem'),
                           '--tls-key', self.authority.path('server.key'), *flags, **keywords)
 
     def secure(self, server, authority=None, certificate=None):
-        """A connection that the test's end closes."""
+        """Opens a connection that is closed at the end of the test."""
         client = SecureClient('localhost:%d' % server.port, authority or self.authority,
                               certificate)
         self.addCleanup(client.close)
         return client
 
     def other_authority(self):
-        """One that nobody trusts."""
+        """Creates an authority that nobody trusts."""
         other = Authority()
         self.addCleanup(other.remove)
         other.issue('client', 'intruder')
         return other
 
     def context(self, *protocols, verify=True):
-        """For Python's own TLS."""
+        """Returns a context for Python's own TLS."""
         context = ssl.create_default_context(cafile=self.authority.path('ca.pem'))
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         context.set_ciphers('ALL:@SECLEVEL=0')
@@ -71,7 +71,7 @@ class TlsTest(OwnServerTest):
         return context
 
     def handshake(self, server, context):
-        """A socket after its handshake, which the test's end closes."""
+        """Returns a socket after its handshake; it is closed at the end of the test."""
         plain = socket.create_connection(('127.0.0.1', server.port), SECONDS)
         self.addCleanup(plain.close)
         wrapped = context.wrap_socket(plain, server_hostname='localhost')
@@ -79,7 +79,8 @@ class TlsTest(OwnServerTest):
         return wrapped
 
     def shake_hands(self, peer, plain, incoming, outgoing):
-        """The same with an SSLObject between two buffers, whose bytes the test sends itself."""
+        """Completes a handshake with an SSLObject between two buffers; the test itself sends the
+        bytes."""
         while True:
             try:
                 peer.do_handshake()
@@ -90,12 +91,12 @@ class TlsTest(OwnServerTest):
         plain.sendall(outgoing.read())
 
     def refused(self, server, reason):
-        """Waits for the line that says so, with a reason."""
+        """Waits for the log line of a refused connection with this reason."""
         wait_until(lambda: any(re.search(reason, line) for line in list(server.lines)
                                if 'event=connection_refused' in line), SECONDS, reason)
 
     def answered(self, client):
-        """A lookup that must succeed."""
+        """Checks that a lookup succeeds."""
         answer = client.lookup(request_of(0, 2))
         self.assertEqual(answer.version, 1)
         self.assertEqual(list(answer.results[0].shape), [1, 2])
@@ -220,7 +221,7 @@ class Handshakes(TlsTest):
                 peer.write(PREFACE + last_words)
                 with self.assertRaises(ssl.SSLWantReadError):
                     peer.unwrap()
-                plain.sendall(outgoing.read())  # at once, so that one read has all of it
+                plain.sendall(outgoing.read())  # in one piece, for one read of the server
                 while plain.recv(4096):
                     pass
         self.answered(self.secure(server))
@@ -240,7 +241,7 @@ class Handshakes(TlsTest):
         acknowledged = bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])
         wrapped.sendall(settings * 20)
         got = b''
-        while got.count(acknowledged) < 21:  # the preface has settings too
+        while got.count(acknowledged) < 21:  # the preface's settings are acknowledged too
             part = wrapped.recv(7)
             self.assertTrue(part)
             got += part
@@ -278,12 +279,12 @@ class MutualTls(TlsTest):
 
 class Reload(TlsTest):
     def serial(self, server):
-        """Of the certificate that new connections are shown."""
+        """Returns the serial number of the certificate that new connections are shown."""
         shown = self.handshake(server, self.context('h2')).getpeercert()
         return shown['serialNumber']
 
     def reload(self, server, event='reloaded'):
-        """Sends the signal and waits for what becomes of it."""
+        """Sends SIGHUP and waits for the log line that reports the result."""
         def count():
             return server.log.count(' event=%s ' % event)
         before = count()
@@ -305,7 +306,7 @@ class Reload(TlsTest):
             while not stop.is_set():
                 try:
                     ask()
-                except Exception as error:  # whatever it is, the test reports it
+                except Exception as error:  # any error; the test reports it
                     failures.append(error)
                     return
         asking = [threading.Thread(target=keep, args=(ask,))
@@ -319,7 +320,7 @@ class Reload(TlsTest):
                 next(answers)
                 self.authority.issue('server', names=HERE)
                 self.reload(server)
-                # A loop takes the new one with its next turn.
+                # A loop uses the new certificate from its next iteration on.
                 wait_until(lambda: self.serial(server) != before, SECONDS, 'the new certificate')
                 before = self.serial(server)
                 requests.put(request_of(2))
@@ -418,10 +419,10 @@ class Starts(TlsTest):
 
 
 class Tool(TlsTest):
-    """`embag` beside it."""
+    """The tool, as a client with TLS."""
 
     def run_tool(self, server, *flags, host='localhost'):
-        """Lists models; returns its exit status and what it said."""
+        """Lists models; returns the exit status and the output."""
         ran = subprocess.run(
             [served.EMBAG, 'models', '--server', '%s:%d' % (host, server.port), *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,

@@ -84,7 +84,7 @@ class InstalledTest(unittest.TestCase):
         self.identity = None
 
     def ask(self, *words, **keywords):
-        """systemctl."""
+        """Runs systemctl in the system; returns its output."""
         return self.machine.run('systemctl', *words, **keywords)
 
     def show(self, name):

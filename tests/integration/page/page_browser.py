@@ -113,7 +113,7 @@ class Tab:
     def __init__(self, browser, address, width=1280, scheme='light'):
         self.browser = browser
         self.errors = []    # console messages and uncaught exceptions
-        self.requests = []  # addresses
+        self.requests = []  # addresses that the page requested
         self.target = browser.call('Target.createTarget', url='about:blank')['targetId']
         self.session = browser.call(
             'Target.attachToTarget', targetId=self.target, flatten=True)['sessionId']

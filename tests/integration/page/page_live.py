@@ -51,7 +51,7 @@ class UnderLoad(PageTest):
 
     @staticmethod
     def end(process):
-        """As Ctrl-C does."""
+        """Interrupts a program as Ctrl-C does."""
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         process.wait(120)

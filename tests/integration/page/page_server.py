@@ -55,7 +55,7 @@ def version(number, state='serving', rows=0, failure=None):
 
 
 def model(name, versions, failure=None):
-    """Of a name."""
+    """Returns a model of that name."""
     served = [v['number'] for v in versions if v['state'] == 'serving']
     return {'name': name, 'served': served[0] if served else None, 'fault': failure,
             'versions': versions}

@@ -35,11 +35,11 @@ class Jagged:
         return self.sizes.shape[1]
 
     def lengths(self):
-        """[keys * bags]"""
+        """Returns the lengths of all bags, as [keys * bags]."""
         return self.sizes.reshape(-1)
 
     def offsets(self):
-        """[keys * bags + 1]"""
+        """Returns the offsets of all bags, as [keys * bags + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths())])
 
     def values(self):
@@ -121,7 +121,7 @@ class CollectionTest(PackageTest):
 
 
 class Collections(CollectionTest):
-    """Blocking."""
+    """The blocking client's collections."""
 
     def test_all_keys_in_one_group(self):
         asked = self.collection(FEATURES)

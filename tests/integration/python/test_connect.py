@@ -123,7 +123,7 @@ class ConnectTest(unittest.TestCase):
 
 
 class Tokens(ConnectTest):
-    """Without TLS."""
+    """Tokens without TLS."""
 
     def test_goes_with_every_call(self):
         address = self.stand_in().address

@@ -28,7 +28,7 @@ def result(*shape, number=0, data_type=F32, values=None, **fields):
 
 
 def response(*results, **fields):
-    """Of version 1."""
+    """Returns an answer of version 1."""
     return pb.LookupResponse(results=results, **{'version': 1, **fields})
 
 
@@ -66,7 +66,7 @@ class Scripted:
             yield reply if isinstance(reply, bytes) else reply.SerializeToString()
 
     def stream(self, requests, _):
-        """LookupStream."""
+        """Handles LookupStream."""
         for request in requests:
             if isinstance(self.reply, bytes):
                 yield self.reply
@@ -220,7 +220,7 @@ class HostileTest(unittest.TestCase):
 
 
 class Answers(HostileTest):
-    """To lookups."""
+    """Answers to lookups."""
 
     def test_those_that_fit_are_taken(self):
         for asked, fields, self.server.reply in TAKEN:
@@ -338,7 +338,7 @@ def described(*tables, version=1, features=()):
 
 
 class Twins(HostileTest):
-    """Of TorchRec's and TensorFlow's functions."""
+    """The functions modelled on TorchRec's and TensorFlow's."""
 
     def vectors(self, model):
         """Makes the requests of a collection of two keys, from 2 bags of 5 columns, with both
@@ -372,7 +372,7 @@ class Twins(HostileTest):
 
     def test_rows_of_a_sparse_tensor(self):
         class Sparse:
-            """As a SparseTensor."""
+            """A stand-in for a SparseTensor."""
 
             indices, values, dense_shape = np.array([[0, 0], [2, 0]]), np.array([1, 2]), [3, 1]
         for shape, is_good in ((3, 2), True), ((2, 2), False), ((4, 2), False), ((3,), True):

@@ -34,7 +34,7 @@ ANALYZER_SECONDS = 120
 
 
 def tensor(name, values, datatype='INT64'):
-    """An input."""
+    """Returns an input."""
     array = np.array(values, {'INT64': '<i8', 'INT32': '<i4', 'FP32': '<f4'}[datatype])
     made = triton.InferInput(name, array.shape, datatype)
     made.set_data_from_numpy(array)
