@@ -58,10 +58,11 @@ static void explain_call(const struct eb_calls *calls, bool waited, struct eb_er
         eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
     } else if (waited) {
         eb_error_set(error, EB_STATUS_DEADLINE_EXCEEDED,
-            "other threads' calls have used the client up to the deadline");
+            "no call was free before the deadline: other threads' calls used them all");
     } else {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%u calls are in flight or done and not taken, and no more may be", calls->count);
+            "all %u calls (in_flight_max) are in flight, or completed and not yet taken",
+            calls->count);
     }
 }
 

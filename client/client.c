@@ -103,7 +103,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
     struct embag_client *opened = calloc(1, sizeof *opened + address_bytes);
     *client = NULL;
     if (!opened) {
-        eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
+        eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
         return report_client_error(&failure, error);
     }
     memcpy(opened->address, address, address_bytes);
@@ -294,7 +294,7 @@ static struct eb_call *take_blocking(
 {
     if (eb_engine_is_here(&client->engine)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "a callback of the client cannot wait for another call of it");
+            "a blocking call cannot be made in a callback of the same client");
         return NULL;
     }
     return eb_calls_take(&client->engine.calls, deadline_ns, error);

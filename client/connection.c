@@ -153,7 +153,7 @@ static void explain_connection(const struct eb_connection *connection, struct eb
     eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s%s",
         connection->config->identity.authority,
         reason[0] != '\0' ? reason : transport->failure.text,
-        may_want_tls ? "; where the server speaks TLS, ask for it (tls, or tls_ca)" : "");
+        may_want_tls ? "; if the server requires TLS, set tls or tls_ca" : "");
 }
 
 static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)

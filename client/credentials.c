@@ -33,9 +33,9 @@ static bool read_credential_line(FILE *file, const char *path, char *header, str
     char *token = header + scheme_bytes;
     size_t count = fread(token, 1, EB_GRPC_AUTHORIZATION_BYTES - 1 - scheme_bytes, file);
     if (ferror(file) != 0 || fgetc(file) != EOF) {
-        static_assert(EB_GRPC_TOKEN_BYTES_MAX == 256, "this says so");
+        static_assert(EB_GRPC_TOKEN_BYTES_MAX == 256, "the error's text has the number");
         return refuse_credential(
-            error, path, "is no file with a token, which has at most 256 bytes");
+            error, path, "is not a token file: a token has at most 256 characters");
     }
     while (count > 0 && (token[count - 1] == '\n' || token[count - 1] == '\r')) {
         count--;
@@ -43,7 +43,8 @@ static bool read_credential_line(FILE *file, const char *path, char *header, str
     token[count] = '\0';
     for (size_t i = 0; i < count; i++) {
         if (token[i] <= ' ' || token[i] > '~') {
-            return refuse_credential(error, path, "is no token: one line of visible characters");
+            return refuse_credential(
+                error, path, "is not a token: expected one line of visible characters");
         }
     }
     memcpy(header, scheme, scheme_bytes);
@@ -117,12 +118,12 @@ static bool check_sense(
 {
     const char *what = NULL;
     if (endpoint->is_unix) {
-        what = "a unix socket speaks no TLS; leave it out";
+        what = "TLS is not used on unix sockets: leave the TLS options out";
     } else if ((!access->tls_cert) != (!access->tls_key)) {
-        what = "a client's certificate and its key go together: give both or neither";
+        what = "a client certificate needs its key: give both or neither";
     } else if (access->tls_server_name &&
                strlen(access->tls_server_name) >= EB_ENDPOINT_HOST_BYTES) {
-        what = "the server's name is too long";
+        what = "tls_server_name is too long";
     }
     if (what) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s", what);
@@ -143,7 +144,7 @@ static bool open_credential_tls(struct eb_credentials *credentials,
         access->tls_server_name ? access->tls_server_name : endpoint->host);
     credentials->tls = SSL_CTX_new(TLS_client_method());
     if (!credentials->tls || !set_credential_rules(credentials->tls)) {
-        return refuse_credential(error, "TLS", "OpenSSL cannot be used");
+        return refuse_credential(error, "TLS", "OpenSSL cannot be set up");
     }
     return load_files(credentials->tls, access, error);
 }
@@ -154,7 +155,7 @@ static const struct eb_tls_side client_side = {
     .idle_price_bytes = 65536,
     .idle_reason = "TLS: the server sends too many records without data (KeyUpdates and the like)",
     .ended_reason = "closed by the server",
-    .no_memory_reason = "no memory for what is to be sent",
+    .no_memory_reason = "out of memory for data to send",
 };
 
 struct eb_tls_stream *eb_credentials_start_tls(const struct eb_credentials *credentials)
@@ -173,8 +174,8 @@ static bool check_way(
         return true;
     }
     eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-        "a token is not sent to \"%s\" in clear: ask for TLS (tls, or tls_ca), or go by a "
-        "loopback address or a unix socket",
+        "refusing to send a token to \"%s\" unencrypted: use TLS (tls or tls_ca), a loopback "
+        "address or a unix socket",
         endpoint->host);
     return false;
 }

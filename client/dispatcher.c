@@ -85,11 +85,11 @@ static void explain_expiry(const struct eb_call *call, struct eb_error *why)
         *why = dispatcher->connect_error;
         return;
     }
-    const char *text = "no answer within the deadline";
+    const char *text = "no answer before the deadline";
     if (!call->was_sent) {
         text = has_connection
-                   ? "not sent within the deadline: others wait for their answers before it"
-                   : "not sent within the deadline: there is no connection to the server";
+                   ? "not sent before the deadline: earlier calls were still in flight"
+                   : "not sent before the deadline: there is no connection to the server";
     }
     eb_error_set(why, EB_STATUS_DEADLINE_EXCEEDED, "%s", text);
 }
@@ -235,7 +235,8 @@ static void on_dispatcher_message(struct eb_call *call, const uint8_t *bytes, si
 {
     if (call->answer) {
         discard_answer(call);
-        eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server answered more than once");
+        eb_error_set(
+            &call->error, EB_STATUS_INTERNAL, "the server sent more than one answer to one call");
     } else if (call->error.status == EB_STATUS_OK) {
         call->answer = decode(call, bytes, size);
     }
@@ -404,7 +405,7 @@ static void open_connection(struct eb_dispatcher *dispatcher, struct eb_connecti
     dispatcher->connect_error.status = EB_STATUS_OK;
     if (!eb_connection_open(connection, uv_hrtime() + dispatcher->options.connect_timeout_ns)) {
         struct eb_error why;
-        eb_error_set(&why, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a connection");
+        eb_error_set(&why, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a connection");
         on_connect_failure(dispatcher, &why);
     }
 }
@@ -487,7 +488,7 @@ static void send_call(
         return;
     }
     struct eb_error why;
-    eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
+    eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s accepts no more calls",
         dispatcher->options.authority);
     retry_or_fail(call, &why);
 }

@@ -209,7 +209,7 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
     assert(rc == 0);
     if (!take_engine_memory(engine, in_flight_max)) {
         eb_engine_deinit(engine);
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
         return false;
     }
     if (!start_engine_thread(engine, error)) {

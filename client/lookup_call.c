@@ -25,7 +25,7 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
     return true;
 }
 
-static const char array_error[] = "an array's width is neither 4 nor 8, or its data is NULL";
+static const char array_error[] = "an array has data NULL, or a width other than 4 or 8";
 
 /* Returns whether weights are given. A type alone counts too if there are indices: then the server
  * refuses the missing weights. */
@@ -38,9 +38,9 @@ static bool says_weights(size_t count, enum embag_type type, const struct embag_
 static const char *check_lookup_weights(const void *weights, size_t count, enum embag_type type)
 {
     if ((!weights && count > 0) || embag_type_bytes(type) == 0) {
-        return "weights are NULL or of no type";
+        return "weights are NULL, or weights_type is not a type";
     }
-    return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
+    return count > SIZE_MAX / 8 ? "there are more weights than fit in memory" : NULL;
 }
 
 /* Fills in *out. Returns NULL or what is wrong. The server's own checks are left to the server. */
@@ -82,14 +82,14 @@ static bool check_lookup_features(const struct embag_group *group)
 static const char *fill_group(const struct embag_group *in, struct eb_wire_group *out)
 {
     if (!check_lookup_features(in)) {
-        return "features, or one of them, is NULL";
+        return "features is NULL or has an element that is NULL";
     }
     if (!fill_array(&in->values, &out->values) || !fill_array(&in->lengths, &out->lengths) ||
         !fill_array(&in->offsets, &out->offsets)) {
         return array_error;
     }
     if (in->lengths.width == 8) {
-        return "lengths are int32 in a group: their width is 4";
+        return "lengths of a group must be int32 (width 4)";
     }
     out->name = in->name ? in->name : "";
     out->features = in->features;
@@ -152,12 +152,12 @@ static struct eb_outgoing *encode_lookup(
     size_t size = eb_lookup_request_bytes(wire);
     if (size > UINT32_MAX) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "the request has %zu bytes, more than a gRPC message can", size);
+            "the request has %zu bytes, more than a gRPC message can have", size);
         return NULL;
     }
     struct request_block *block = take_block(memory, wire->query_count + wire->group_count, size);
     if (!block) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
         return NULL;
     }
     for (size_t i = 0; i < wire->query_count; i++) {
@@ -242,7 +242,7 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
         arrays = memory->take(memory->context, bytes);
     }
     if (!arrays) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
         return NULL;
     }
     struct eb_wire_request wire = make_wire_request(request, label, arrays);
@@ -364,7 +364,7 @@ struct eb_lookup_answer *eb_lookup_call_decode(
 {
     struct eb_lookup_answer *answer = calloc(1, sizeof *answer);
     if (!answer) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the answer");
         return NULL;
     }
     eb_arena_init(&answer->arena, &eb_memory_heap);
@@ -386,7 +386,7 @@ bool eb_lookup_call_check(struct eb_lookup_answer *answer,
         return false;
     }
     if (!copy_response(answer, response)) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the answer");
         return false;
     }
     return true;

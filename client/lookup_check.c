@@ -120,14 +120,16 @@ static bool check_input_type(const struct checked *checked)
     enum embag_type asked = checked->expected->output_type;
     if (embag_type_bytes(type) == 0) {
         return refuse_answer(checked, RESULT,
-            "type %" PRId32 " is no element type that this client knows", checked->result->type);
+            "type %" PRId32 " is not an element type that this client knows",
+            checked->result->type);
     }
     if (asked != EMBAG_TYPE_UNSPECIFIED && type != asked) {
         return refuse_answer(checked, RESULT, "values are %s, the request asks for %s",
             name_type(type), name_type(asked));
     }
     return !is_concatenated(checked) || is_float(type) ||
-           refuse_answer(checked, RESULT, "values are %s, side by side they are floating-point",
+           refuse_answer(checked, RESULT,
+               "values are %s, but only floating-point values can stand side by side",
                name_type(type));
 }
 
@@ -161,7 +163,7 @@ static bool check_columns(const struct checked *checked)
     uint64_t vector_count =
         expected->concat ? expected->query_count : expected->asked[checked->position].feature_count;
     if (checked->result->shape_count != 2) {
-        return refuse_answer(checked, SHAPE, "has not two dimensions");
+        return refuse_answer(checked, SHAPE, "does not have two dimensions");
     }
     return checked->result->shape[1] >= vector_count ||
            refuse_answer(checked, SHAPE, "has fewer columns than %" PRIu64 " %s", vector_count,
@@ -176,19 +178,19 @@ static bool check_input_size(const struct checked *checked)
     uint64_t bytes = embag_type_bytes(type);
     for (uint32_t i = 1; i < result->shape_count; i++) {
         if (result->shape[i] == 0) {
-            return refuse_answer(checked, SHAPE, "has rows of no value");
+            return refuse_answer(checked, SHAPE, "has rows without values");
         }
         if (__builtin_mul_overflow(bytes, result->shape[i], &bytes)) {
             return refuse_answer(
-                checked, SHAPE, "of %s needs more bytes than memory has", name_type(type));
+                checked, SHAPE, "of %s needs more bytes than memory can hold", name_type(type));
         }
     }
     if (__builtin_mul_overflow(bytes, result->shape[0], &bytes)) {
         return refuse_answer(
-            checked, SHAPE, "of %s needs more bytes than memory has", name_type(type));
+            checked, SHAPE, "of %s needs more bytes than memory can hold", name_type(type));
     }
     return bytes == result->values_bytes ||
-           refuse_answer(checked, SHAPE, "of %s needs %" PRIu64 " bytes, and there are %zu",
+           refuse_answer(checked, SHAPE, "of %s needs %" PRIu64 " bytes, but there are %zu",
                name_type(type), bytes, result->values_bytes);
 }
 
@@ -196,10 +198,10 @@ static bool check_input_shape(const struct checked *checked)
 {
     uint32_t rank = checked->result->shape_count;
     if (rank == 0) {
-        return refuse_answer(checked, SHAPE, "has no dimension");
+        return refuse_answer(checked, SHAPE, "has no dimensions");
     }
     if (rank > EMBAG_RANK_MAX) {
-        return refuse_answer(checked, RESULT, "%" PRIu32 " dimensions, at most %d are possible",
+        return refuse_answer(checked, RESULT, "%" PRIu32 " dimensions, at most %d are allowed",
             rank, EMBAG_RANK_MAX);
     }
     return check_input_rows(checked) && (!is_concatenated(checked) || check_columns(checked)) &&
@@ -236,7 +238,7 @@ static bool check_missing_counts(const struct checked *checked)
     }
     return count == wanted ||
            refuse_answer(checked, RESULT,
-               "%zu counts of missing indices, the request wants %" PRIu64, count, wanted);
+               "%zu counts of missing indices, the request needs %" PRIu64, count, wanted);
 }
 
 /* Checks that the counts of the queries or features add up to the result's. */
@@ -249,19 +251,18 @@ static bool check_missing_sum(const struct checked *checked)
         uint64_t count = result->missing_by_query[i];
         if (__builtin_add_overflow(sum, count, &sum)) {
             return refuse_answer(checked, RESULT,
-                "%" PRIu64
-                " indices are missing, but the counts of its queries or features overflow",
+                "%" PRIu64 " indices are missing, but the sum of the counts overflows",
                 result->missing);
         }
         if (expected->concat && count > expected->asked[i].index_count) {
             return refuse_answer(checked, RESULT,
-                "%" PRIu64 " indices are missing of queries[%zu], the request has %" PRIu64, count,
-                i, expected->asked[i].index_count);
+                "%" PRIu64 " indices are missing in queries[%zu], which has %" PRIu64, count, i,
+                expected->asked[i].index_count);
         }
     }
     return sum == result->missing ||
            refuse_answer(checked, RESULT,
-               "%" PRIu64 " indices are missing, but its queries or features miss %" PRIu64,
+               "%" PRIu64 " indices are missing, but the counts add up to %" PRIu64,
                result->missing, sum);
 }
 
@@ -297,7 +298,7 @@ static bool check_positions(const struct checked *checked)
     size_t bytes = result->missing_positions_bytes;
     if (!expected->report_missing) {
         return bytes == 0 || refuse_answer(checked, RESULT,
-                                 "it has missing_positions, the request does not ask for them");
+                                 "it has missing_positions, but the request does not ask for them");
     }
     if (bytes != result->missing * sizeof(uint32_t)) {
         return refuse_answer(checked, RESULT,
@@ -341,12 +342,12 @@ static bool check_result(const struct checked *checked)
     const struct eb_lookup_expected *expected = checked->expected;
     const struct eb_wire_result *result = checked->result;
     if (result->query != checked->position) {
-        return refuse_answer(checked, RESULT, "it is of query %" PRIu32, result->query);
+        return refuse_answer(checked, RESULT, "it belongs to query %" PRIu32, result->query);
     }
     if (result->error_code != 0) {
         return (expected->errors_per_query && !expected->concat) ||
                refuse_answer(checked, RESULT,
-                   "error %s, which the request does not take for one result",
+                   "error %s, but the request does not allow errors of single results",
                    eb_status_name((int)eb_lookup_check_status(result->error_code)));
     }
     return check_input_type(checked) && check_input_shape(checked) && check_missing(checked);
@@ -362,7 +363,7 @@ static bool check_count(const struct checked *whole, const struct eb_wire_respon
     return response->result_count == wanted ||
            refuse_answer(whole, ANSWER, "%zu results, the request has %zu queries and %zu groups%s",
                response->result_count, expected->query_count, expected->group_count,
-               expected->concat ? ", which have one result together" : "");
+               expected->concat ? ", concatenated into one result" : "");
 }
 
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
@@ -375,14 +376,14 @@ bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
         return false;
     }
     if (response->more) {
-        return refuse_answer(&whole, ANSWER, "more is set, but the request takes one message");
+        return refuse_answer(&whole, ANSWER, "more is set, but the request asks for one message");
     }
     if (response->version == 0) {
-        return refuse_answer(&whole, ANSWER, "version 0 has answered, which no model has");
+        return refuse_answer(&whole, ANSWER, "it names version 0, which no model has");
     }
     if (expected->version != 0 && response->version != expected->version) {
         return refuse_answer(&whole, ANSWER,
-            "version %" PRIu64 " has answered, the request names %" PRIu64, response->version,
+            "version %" PRIu64 " answered, but the request names %" PRIu64, response->version,
             expected->version);
     }
     bool is_good = check_count(&whole, response);

@@ -24,7 +24,7 @@ struct eb_outgoing *eb_models_call_encode(
     struct eb_outgoing *outgoing =
         eb_lookup_call_outgoing(memory, eb_version_request_bytes(&request));
     if (!outgoing) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
         return NULL;
     }
     eb_version_request_encode(&request, outgoing->bytes + EB_GRPC_PREFIX_BYTES);
@@ -193,7 +193,7 @@ static bool fill_list(
 {
     uint8_t *copy = eb_arena_take(&list->arena, size + 1);
     if (!copy) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the list of models");
         return false;
     }
     memcpy(copy, bytes, size);
@@ -202,7 +202,7 @@ static bool fill_list(
         return false;
     }
     if (!copy_list(list, wire)) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the list of models");
         return false;
     }
     return true;
@@ -213,7 +213,7 @@ struct eb_models_list *eb_models_call_decode(
 {
     struct eb_models_list *list = calloc(1, sizeof *list);
     if (!list) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the list of models");
         return NULL;
     }
     eb_arena_init(&list->arena, &eb_memory_heap);
@@ -255,7 +255,7 @@ struct eb_models_progress *eb_models_call_decode_progress(
 {
     struct eb_models_progress *progress = malloc(sizeof *progress);
     if (!progress) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the answer");
         return NULL;
     }
     struct eb_arena arena;

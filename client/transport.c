@@ -86,7 +86,7 @@ void eb_transport_close(struct eb_transport *transport)
         write_transport_sealed(transport);
     }
     transport->state = EB_TRANSPORT_CLOSING;
-    eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "it was closed on this side");
+    eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "the client closed it");
     if (transport->is_resolving) {
         /* If it cannot be cancelled any more, its callback comes all the same. */
         (void)uv_cancel((uv_req_t *)&transport->resolve);
@@ -156,8 +156,8 @@ static void on_transport_read(uv_stream_t *stream, ssize_t count, const uv_buf_t
         return;
     }
     if (count < 0 && transport->state == EB_TRANSPORT_OPENING) {
-        lose_for(transport, "the server ended the TLS handshake: it does not speak TLS, or does "
-                            "not trust this client");
+        lose_for(transport, "the server ended the TLS handshake: it does not use TLS, or does not "
+                            "trust this client");
     } else if (count < 0) {
         lose(transport, (int)count);
     } else if (transport->tls) {
@@ -376,7 +376,8 @@ static bool seal_queue(struct eb_transport *transport)
         return false;
     }
     if (eb_send_queue_bytes(transport->queue) > 0 && eb_tls_stream_is_held_up(transport->tls)) {
-        lose_for(transport, "TLS cannot send: the server has begun a message and not ended it");
+        lose_for(transport,
+            "TLS cannot send: the server began a handshake message and did not complete it");
         return false;
     }
     return true;

@@ -96,7 +96,7 @@ static bool fail_lengths(struct pass *pass)
         }
         if (length > left) {
             return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
-                "lengths[%" PRIu32 "] = %" PRId64 " takes the sum past the %" PRIu32 " indices",
+                "lengths[%" PRIu32 "] = %" PRId64 " makes the sum exceed the %" PRIu32 " indices",
                 bag, length, pass->index_count);
         }
         left -= length;
@@ -229,7 +229,7 @@ static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
     const struct eb_table *table = pass->query->table;
     if (table->keys) {
         return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
-            "%s = %" PRId64 " is none of the table's %" PRIu64 " keys", name, index,
+            "%s = %" PRId64 " is not one of the table's %" PRIu64 " keys", name, index,
             table->row_count);
     }
     return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,

@@ -32,7 +32,7 @@ static inline bool count_entries(
     *count = array->bytes / 4 >> (array->width == 8);
     if ((array->bytes & (array->width - 1)) != 0) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
+            "%s has %" PRIu64 " bytes, which is not a multiple of %" PRIu32, name, array->bytes,
             array->width);
     }
     return true;
@@ -71,7 +71,7 @@ static bool check_measured_weights(
     }
     if (!is_weights_type_allowed(query)) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "weights_type %s does not go with a table of %s", eb_type_name(query->weights_type),
+            "weights_type %s cannot be used with a table of %s", eb_type_name(query->weights_type),
             eb_type_name(query->table->type));
     }
     uint64_t bytes = index_count * eb_type_bytes(query->weights_type);
@@ -90,8 +90,8 @@ static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_erro
         query->reduction == EB_REDUCTION_WEIGHTED_MEAN || query->reduction == EB_REDUCTION_SQRTN;
     if (divides_by_weights && !eb_type_is_float(type)) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "%s needs a floating-point table, this one is %s", eb_reduction_name(query->reduction),
-            eb_type_name(type));
+            "%s needs a floating-point table, but this one is %s",
+            eb_reduction_name(query->reduction), eb_type_name(type));
     }
     if (query->missing == EB_MISSING_UNKNOWN_ROW && query->table->unknown_row < 0) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
@@ -111,7 +111,7 @@ static bool choose_output_type(
     }
     if (!eb_type_is_float(type) || !eb_type_is_float(wanted) || wanted == EB_F64) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "output_type %s does not go with a table of %s", eb_type_name(wanted),
+            "output_type %s cannot be used with a table of %s", eb_type_name(wanted),
             eb_type_name(type));
     }
     *output_type = wanted;
@@ -137,7 +137,7 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
 {
     if (index_count > 0 && query->num_bags != 1) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "indices are given without a layout (offsets, lengths, segment_ids or "
+            "indices need a layout (offsets, lengths, segment_ids or "
             "indices_per_bag)");
     }
     *bag_count = query->num_bags;
@@ -188,7 +188,7 @@ static bool count_packed(const struct eb_bag_query *query, uint64_t index_count,
     }
     if (per_bag == 0 || index_count % per_bag != 0) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "%" PRIu64 " indices are no multiple of indices_per_bag = %" PRIu64, index_count,
+            "%" PRIu64 " indices are not a multiple of indices_per_bag = %" PRIu64, index_count,
             per_bag);
     }
     return agree_on_bags(query, index_count / per_bag, bag_count, error);

@@ -27,21 +27,21 @@ static const char *check_header(
     uint64_t bucket_bytes = byte_count - sizeof *header;
     uint64_t bucket_count = (uint64_t)header->partition_count * header->partition_buckets;
     if (memcmp(header->magic, EB_KEY_MAGIC, sizeof header->magic) != 0) {
-        return "it does not begin as a key index of this version does";
+        return "it does not begin like a key index of this version";
     }
     if (memcmp(header->zero, zero, sizeof zero) != 0) {
-        return "bytes of its header that must be zero are not";
+        return "its header has bytes that should be zero and are not";
     }
     if (header->row_count != row_count || row_count > EB_KEY_INDEX_ROWS_MAX) {
-        return "it is one of another number of rows";
+        return "its number of rows differs from the table's";
     }
     if (header->partition_count == 0 || header->partition_buckets < EB_KEY_BUCKETS_MIN ||
         header->partition_buckets > EB_KEY_BUCKETS_MAX) {
-        return "its partitions make no sense";
+        return "its number of partitions, or of buckets in a partition, is invalid";
     }
     if (bucket_bytes % sizeof(struct eb_key_bucket) != 0 ||
         bucket_bytes / sizeof(struct eb_key_bucket) != bucket_count) {
-        return "it has not the bytes that its header says";
+        return "its size differs from what its header says";
     }
     return NULL;
 }
@@ -77,13 +77,15 @@ static const char *verify_slot(
 {
     uint64_t bit = UINT64_C(1) << (row % 64);
     if (row >= index->row_count) {
-        return "a key of a row that the table does not have";
+        return "a key leads to a row that the table does not have";
     }
     if (seen[row / 64] & bit) {
-        return "a row with two keys";
+        return "a row has two keys";
     }
     seen[row / 64] |= bit;
-    return eb_key_index_find(index, key) == row ? NULL : "a key that is not found where it stands";
+    return eb_key_index_find(index, key) == row
+               ? NULL
+               : "a key is in a bucket where lookups do not find it";
 }
 
 static const char *verify_bucket(
@@ -121,6 +123,8 @@ bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint6
         }
     }
     bool is_whole = *bucket == bucket_count;
-    *reason = is_whole && count_seen(index, seen) != index->row_count ? "rows without a key" : NULL;
+    *reason = is_whole && count_seen(index, seen) != index->row_count
+                  ? "there are rows without a key"
+                  : NULL;
     return !*reason;
 }

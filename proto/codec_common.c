@@ -14,7 +14,7 @@ const struct eb_guard_limits eb_codec_answer_limits = {
 void eb_codec_refuse_for_memory(const struct eb_arena *arena, struct eb_error *error)
 {
     eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "decoding takes more memory than there is for this message (%zu bytes taken, at most %zu)",
+        "decoding needs more memory than this message is allowed (%zu bytes used, at most %zu)",
         arena->used_bytes, arena->cap_bytes);
 }
 
@@ -34,7 +34,7 @@ void *eb_codec_unpack(
         eb_codec_refuse_for_memory(arena, error);
     } else {
         eb_error_set(
-            error, EB_STATUS_INTERNAL, "%s cannot be unpacked", input->descriptor->short_name);
+            error, EB_STATUS_INTERNAL, "%s cannot be decoded", input->descriptor->short_name);
     }
     return NULL;
 }
@@ -119,7 +119,7 @@ bool eb_codec_refuse(const struct eb_codec_position *position, const char *forma
 
 bool eb_codec_fail(const struct eb_codec_position *position)
 {
-    eb_error_set(position->error, EB_STATUS_INTERNAL, "%s[%zu] cannot be read", position->list,
+    eb_error_set(position->error, EB_STATUS_INTERNAL, "%s[%zu] cannot be decoded", position->list,
         position->index);
     return false;
 }
@@ -128,7 +128,7 @@ bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *
     const ProtobufCEnumDescriptor *type, int32_t number)
 {
     return eb_codec_refuse(
-        position, "%s = %d is no value of %s", field, (int)number, type->short_name);
+        position, "%s = %d is not a value of %s", field, (int)number, type->short_name);
 }
 
 /* Returns the last occurrence of a field that is present. */
@@ -161,8 +161,8 @@ bool eb_codec_choose_array_among(const struct eb_codec_position *position,
             continue;
         }
         if (array->width != 0) {
-            return eb_codec_refuse(
-                position, "%s and %s are two forms of one array", array->field, form->field);
+            return eb_codec_refuse(position, "%s and %s are forms of the same array: give only one",
+                array->field, form->field);
         }
         *array = (struct eb_wire_array){
             .data = data.at,

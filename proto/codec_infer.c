@@ -128,8 +128,8 @@ bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error 
     }
     if (!is_number || (text[0] != '\0' && *version == 0)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "version \"%s\" is none: versions are numbers from 1 on; empty means the one that is "
-            "served",
+            "invalid version \"%s\": expected a number of at least 1, or an empty string for the "
+            "served version",
             text);
         return false;
     }

@@ -104,7 +104,7 @@ static bool fail_parameter(const struct eb_codec_position *position)
     if (position->list) {
         return eb_codec_fail(position);
     }
-    eb_error_set(position->error, EB_STATUS_INTERNAL, "parameters cannot be read");
+    eb_error_set(position->error, EB_STATUS_INTERNAL, "parameters cannot be decoded");
     return false;
 }
 
@@ -194,9 +194,9 @@ static bool refuse_name(
             append_parameter(&list, parameter_names[i]);
         }
     }
-    snprintf(text, sizeof text, "parameter \"%.*s\" is not taken here; %s%s",
+    snprintf(text, sizeof text, "parameter \"%.*s\" is not accepted here; %s%s",
         (int)eb_field_reader_bytes(&entry->key), (const char *)entry->key.at,
-        allowed != 0 ? "those are: " : "none is", list.text);
+        allowed != 0 ? "expected one of " : "no parameter is", list.text);
     return refuse_parameter(position, text);
 }
 
@@ -204,7 +204,7 @@ static bool refuse_value(
     const struct eb_codec_position *position, enum parameter parameter, const char *wanted)
 {
     char text[EB_ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "parameter \"%s\" wants %s", parameter_names[parameter], wanted);
+    snprintf(text, sizeof text, "parameter \"%s\" must be %s", parameter_names[parameter], wanted);
     return refuse_parameter(position, text);
 }
 
@@ -265,8 +265,7 @@ static bool take_priority(const struct eb_codec_position *position, const struct
 {
     options->priority = entry->number > PRIORITY_HIGHEST;
     return (has_integer(entry) && entry->number <= PRIORITY_LOWEST) ||
-           refuse_value(
-               position, PARAMETER_PRIORITY, "0 or 1, which are interactive, or 2, which is batch");
+           refuse_value(position, PARAMETER_PRIORITY, "0 or 1 (interactive) or 2 (batch)");
 }
 
 /* Accepts a sequence parameter whose value says that the request belongs to no sequence. */
@@ -280,8 +279,8 @@ static bool take_no_sequence(
                          : entry->form == EB_FIELD_INFER_PARAMETER_BOOL_PARAM && entry->number == 0;
     return is_none ||
            refuse_value(position, parameter,
-               is_id ? "0: there are no sequences, since no state is kept between requests"
-                     : "false: there are no sequences, since no state is kept between requests");
+               is_id ? "0: sequences are not supported, since requests are independent"
+                     : "false: sequences are not supported, since requests are independent");
 }
 
 static bool take_raw_bytes(const struct eb_codec_position *position, const struct entry *entry,
@@ -312,7 +311,7 @@ static bool take_parameter(const struct eb_codec_position *position, const struc
     case PARAMETER_TIMEOUT:
         options->timeout_us = entry->number;
         return (has_integer(entry) && entry->number <= INT64_MAX) ||
-               refuse_value(position, parameter, "microseconds, an integer from 0 on");
+               refuse_value(position, parameter, "an integer of at least 0, in microseconds");
     case PARAMETER_PRIORITY: return take_priority(position, entry, options);
     case PARAMETER_SEQUENCE_ID:
     case PARAMETER_SEQUENCE_START:
@@ -416,7 +415,7 @@ static const char *keep_tensor_table(const struct eb_codec_position *position, s
 {
     if (size > position->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
         eb_error_set(position->error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%s[%zu] has a name that is longer than one may be", position->list, position->index);
+            "%s[%zu] has a name that is too long", position->list, position->index);
         return NULL;
     }
     struct eb_field_reader table = eb_field_reader_of((const uint8_t *)position->name, size);
@@ -434,7 +433,7 @@ static bool take_role(const struct eb_codec_position *position, struct eb_infer_
         }
     }
     return eb_codec_refuse(
-        position, "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights");
+        position, "expected a name TABLE.indices, TABLE.offsets or TABLE.per_sample_weights");
 }
 
 /* ---- tensors: the fields of an input ---- */
@@ -533,10 +532,10 @@ static bool take_type(const struct tensor_reading *reading, struct eb_infer_inpu
     out->type = eb_infer_type_find(datatype);
     if (out->role != EB_INFER_WEIGHTS && out->type != TYPE(I64) && out->type != TYPE(I32)) {
         return eb_codec_refuse(
-            position, "datatype \"%s\" is not taken here; INT64 and INT32 are", datatype);
+            position, "datatype \"%s\" is not accepted here: expected INT64 or INT32", datatype);
     }
     return out->type != 0 ||
-           eb_codec_refuse(position, "datatype \"%s\" is not taken here", datatype);
+           eb_codec_refuse(position, "datatype \"%s\" is not accepted here", datatype);
 }
 
 static bool take_shape(const struct tensor_reading *reading, struct eb_infer_input *out)
@@ -544,15 +543,15 @@ static bool take_shape(const struct tensor_reading *reading, struct eb_infer_inp
     const struct eb_codec_position *position = reading->position;
     uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
     if (reading->rank == 0 || reading->rank > rank_max) {
-        return eb_codec_refuse(position, "shape has %" PRIu32 " dimensions; it may have %s",
+        return eb_codec_refuse(position, "shape has %" PRIu32 " dimensions; expected %s",
             reading->rank, rank_max == 1 ? "1" : "1 or 2");
     }
     out->rank = reading->rank;
     for (uint32_t i = 0; i < out->rank; i++) {
         out->dims[i] = reading->dims[i];
         if (out->dims[i] > UINT32_MAX) {
-            return eb_codec_refuse(
-                position, "shape[%" PRIu32 "] = %" PRId64 " is no size", i, (int64_t)out->dims[i]);
+            return eb_codec_refuse(position, "shape[%" PRIu32 "] = %" PRId64 " is not a valid size",
+                i, (int64_t)out->dims[i]);
         }
     }
     return true;
@@ -577,9 +576,9 @@ static bool take_tensor_elements(const struct tensor_reading *reading, struct eb
     if ((!is_float && (!is_integer || out->role == EB_INFER_WEIGHTS)) ||
         reading->forms != UINT32_C(1) << number) {
         return eb_codec_refuse(position,
-            "contents are taken as int64_contents of INT64 and int_contents of INT32 indices and "
-            "offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; all else is to be "
-            "in raw_input_contents");
+            "contents must be int64_contents (INT64) or int_contents (INT32) for indices and "
+            "offsets, and fp32_contents (FP32) or fp64_contents (FP64) for weights; other types "
+            "need raw_input_contents");
     }
     if (is_integer) {
         array->width = sizeof(int64_t);
@@ -601,7 +600,7 @@ static bool check_tensor_size(
         return true;
     }
     return eb_codec_refuse(position,
-        "there are %zu bytes of contents; shape wants %" PRIu64 " elements of %" PRIu32,
+        "contents have %zu bytes; shape needs %" PRIu64 " elements of %" PRIu32 " bytes",
         array->bytes, elements, array->width);
 }
 
@@ -613,7 +612,7 @@ static bool take_contents(
         .width = eb_infer_type_bytes(out->type), .field = eb_infer_role_suffixes[out->role]};
     if (raw && reading->forms != 0) {
         return eb_codec_refuse(
-            position, "contents and raw_input_contents are two forms of one array");
+            position, "contents and raw_input_contents are forms of the same array: give only one");
     }
     if (raw) {
         out->array.data = raw->at;
@@ -634,7 +633,7 @@ static bool check_raw_bytes(const struct eb_codec_position *position,
     if (!raw) {
         return eb_codec_refuse(position,
             "parameter \"binary_data_size\" is %" PRIu64
-            ", but the request has no raw_input_contents; leave it out with typed contents",
+            ", but the request has no raw_input_contents; leave it out if contents are typed",
             options->raw_bytes);
     }
     return options->raw_bytes == eb_field_reader_bytes(raw) ||
@@ -689,7 +688,7 @@ static bool read_output(
         return false;
     }
     if (!has_tensor_suffix(position, EB_INFER_OUTPUT, &size)) {
-        return eb_codec_refuse(position, "outputs are called TABLE." EB_INFER_OUTPUT);
+        return eb_codec_refuse(position, "expected a name TABLE." EB_INFER_OUTPUT);
     }
     out->table = keep_tensor_table(position, size);
     if (!out->table ||
@@ -769,7 +768,7 @@ static bool read_infer_fields(struct reading *reading)
     if (is_sound && eb_codec_count_fields(&reading->limits, count, &reading->field_count)) {
         return true;
     }
-    eb_error_set(reading->error, EB_STATUS_INTERNAL, "ModelInferRequest cannot be read");
+    eb_error_set(reading->error, EB_STATUS_INTERNAL, "ModelInferRequest cannot be decoded");
     return false;
 }
 
@@ -779,13 +778,13 @@ static bool check_infer_counts(const struct reading *reading, const struct eb_co
     if (reading->output_count > limits->queries_max ||
         reading->input_count > (size_t)QUERY_INPUTS_MAX * limits->queries_max) {
         eb_error_set(reading->error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%zu inputs and %zu outputs are more than a request may have: those of %u tables",
+            "%zu inputs and %zu outputs; a request may have those of at most %u tables",
             reading->input_count, reading->output_count, (unsigned)limits->queries_max);
         return false;
     }
     if (reading->raw_count > 0 && reading->raw_count != reading->input_count) {
         eb_error_set(reading->error, EB_STATUS_INVALID_ARGUMENT,
-            "raw_input_contents has %zu elements for %zu inputs; it has one of each, or none",
+            "raw_input_contents has %zu elements for %zu inputs; expected one for each, or none",
             reading->raw_count, reading->input_count);
         return false;
     }
@@ -852,7 +851,7 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_position *p
     }
     if (eb_field_reader_bytes(&reading->model) > limits->name_bytes_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "model_name is longer than a name may be, %u bytes", (unsigned)limits->name_bytes_max);
+            "model_name is too long: at most %u bytes", (unsigned)limits->name_bytes_max);
         return false;
     }
     if (!eb_infer_version_read(version, &request->version, error) ||

@@ -259,7 +259,8 @@ static inline bool take_layout(const struct eb_codec_position *position, struct 
         return true;
     }
     if (*said_by && out->layout != layout) {
-        return eb_codec_refuse(position, "%s and %s say two layouts", *said_by, field);
+        return eb_codec_refuse(
+            position, "%s and %s imply different layouts: give only one", *said_by, field);
     }
     out->layout = layout;
     *said_by = field;
@@ -284,7 +285,8 @@ static bool choose_layout(const struct eb_codec_position *position, struct eb_wi
     }
     if (out->include_last_offset && said_by &&
         out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
-        return eb_codec_refuse(position, "include_last_offset and %s say two layouts", said_by);
+        return eb_codec_refuse(
+            position, "include_last_offset and %s imply different layouts: give only one", said_by);
     }
     return true;
 }
@@ -320,12 +322,13 @@ static bool choose_weights(const struct eb_codec_position *position,
         return floats;
     }
     if (out->weights_bytes > 0) {
-        return eb_codec_refuse(position, "weights and weights_f32 are two forms of one array");
+        return eb_codec_refuse(
+            position, "weights and weights_f32 are forms of the same array: give only one");
     }
     if (out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
-        return eb_codec_refuse(
-            position, "weights_f32 is not of weights_type = %d", (int)out->weights_type);
+        return eb_codec_refuse(position, "weights_f32 is given, but weights_type = %d is not F32",
+            (int)out->weights_type);
     }
     out->weights = floats;
     out->weights_bytes = bytes;
@@ -638,7 +641,8 @@ static bool check_group_features(const struct group_reading *reading)
     const struct eb_codec_position *position = reading->position;
     const struct eb_wire_group *group = reading->out;
     if (group->name[0] != 0 && group->feature_count > 0) {
-        return eb_codec_refuse(position, "name and features are two forms of one list");
+        return eb_codec_refuse(
+            position, "name and features are forms of the same list: give only one");
     }
     for (size_t i = 0; reading->has_empty && i < group->feature_count; i++) {
         if (group->features[i][0] == 0) {
@@ -669,8 +673,8 @@ static bool choose_group_arrays(const struct group_reading *reading)
         return false;
     }
     if (out->lengths.field && out->offsets.field) {
-        return eb_codec_refuse(
-            position, "%s and %s say two layouts", out->lengths.field, out->offsets.field);
+        return eb_codec_refuse(position, "%s and %s imply different layouts: give only one",
+            out->lengths.field, out->offsets.field);
     }
     return true;
 }

@@ -13,18 +13,18 @@
 #define REQUEST_FIELDS_MAX 64
 
 static_assert((int)EB_REFLECTION_FILE == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_BY_FILENAME,
-    "a question is a field's number");
+    "eb_reflection_question has the field numbers");
 static_assert(
     (int)EB_REFLECTION_SYMBOL == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_CONTAINING_SYMBOL,
-    "a question is a field's number");
+    "eb_reflection_question has the field numbers");
 static_assert((int)EB_REFLECTION_EXTENSION ==
                   (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_CONTAINING_EXTENSION,
-    "a question is a field's number");
+    "eb_reflection_question has the field numbers");
 static_assert((int)EB_REFLECTION_EXTENSION_NUMBERS ==
                   (int)EB_FIELD_SERVER_REFLECTION_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE,
-    "a question is a field's number");
+    "eb_reflection_question has the field numbers");
 static_assert((int)EB_REFLECTION_SERVICES == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_LIST_SERVICES,
-    "a question is a field's number");
+    "eb_reflection_question has the field numbers");
 
 /* Returns the name that is asked for. */
 static const char *find_reflection_name(

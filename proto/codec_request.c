@@ -45,11 +45,11 @@ struct reading {
 #define NOTES_BYTES 256u
 static_assert(
     sizeof(struct eb_wire_query) + sizeof(struct eb_error) + NOTES_BYTES <= QUERY_ARENA_BYTES,
-    "a query, and the fault that is found in it, must fit");
+    "a query and its error must fit");
 /* There may be as many groups as features, and groups have no allowance of their own. */
 static_assert(
     sizeof(struct eb_wire_group) + sizeof(struct eb_error) + 2 * NOTES_BYTES <= QUERY_ARENA_BYTES,
-    "so must a group with one feature");
+    "a group with one feature, and its error, must fit");
 
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits)
 {
@@ -114,23 +114,23 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
     size_t count = count_queries(reading, count_max);
     if (request->version != 0 && reading->label.at < reading->label.end) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "version and version_label are both given; give one of them");
+            "version and version_label are both given: give only one");
         return false;
     }
     if (count > count_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%zu queries and features of groups are more than a request may have, %" PRIu32, count,
+            "%zu queries and features of groups; a request may have at most %" PRIu32, count,
             count_max);
         return false;
     }
     if (request->priority > PRIORITY_MAX) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", request->priority);
+            "priority = %" PRIu32 ": expected 0 (interactive) or 1 (batch)", request->priority);
         return false;
     }
     if (!eb_codec_is_value(&embag__v1__data_type__descriptor, request->output_type)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "output_type = %" PRId32 " is no value of DataType", request->output_type);
+            "output_type = %" PRId32 " is not a value of DataType", request->output_type);
         return false;
     }
     return true;
@@ -305,7 +305,7 @@ static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *
         reading->query_count + reading->group_count <= reading->limits.submessages_max) {
         return true;
     }
-    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupRequest cannot be read");
+    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupRequest cannot be decoded");
     return false;
 }
 

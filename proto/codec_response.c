@@ -212,7 +212,7 @@ struct reading {
 /* Sets the error, which the guard replaces if it finds one. Always returns false. */
 static bool fail_response(const struct reading *reading)
 {
-    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be read");
+    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be decoded");
     return false;
 }
 

@@ -76,7 +76,7 @@ static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, ui
     struct eb_field_varint varint = eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
     *tag = 0;
     if (!varint.end || varint.value > UINT32_MAX) {
-        return "holds a tag that is none";
+        return "contains an invalid tag";
     }
     reader->at = varint.end;
     *tag = (uint32_t)varint.value;
@@ -89,7 +89,7 @@ static inline const char *eb_field_reader_number(struct eb_field_reader *reader,
     struct eb_field_varint varint =
         eb_field_reader_varint(*reader, EB_FIELD_READER_VARINT_BYTES_MAX);
     if (!varint.end) {
-        return "is a varint that does not end";
+        return "is an unterminated varint";
     }
     reader->at = varint.end;
     *value = varint.value;
@@ -101,7 +101,7 @@ static inline const char *eb_field_reader_pass(
     struct eb_field_reader *reader, uint64_t bytes, struct eb_field_reader *data)
 {
     if (bytes > eb_field_reader_bytes(reader)) {
-        return "ends past its message";
+        return "extends past the end of its message";
     }
     *data = (struct eb_field_reader){reader->at, reader->at + bytes};
     reader->at += bytes;
@@ -115,7 +115,7 @@ static inline const char *eb_field_reader_content(
     struct eb_field_varint length =
         eb_field_reader_varint(*reader, EB_FIELD_READER_LENGTH_BYTES_MAX);
     if (!length.end) {
-        return "has a length that does not end";
+        return "has an unterminated length";
     }
     reader->at = length.end;
     return eb_field_reader_pass(reader, length.value, data);
@@ -135,7 +135,7 @@ static inline const char *eb_field_reader_data(
     }
     case PROTOBUF_C_WIRE_TYPE_64BIT: return eb_field_reader_pass(reader, 8, &field->data);
     case PROTOBUF_C_WIRE_TYPE_32BIT: return eb_field_reader_pass(reader, 4, &field->data);
-    default: return "has a wire type that is not taken";
+    default: return "has an unsupported wire type";
     }
 }
 
@@ -155,7 +155,7 @@ static inline const char *eb_field_reader_read(
     const char *failure = eb_field_reader_tag(reader, &tag);
     *field = eb_field_reader_field_of(tag);
     if (!failure && field->number == 0) {
-        failure = "holds a field of number 0";
+        failure = "contains a field with number 0";
     }
     return failure ? failure : eb_field_reader_data(reader, field);
 }

@@ -470,7 +470,8 @@ static void refuse_call_message(struct eb_grpc_call *call, enum eb_grpc_read why
     call->lacked_memory = why == EB_GRPC_READ_NO_MEMORY;
     eb_grpc_message_explain(&call->reader, why, &error);
     if (why == EB_GRPC_READ_COMPRESSED && call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
-        eb_error_set(&error, EB_STATUS_UNIMPLEMENTED, "compressed message of unknown encoding");
+        eb_error_set(&error, EB_STATUS_UNIMPLEMENTED,
+            "a message is compressed with an encoding that is not supported");
     }
     give_call_up(call, error.status, error.text);
 }
@@ -484,7 +485,8 @@ static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message 
     }
     if (call->has_message) {
         eb_grpc_message_give(connection->memory, message);
-        give_call_up(call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more");
+        give_call_up(
+            call, EB_STATUS_UNIMPLEMENTED, "the method takes one message, but the call has more");
         return;
     }
     call->has_message = true;
@@ -493,7 +495,7 @@ static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message 
     call->hold->bytes += message->size;
     if (call->hold->bytes > call->hold->bytes_max) {
         give_call_up(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "too many bytes of calls that have a message and are not ended");
+            "too many bytes in messages of calls that the client has not ended");
     }
 }
 
@@ -573,7 +575,8 @@ static void deliver_end(struct eb_grpc_call *call)
     } else if (call->has_message) {
         connection->handler->on_request(connection->context, call);
     } else {
-        give_call_up(call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none");
+        give_call_up(
+            call, EB_STATUS_UNIMPLEMENTED, "the method takes one message, but the call has none");
     }
 }
 
@@ -707,7 +710,7 @@ static void tick_call(struct eb_grpc_call *call, bool is_shut)
         give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress");
     } else if (is_end_overdue(call)) {
         give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED,
-            "the request was not ended in time after its message (message_timeout_ms)");
+            "the client did not end the request in time after its message (message_timeout_ms)");
     }
     /* Trailers cannot overtake a message that is half sent, so only a reset ends the call. */
     if (is_answer_stalled(call)) {
@@ -766,6 +769,6 @@ void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
             return;
         }
         give_call_up(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
-            "unfinished messages fill the connection's receive window");
+            "incomplete messages fill the connection's receive window");
     }
 }

@@ -213,14 +213,14 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     call->header_bytes += bytes;
     call->header_count++;
     if (has_too_many_headers(call, HEADERS_FACTOR)) {
-        fail_client(call->client, "the server sends header fields without end");
+        fail_client(call->client, "the server sends far too many header fields");
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
     if (has_too_many_headers(call, 1) && !call->is_decided) {
         char text[128];
         snprintf(text, sizeof text,
-            "the answer's header fields are more than %u bytes, or more than %u", HEADER_BYTES_MAX,
-            HEADER_FIELDS_MAX);
+            "the answer has more than %u header fields, or more than %u bytes of them",
+            HEADER_FIELDS_MAX, HEADER_BYTES_MAX);
         decide(call, EB_STATUS_RESOURCE_EXHAUSTED, text);
     }
     return 0;
@@ -275,13 +275,13 @@ static void refuse_client_message(struct eb_grpc_client_call *call, enum eb_grpc
 {
     switch (why) {
     case EB_GRPC_READ_TOO_LARGE:
-        decide(call, EB_STATUS_RESOURCE_EXHAUSTED, "the answer is larger than the limit");
+        decide(call, EB_STATUS_RESOURCE_EXHAUSTED, "the answer is larger than answer_bytes_max");
         break;
     case EB_GRPC_READ_NO_MEMORY:
-        decide(call, EB_STATUS_RESOURCE_EXHAUSTED, "there is no memory for the answer");
+        decide(call, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the answer");
         break;
     default:
-        decide(call, EB_STATUS_INTERNAL, "the answer is compressed, or no message of gRPC");
+        decide(call, EB_STATUS_INTERNAL, "the answer is compressed, or is not a gRPC message");
         break;
     }
 }
@@ -342,7 +342,7 @@ static int on_client_frame_send(nghttp2_session *session, const nghttp2_frame *f
 {
     (void)session;
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-        fail_client(context, "the server broke the rules of HTTP/2");
+        fail_client(context, "the server violated HTTP/2");
     }
     return 0;
 }
@@ -424,7 +424,7 @@ void eb_grpc_client_destroy(struct eb_grpc_client *client)
     while (client->calls) {
         struct eb_grpc_client_call *call = client->calls;
         if (!call->is_decided) {
-            eb_error_set(&call->error, EB_STATUS_UNAVAILABLE, "the connection is gone%s%s",
+            eb_error_set(&call->error, EB_STATUS_UNAVAILABLE, "the connection was lost%s%s",
                 is_client_over(client) ? ": " : "", client->reason);
         }
         close_call(call);

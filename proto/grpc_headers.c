@@ -165,10 +165,11 @@ int eb_grpc_headers_check(const struct eb_grpc_headers *headers,
     } else if (!headers->is_grpc) {
         return 415;
     } else if (headers->is_path_long) {
-        eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method has so long a path");
+        eb_error_set(error, EB_STATUS_UNIMPLEMENTED,
+            "unknown method: the path is longer than that of any method");
     } else if (headers->is_timeout_bad) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "grpc-timeout is not up to 8 digits and one of H M S m u n");
+            "invalid grpc-timeout: expected at most 8 digits and one of H M S m u n");
     }
     return 200;
 }

@@ -169,12 +169,11 @@ void eb_grpc_message_explain(
     enum eb_status too_much = EB_STATUS_RESOURCE_EXHAUSTED;
     switch (why) {
     case EB_GRPC_READ_COMPRESSED:
-        eb_error_set(
-            error, EB_STATUS_INTERNAL, "a message is compressed, but grpc-encoding names nothing");
+        eb_error_set(error, EB_STATUS_INTERNAL,
+            "a message is compressed, but grpc-encoding names no encoding");
         return;
     case EB_GRPC_READ_BROKEN:
-        eb_error_set(
-            error, EB_STATUS_INTERNAL, "a message that is compressed cannot be decompressed");
+        eb_error_set(error, EB_STATUS_INTERNAL, "a compressed message cannot be decompressed");
         return;
     case EB_GRPC_READ_BAD_FLAG:
         eb_error_set(error, EB_STATUS_INTERNAL, "a message's compression flag is neither 0 nor 1");
@@ -184,10 +183,11 @@ void eb_grpc_message_explain(
             error, too_much, "the message is larger than the limit of %u bytes", reader->bytes_max);
         return;
     case EB_GRPC_READ_TOO_DENSE:
-        eb_error_set(error, too_much, "a message is compressed too well: send it uncompressed");
+        eb_error_set(
+            error, too_much, "a message's compression ratio is too high: send it uncompressed");
         return;
     case EB_GRPC_READ_NO_MEMORY:
-        eb_error_set(error, too_much, "there is no memory for the message at the moment");
+        eb_error_set(error, too_much, "too little memory for the message at the moment");
         return;
     case EB_GRPC_READ_MORE:
     case EB_GRPC_READ_MESSAGE: break;

@@ -76,7 +76,7 @@ static void turn_away(struct eb_grpc_server *server, const char *reason)
     }
 }
 
-static const char noise_reason[] = "the peer sends too many frames that carry nothing";
+static const char noise_reason[] = "the peer sends too many frames without content";
 
 static void spend_noise(struct eb_grpc_server *server)
 {
@@ -95,14 +95,14 @@ static void spend_ping(struct eb_grpc_server *server)
         (void)nghttp2_submit_goaway(connection->session, NGHTTP2_FLAG_NONE,
             nghttp2_session_get_last_proc_stream_id(connection->session), NGHTTP2_ENHANCE_YOUR_CALM,
             (const uint8_t *)too_many_pings, sizeof too_many_pings - 1);
-        turn_away(server, "the peer pings more often than it may");
+        turn_away(server, "the peer pings more often than is allowed");
     }
 }
 
 static void spend_reset(struct eb_grpc_server *server)
 {
     if (!eb_grpc_budget_spend_reset(&server->budget)) {
-        turn_away(server, "the peer resets more calls, or has them reset, than it lets end");
+        turn_away(server, "the peer causes more calls to be reset than it lets complete");
     }
 }
 
@@ -114,7 +114,7 @@ static struct eb_grpc_call *find_server_call(nghttp2_session *session, int32_t s
 static void spend_excess(struct eb_grpc_server *server, size_t bytes)
 {
     if (!eb_grpc_budget_spend_excess(&server->budget, bytes)) {
-        turn_away(server, "the peer's header blocks expand to more than they may");
+        turn_away(server, "the peer's header blocks expand to more bytes than are allowed");
     }
 }
 
@@ -154,7 +154,7 @@ static void continue_block(struct eb_grpc_server *server, const nghttp2_frame_hd
     server->block_bytes_max = eb_grpc_block_bytes_max(server->block.wire_bytes, &limits);
     if (server->block.wire_bytes >
         (size_t)EB_GRPC_BLOCK_LIMITS_MAX * server->connection.limits->header_bytes_max) {
-        turn_away(server, "the peer sends a header block without end");
+        turn_away(server, "the peer sends a header block that is far too long");
     }
 }
 
@@ -517,7 +517,7 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     }
     const char *answer = eb_grpc_preface_answer(has_begun ? 'P' : bytes[0]);
     if (!eb_send_queue_copy(server->connection.queue, answer, strlen(answer))) {
-        return fail_server(server, "not HTTP/2, and no memory to say so");
+        return fail_server(server, "not HTTP/2, and out of memory for an answer");
     }
     return fail_server(server, "not HTTP/2");
 }
@@ -556,7 +556,7 @@ static bool settle_calls(struct eb_grpc_server *server)
     size_t frames = nghttp2_session_get_outbound_queue_size(connection->session);
     if (frames > FRAMES_WAITING_MAX + FRAMES_PER_CALL * connection->limits->streams_max ||
         eb_send_queue_bytes(connection->queue) > connection->limits->outbound_bytes_max) {
-        return fail_server(server, "the peer does not read what it is sent");
+        return fail_server(server, "the peer does not read what is sent to it");
     }
     return !is_server_over(server);
 }

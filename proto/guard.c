@@ -157,7 +157,7 @@ static bool check_guarded_text(const struct walk *walk, const struct eb_field *f
         const uint8_t *at = reader.at;
         if (*at == 0) {
             return refuse_guarded(
-                walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "holds a NUL");
+                walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "contains a NUL");
         }
         if (!read_character(&reader)) {
             return refuse_guarded(
@@ -174,11 +174,11 @@ static bool check_guarded_packed(
     size_t width = element == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
     if (element != PROTOBUF_C_WIRE_TYPE_VARINT) {
         return size % width == 0 || refuse_guarded(walk, EB_STATUS_INTERNAL, field->number,
-                                        field->data.at, "holds a part of an element");
+                                        field->data.at, "ends inside an element");
     }
     const uint8_t *endless = eb_field_reader_find_endless(field->data);
     return !endless || refuse_guarded(walk, EB_STATUS_INTERNAL, field->number, endless,
-                           "holds a varint that does not end");
+                           "contains an unterminated varint");
 }
 
 /* Begins the sub-message in `bytes`. Returns false if it is refused. */
@@ -202,7 +202,7 @@ static bool enter(
     }
     if (walk->depth == EB_GUARD_DEPTH_MAX) {
         return refuse_guarded(
-            walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at, "is nested deeper than is taken");
+            walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at, "is nested too deeply");
     }
     walk->frames[walk->depth++] = (struct frame){
         .descriptor = field->descriptor, .field = field, .first = at, .rest = bytes->data};
@@ -223,7 +223,7 @@ static bool check_field(struct walk *walk, const struct eb_field *bytes)
             return check_guarded_packed(walk, bytes, declared);
         }
         return refuse_guarded(walk, EB_STATUS_INTERNAL, bytes->number, bytes->data.at,
-            "has another wire type than is declared");
+            "has a wire type that differs from the declared one");
     }
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         return check_guarded_text(walk, bytes);
@@ -256,7 +256,7 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
         }
         if (walk.field_count++ == limits->fields_max) {
             return refuse_guarded(&walk, EB_STATUS_RESOURCE_EXHAUSTED, field.number, at,
-                "is one field more than a message may have");
+                "exceeds the number of fields that a message may have");
         }
         if (!check_field(&walk, &field)) {
             return false;

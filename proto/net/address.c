@@ -47,13 +47,13 @@ const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_end
     }
     bool bracketed = text[0] == '[' && colon[-1] == ']' && colon - text > 2;
     if (!bracketed && (strpbrk(text, "[]") || strchr(text, ':') != colon)) {
-        return "an IPv6 address stands in brackets: [::1]:8600";
+        return "an IPv6 address needs brackets: [::1]:8600";
     }
     if (!is_port(colon + 1, port_min)) {
-        return port_min == 0 ? "the port is not in 0..65535" : "the port is not in 1..65535";
+        return port_min == 0 ? "the port must be in 0..65535" : "the port must be in 1..65535";
     }
     if (strlen(text) >= EB_ADDRESS_GIVEN_BYTES) {
-        return "is too long";
+        return "it is too long";
     }
     size_t length = (size_t)(colon - text) - 2 * bracketed;
     memcpy(out->host, text + bracketed, length);

@@ -328,7 +328,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
     int got = SSL_read(stream->ssl, out, (int)out_bytes);
     stream->is_ready = stream->is_ready || can_write(stream);
     if (!check_protocol(stream)) {
-        return fail_stream(stream, "TLS: the server does not speak HTTP/2");
+        return fail_stream(stream, "TLS: the server does not offer HTTP/2");
     }
     if (got > 0) {
         count_data(stream, (size_t)got);

@@ -163,7 +163,7 @@ bool eb_group_query_list(const struct eb_wire_request *request,
     }
     if (count > count_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%llu queries and features of groups are more than a request may have, %llu",
+            "%llu queries and features of groups; a request may have at most %llu",
             (unsigned long long)count, (unsigned long long)count_max);
         return false;
     }

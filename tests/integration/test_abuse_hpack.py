@@ -86,8 +86,8 @@ class Expansion(OwnServerTest):
         with Bystander(self.server), Connection(self.server.port) as peer:
             with self.assertRaises((EOFError, ConnectionError)):
                 self.call(peer, [('x-large', 'a' * 70000)])
-            wait_until(lambda: "the peer's header blocks expand to more than they may" in
-                       self.server.log or 'a header block without end' in self.server.log,
+            wait_until(lambda: "the peer's header blocks expand to more bytes than are allowed" in
+                       self.server.log or 'a header block that is far too long' in self.server.log,
                        SECONDS_MAX, 'a reason')
 
 

@@ -557,8 +557,8 @@ class Tool(AuthTest):
         self.authority.issue('server', names=HERE)
         secure = self.serve('--tls-cert', self.authority.path('server.pem'),
                             '--tls-key', self.authority.path('server.key'))
-        self.assertIn('speaks TLS, ask for it', run(address=secure.address).stderr)
-        self.assertIn('ask for TLS', run(
+        self.assertIn('requires TLS, set tls', run(address=secure.address).stderr)
+        self.assertIn('use TLS', run(
             '--token-file', self.authority.path('ranking.token'),
             address='embag.example:1').stderr)
         self.assertIn('/none', run('--token-file', '/none').stderr)

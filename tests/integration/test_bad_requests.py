@@ -128,7 +128,7 @@ class BadIndices(BadRequest):
         refused(RANGE, r'default_index = 5 is outside', default_index=5)
         self.query_refused(INVALID, r'lengths is empty, but there are 2 indices', indices=[0, 1],
                            layout=2)
-        self.query_refused(INVALID, r'without a layout', indices=[0, 1])
+        self.query_refused(INVALID, r'indices need a layout', indices=[0, 1])
 
     def test_refuses_offsets_that_decrease(self):
         self.query_refused(INVALID, r'offsets\w*\[2\] = 1 .*offsets\w*\[1\] = 2',

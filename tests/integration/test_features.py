@@ -336,7 +336,7 @@ class NamedGroups(FeatureTest):
         refused(lambda: self.ask_group(self.group(features=['ranking'])), NOT_FOUND,
                 'groups[0].features[0] "ranking"')
         refused(lambda: self.ask_group(self.group(name='ranking', features=['dense'])), INVALID,
-                'groups[0] "ranking": name and features are two forms of one list')
+                'groups[0] "ranking": name and features are forms of the same list')
         refused(lambda: self.ask_group(self.group(name='alone')), INVALID,
                 'groups[0] "alone": lengths_i32 has 8 entries; 1 features of 2 bags want 2')
 
@@ -352,7 +352,7 @@ class NamedGroups(FeatureTest):
         self.assertEqual(len(self.client.lookup(full).results), 10)
         full.queries.append(self.query('dense', [[0]]))
         refused(lambda: self.client.lookup(full), EXHAUSTED,
-                '41 queries and features of groups are more than a request may have, 40')
+                '41 queries and features of groups; a request may have at most 40')
 
 
 class Descriptions(FeatureTest):

@@ -252,9 +252,9 @@ class InferTest(ServedTest):
                     ('none', '', NOT_FOUND, 'no model "none"'),
                     ('', '', NOT_FOUND, 'model is empty'),
                     ('spec', '2', NOT_FOUND, 'has no version 2'),
-                    ('spec', 'latest', INVALID, 'version "latest" is none'),
-                    ('spec', '0', INVALID, 'version "0" is none'),
-                    ('spec', str(2**64), INVALID, 'is none'),
+                    ('spec', 'latest', INVALID, 'invalid version "latest"'),
+                    ('spec', '0', INVALID, 'invalid version "0"'),
+                    ('spec', str(2**64), INVALID, 'invalid version'),
                     ('n' * 256, '', EXHAUSTED, 'is longer than a name may be')):
                 request = getattr(oip, method + 'Request')(name=name, version=version)
                 status, text = error_of(infer.call, self.client, method, request)
@@ -264,22 +264,23 @@ class InferTest(ServedTest):
     def test_refuses_tensors_that_are_none(self):
         def one(name='t00.indices', datatype='INT64', array=np.zeros((1, 1), '<i8')):
             return Inference('wide').input(name, array, datatype)
-        called = 'inputs are called TABLE.indices'
+        called = 'expected a name TABLE.indices'
         self.expect(one('t00'), INVALID, 'inputs[0] "t00"', called)
         self.expect(one('.indices'), INVALID, called)
         self.expect(one('t00.pooled'), INVALID, called)
         self.expect(one('t00indices'), INVALID, called)
-        self.expect(one(datatype='FP32'), INVALID, '"FP32" is not taken here; INT64 and INT32 are')
-        self.expect(one(datatype=''), INVALID, '"" is not taken here')
+        self.expect(one(datatype='FP32'), INVALID,
+                    '"FP32" is not accepted here: expected INT64 or INT32')
+        self.expect(one(datatype=''), INVALID, '"" is not accepted here')
         self.expect(one(array=np.zeros((1, 1, 1), '<i8')), INVALID, 'shape has 3 dimensions')
         self.expect(one(array=np.zeros((), '<i8')), INVALID, 'shape has 0 dimensions')
         self.expect(one(array=np.zeros((1, 1), '<i4')), INVALID,
-                    'there are 4 bytes of contents; shape wants 1 elements of 8')
-        self.expect(one('t00.per_sample_weights', 'BYTES'), INVALID, '"BYTES" is not taken here')
-        self.expect(one('t00.offsets'), INVALID, 'shape has 2 dimensions; it may have 1')
+                    'contents have 4 bytes; shape needs 1 elements of 8')
+        self.expect(one('t00.per_sample_weights', 'BYTES'), INVALID, '"BYTES" is not accepted here')
+        self.expect(one('t00.offsets'), INVALID, 'shape has 2 dimensions; expected 1')
         negative = one()
         negative.request.inputs[0].shape[0] = -1
-        self.expect(negative, INVALID, 'shape[0] = -1 is no size')
+        self.expect(negative, INVALID, 'shape[0] = -1 is not a valid size')
         self.expect(one('nothing.indices'), NOT_FOUND, '"nothing": model "wide" version 1 has no')
         self.expect(Inference('wide'), INVALID, 'there are no inputs')
 
@@ -304,7 +305,7 @@ class InferTest(ServedTest):
                     .weights('t00', weights), INVALID, 'weights are not allowed with MEAN')
         half = np.ones((1, 2), '<f2')
         self.expect(Inference('wide').indices('t00', [[1, 2]]).weights('t00', half, 'f16'), INVALID,
-                    'weights_type f16 does not go with a table of f32')
+                    'weights_type f16 cannot be used with a table of f32')
 
     def test_refuses_outputs_that_are_none(self):
         def wide(*outputs):
@@ -312,7 +313,7 @@ class InferTest(ServedTest):
             for name in outputs:
                 inference.output(name)
             return inference
-        self.expect(wide('t00'), INVALID, 'outputs[0] "t00"', 'outputs are called TABLE.pooled')
+        self.expect(wide('t00'), INVALID, 'outputs[0] "t00"', 'expected a name TABLE.pooled')
         self.expect(wide('t00.pooled', 't01.pooled'), INVALID, '"t01"', 'it has no inputs')
         self.expect(wide('t99.pooled'), NOT_FOUND, '"t99"')
         self.expect(wide('t00.pooled', 't00.pooled'), INVALID, '"t00"', 'asked for twice')
@@ -320,29 +321,30 @@ class InferTest(ServedTest):
     def test_refuses_parameters_that_are_none(self):
         def wide(**parameters):
             return Inference('wide', **parameters).indices('t00', [[1]])
-        self.expect(wide(average=1), INVALID, 'parameter "average" is not taken here; those are: '
-                    'reduction, missing, output_type, default_index, include_last_offset, timeout, '
+        self.expect(wide(average=1), INVALID, 'parameter "average" is not accepted here; '
+                    'expected one of reduction, missing, output_type, default_index, '
+                    'include_last_offset, timeout, '
                     'priority, sequence_id')
-        words = 'parameter "reduction" wants a string, one of sum, mean, weighted_mean, sqrtn, ' \
+        words = 'parameter "reduction" must be a string, one of sum, mean, weighted_mean, sqrtn, ' \
                 'max, min, none'
         for value in ('SUM', 'unspecified', '', 'average', 1, True, 1.5):
             self.expect(wide(reduction=value), INVALID, words)
         self.expect(wide(missing='ignore'), INVALID, 'one of error, skip, zero, unknown_row')
         self.expect(wide(output_type='FP16'), INVALID, 'one of f32, f64, f16, bf16, i8')
-        self.expect(wide(output_type='f64'), INVALID, 'output_type f64 does not go with')
-        self.expect(wide(timeout=-1), INVALID, 'parameter "timeout" wants microseconds')
-        self.expect(wide(timeout='1'), INVALID, 'parameter "timeout" wants microseconds')
+        self.expect(wide(output_type='f64'), INVALID, 'output_type f64 cannot be used with')
+        self.expect(wide(timeout=-1), INVALID, '"timeout" must be an integer of at least 0')
+        self.expect(wide(timeout='1'), INVALID, '"timeout" must be an integer of at least 0')
         self.expect(Inference('wide').indices('t00', [[1]], timeout=1), INVALID, 'inputs[0]',
-                    '"timeout" is not taken here; those are: reduction, missing, default_index')
+                    '"timeout" is not accepted here; expected one of reduction, missing, default')
         self.expect(Inference('wide').indices('t00', [[1]], default_index='1'), INVALID,
-                    'parameter "default_index" wants an integer')
+                    'parameter "default_index" must be an integer')
         self.expect(Inference('wide').indices('t00', [[1]], default_index=50), OUT_OF_RANGE,
                     'default_index = 50')
         self.expect(wide().output('t00.pooled', reduction='sum'), INVALID,
-                    'outputs[0] "t00.pooled": parameter "reduction" is not taken here')
+                    'outputs[0] "t00.pooled": parameter "reduction" is not accepted here')
         valueless = wide()
         valueless.request.parameters['missing'].SetInParent()
-        self.expect(valueless, INVALID, 'parameter "missing" wants a string')
+        self.expect(valueless, INVALID, 'parameter "missing" must be a string')
 
     def test_keeps_no_state_between_requests(self):
         def wide(**parameters):
@@ -350,7 +352,7 @@ class InferTest(ServedTest):
         for none in (0, ''):
             told = wide(sequence_id=none, sequence_start=False, sequence_end=False)
             self.assertEqual(told.ask(self.client), wide().ask(self.client))
-        why = 'there are no sequences, since no state is kept between requests'
+        why = 'sequences are not supported, since requests are independent'
         for parameters in ({'sequence_id': 7}, {'sequence_id': 'a'}, {'sequence_start': True},
                            {'sequence_end': True}):
             self.expect(wide(**parameters), INVALID, why)
@@ -388,7 +390,7 @@ class InferTest(ServedTest):
             asked.request.parameters['priority'].uint64_param = priority
             self.assertEqual(asked.ask(self.client), plain)
         self.expect(Inference('wide', priority=3).indices('t00', [[1]]), INVALID,
-                    'parameter "priority" wants 0 or 1, which are interactive, or 2')
+                    'parameter "priority" must be 0 or 1 (interactive) or 2')
 
     def test_takes_what_clients_of_kserve_say_of_binary_data(self):
         ids = np.array([[0, 2], [3, 4]], '<i8')
@@ -403,9 +405,9 @@ class InferTest(ServedTest):
                     'inputs[0] "indices": parameter "binary_data_size" is 31, but '
                     'raw_input_contents has 32 bytes for it')
         self.expect(Inference('spec').input('indices', ids, binary_data_size='32'), INVALID,
-                    'parameter "binary_data_size" wants an int64')
+                    'parameter "binary_data_size" must be an int64')
         self.expect(Inference('spec').indices('', ids).output('pooled', binary_data=1), INVALID,
-                    'parameter "binary_data" wants a boolean')
+                    'parameter "binary_data" must be a boolean')
 
     def test_passes_over_parameters_that_are_tritons_own(self):
         plain = Inference('wide').indices('t00', [[1]]).ask(self.client)
@@ -418,17 +420,17 @@ class InferTest(ServedTest):
         self.expect(inference, INVALID, 'raw_input_contents has 2 elements for 1 inputs')
         inference = Inference('wide').indices('t00', [[1]])
         inference.request.inputs[0].contents.int64_contents.append(1)
-        self.expect(inference, INVALID, 'two forms of one array')
+        self.expect(inference, INVALID, 'forms of the same array')
         inference = Inference('wide', is_typed=True).indices('t00', [[1]])
         inference.request.inputs[0].contents.int_contents.append(1)
-        self.expect(inference, INVALID, 'contents are taken as int64_contents of INT64')
+        self.expect(inference, INVALID, 'contents must be int64_contents (INT64)')
         inference = Inference('wide', is_typed=True).indices('t00', [[1, 2]])
         del inference.request.inputs[0].contents.int64_contents[1]
-        self.expect(inference, INVALID, 'there are 8 bytes of contents; shape wants 2 elements')
+        self.expect(inference, INVALID, 'contents have 8 bytes; shape needs 2 elements')
 
     def test_versions_are_numbers(self):
         for version, code, part in (('4', NOT_FOUND, 'model "every" has no version 4 in memory'),
-                                    ('stable', INVALID, 'versions are numbers from 1 on')):
+                                    ('stable', INVALID, 'expected a number of at least 1')):
             inference = Inference('every', version).indices('f32_40', [[1]])
             self.expect(inference, code, part)
         self.expect(Inference('none').indices('t', [[1]]), NOT_FOUND, 'no model "none"')
@@ -478,15 +480,15 @@ class OwnInferTest(OwnServerTest):
             three.indices('t%d' % n, [1]).offsets('t%d' % n, [0])
             three.weights('t%d' % n, np.ones(1, '<f4'))
         self.assertEqual(len(three.ask(client).outputs), 3)
-        self.refused(client, three.indices('t3', [[1]]), '10 inputs and 0 outputs are more')
+        self.refused(client, three.indices('t3', [[1]]), '10 inputs and 0 outputs; a request may')
         self.assertTrue(Inference('spec').indices('t0', [[1] * 6]).ask(client))
         self.refused(client, Inference('spec').indices('t0', [[1] * 7]), 'indices_max')
         self.assertTrue(Inference('spec').indices('t0', [[]] * 4).ask(client))
         self.refused(client, Inference('spec').indices('t0', [[]] * 5), 'bags_max')
         status, _ = error_of(Inference('spec').indices('n' * 16, [[1]]).ask, client)
         self.assertEqual(status.name, NOT_FOUND)
-        self.refused(client, Inference('spec').indices('n' * 17, [[1]]), 'longer than one may be')
-        self.refused(client, Inference('n' * 17).indices('t0', [[1]]), 'model_name is longer')
+        self.refused(client, Inference('spec').indices('n' * 17, [[1]]), 'a name that is too long')
+        self.refused(client, Inference('n' * 17).indices('t0', [[1]]), 'model_name is too long')
 
     def test_features_are_tensors_too(self):
         os.makedirs(self.repository.join('spec'))

@@ -464,4 +464,4 @@ class Tool(TlsTest):
         status, said = self.run_tool(
             server, *trusted, '--tls-cert', self.authority.path('client.pem'))
         self.assertEqual(status, 1)
-        self.assertIn('go together', said)
+        self.assertIn('give both or neither', said)

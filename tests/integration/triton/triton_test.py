@@ -157,9 +157,9 @@ class TritonTest(unittest.TestCase):
 
     def test_says_what_of_its_arguments_is_not_taken(self):
         client = self.client()
-        for arguments, part in (({'sequence_id': 7, 'sequence_start': True}, 'no state is kept'),
-                                ({'sequence_id': 'a'}, 'no state is kept'),
-                                ({'priority': 3}, '"priority" wants 0 or 1')):
+        for arguments, part in (({'sequence_id': 7, 'sequence_start': True}, 'are not supported'),
+                                ({'sequence_id': 'a'}, 'sequences are not supported'),
+                                ({'priority': 3}, '"priority" must be 0 or 1')):
             with self.assertRaises(triton.InferenceServerException) as raised:
                 client.infer('spec', [tensor('emb_table.indices', [[1]])], **arguments)
             self.assertEqual(raised.exception.status(), 'StatusCode.INVALID_ARGUMENT')

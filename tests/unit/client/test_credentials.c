@@ -110,12 +110,13 @@ static void refuses_what_cannot_be_used(void **state)
     char longest[300];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    expect_refused("h:1", (struct embag_access){.token_file = token}, "ask for TLS");
-    expect_refused("unix:/s", (struct embag_access){.tls = true}, "speaks no TLS");
+    expect_refused("h:1", (struct embag_access){.token_file = token}, "use TLS");
+    expect_refused(
+        "unix:/s", (struct embag_access){.tls = true}, "TLS is not used on unix sockets");
     expect_refused("h:1", (struct embag_access){.tls_ca = "/none"}, "/none: ");
     expect_refused("h:1", (struct embag_access){.tls_ca = key}, "certificates in PEM");
-    expect_refused("h:1", (struct embag_access){.tls_cert = own}, "go together");
-    expect_refused("h:1", (struct embag_access){.tls_key = key}, "go together");
+    expect_refused("h:1", (struct embag_access){.tls_cert = own}, "give both or neither");
+    expect_refused("h:1", (struct embag_access){.tls_key = key}, "give both or neither");
     expect_refused("h:1", (struct embag_access){.tls_cert = own, .tls_key = ca}, "key");
     expect_refused("h:1", (struct embag_access){.tls_server_name = longest}, "too long");
     expect_refused(
@@ -125,7 +126,8 @@ static void refuses_what_cannot_be_used(void **state)
     eb_scratch_write(&scratch, "token", "two words", 9);
     expect_refused("localhost:1", (struct embag_access){.token_file = token}, "visible characters");
     eb_scratch_write(&scratch, "token", longest, 257);
-    expect_refused("localhost:1", (struct embag_access){.token_file = token}, "at most 256 bytes");
+    expect_refused(
+        "localhost:1", (struct embag_access){.token_file = token}, "at most 256 characters");
 }
 
 static void says_nothing_of_what_went_wrong_before(void **state)

@@ -104,10 +104,10 @@ static void refuses_shapes_of_other_bags(void **state)
         {2, {0, 2}, "results[0]: shape [0, 2] has 0 bags, the request has 3"},
         {2, {4, 2}, "results[0]: shape [4, 2] has 4 bags, the request has 3"},
         {2, {500, 2}, "results[0]: shape [500, 2] has 500 bags, the request has 3"},
-        {0, {0}, "results[0]: shape [] has no dimension"},
+        {0, {0}, "results[0]: shape [] has no dimensions"},
         {8, {1, 1, 1, 1, 1, 1, 1, 1}, "has 1 bags, the request has 3"},
-        {2, {3, 0}, "results[0]: shape [3, 0] has rows of no value"},
-        {3, {3, 0, 4}, "results[0]: shape [3, 0, 4] has rows of no value"},
+        {2, {3, 0}, "results[0]: shape [3, 0] has rows without values"},
+        {3, {3, 0, 4}, "results[0]: shape [3, 0, 4] has rows without values"},
     };
     struct embag_query query = {.table = "t",
         .reduction = EMBAG_SUM,
@@ -200,7 +200,7 @@ static void refuses_types_that_were_not_asked_for(void **state)
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         result.type = none[i];
         request.output_type = EMBAG_TYPE_UNSPECIFIED;
-        expect_outcome(&request, respond(&result, 1), " is no element type");
+        expect_outcome(&request, respond(&result, 1), " is not an element type");
     }
 }
 
@@ -219,7 +219,7 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
     static const uint64_t many[] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
     result = (struct eb_wire_result){
         .type = EMBAG_F32, .shape_count = 3, .shape = wrapped, .values = zeros};
-    expect_outcome(&request, respond(&result, 1), "of F32 needs more bytes than memory has");
+    expect_outcome(&request, respond(&result, 1), "of F32 needs more bytes than memory can hold");
     result = fill(9, many, EMBAG_F32);
     expect_outcome(&request, respond(&result, 1), "results[0]: 9 dimensions, at most 8 are");
     struct embag_query no_bags = {.reduction = EMBAG_SUM};
@@ -227,7 +227,7 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
     static const uint64_t wide[] = {0, UINT64_MAX, UINT64_MAX};
     result = (struct eb_wire_result){
         .type = EMBAG_F32, .shape_count = 3, .shape = wide, .values = zeros};
-    expect_outcome(&empty, respond(&result, 1), "of F32 needs more bytes than memory has");
+    expect_outcome(&empty, respond(&result, 1), "of F32 needs more bytes than memory can hold");
 }
 
 static void refuses_another_number_or_order_of_results(void **state)
@@ -248,7 +248,7 @@ static void refuses_another_number_or_order_of_results(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         results[0].query = wrong[i][0];
         results[1].query = wrong[i][1];
-        expect_outcome(&request, respond(results, 2), "]: it is of query ");
+        expect_outcome(&request, respond(results, 2), "]: it belongs to query ");
     }
     struct embag_request nothing = {.model = "m"};
     expect_outcome(&nothing, respond(results, 0), NO_TEXT);
@@ -261,7 +261,7 @@ static void refuses_another_version_and_more_messages(void **state)
     struct embag_request request = {.queries = &three_bags, .query_count = 1, .version = 7};
     struct eb_wire_result result = fill(2, three_by_two, EMBAG_F32);
     struct eb_wire_response response = respond(&result, 1);
-    expect_outcome(&request, response, "version 1 has answered, the request names 7");
+    expect_outcome(&request, response, "version 1 answered, but the request names 7");
     response.version = 7;
     expect_outcome(&request, response, NO_TEXT);
     request.version = 0;
@@ -270,7 +270,7 @@ static void refuses_another_version_and_more_messages(void **state)
     expect_outcome(&request, response, "more is set");
     response.more = false;
     response.version = 0;
-    expect_outcome(&request, response, "version 0 has answered");
+    expect_outcome(&request, response, "it names version 0");
 }
 
 static const char *const features[] = {"a", "b"};
@@ -299,11 +299,11 @@ static void checks_the_result_of_a_group(void **state)
         {2, {2, 9}, EMBAG_BF16, NO_TEXT},
         {2, {1, 2}, EMBAG_F32, "results[0]: shape [1, 2] has 1 bags, the request has 2"},
         {2, {5, 2}, EMBAG_F32, "results[0]: shape [5, 2] has 5 bags, the request has 2"},
-        {1, {2}, EMBAG_F32, "results[0]: shape [2] has not two dimensions"},
-        {3, {2, 2, 2}, EMBAG_F32, "results[0]: shape [2, 2, 2] has not two dimensions"},
+        {1, {2}, EMBAG_F32, "results[0]: shape [2] does not have two dimensions"},
+        {3, {2, 2, 2}, EMBAG_F32, "results[0]: shape [2, 2, 2] does not have two dimensions"},
         {2, {2, 1}, EMBAG_F32, "results[0]: shape [2, 1] has fewer columns than 2 features"},
         {2, {2, 0}, EMBAG_F32, "has fewer columns than 2 features"},
-        {2, {2, 2}, EMBAG_I64, "results[0]: values are I64, side by side they are floating-point"},
+        {2, {2, 2}, EMBAG_I64, "results[0]: values are I64, but only floating-point"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         result = fill(cases[i].rank, cases[i].shape, cases[i].type);
@@ -341,9 +341,9 @@ static void checks_the_one_result_of_all(void **state)
     } cases[] = {
         {2, {3, 2}, EMBAG_F32, NO_TEXT},
         {2, {4, 2}, EMBAG_F32, "results[0]: shape [4, 2] has 4 bags, the request has 3"},
-        {1, {3}, EMBAG_F32, "has not two dimensions"},
+        {1, {3}, EMBAG_F32, "does not have two dimensions"},
         {2, {3, 1}, EMBAG_F32, "has fewer columns than 2 queries"},
-        {2, {3, 2}, EMBAG_I32, "side by side they are floating-point"},
+        {2, {3, 2}, EMBAG_I32, "only floating-point values can stand side by side"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_wire_result result = fill(cases[i].rank, cases[i].shape, cases[i].type);
@@ -388,12 +388,12 @@ static void checks_the_parts_of_what_is_missing(void **state)
         const char *text;
     } cases[] = {
         {{1, 2}, 2, 3, NO_TEXT},
-        {{1, 2}, 2, 4, "results[0]: 4 indices are missing, but its queries or features miss 3"},
-        {{1, 2}, 2, 0, "results[0]: 0 indices are missing, but its queries or features miss 3"},
+        {{1, 2}, 2, 4, "results[0]: 4 indices are missing, but the counts add up to 3"},
+        {{1, 2}, 2, 0, "results[0]: 0 indices are missing, but the counts add up to 3"},
         {{UINT64_MAX, 4}, 2, 3, " indices are missing"},
         {{UINT64_MAX - 3, 4}, 2, 0, " indices are missing"},
-        {{3}, 1, 3, "results[0]: 1 counts of missing indices, the request wants 2"},
-        {{0}, 0, 0, "results[0]: 0 counts of missing indices, the request wants 2"},
+        {{3}, 1, 3, "results[0]: 1 counts of missing indices, the request needs 2"},
+        {{0}, 0, 0, "results[0]: 0 counts of missing indices, the request needs 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (size_t k = 0; k < 2; k++) {
@@ -483,7 +483,7 @@ static void checks_where_indices_of_several_are_missing(void **state)
     result.missing_by_query_count = 2;
     result.missing_positions = zeros;
     result.missing_positions_bytes = 12;
-    expect_outcome(&requests[1], respond(&result, 1), "3 indices are missing of queries[1], ");
+    expect_outcome(&requests[1], respond(&result, 1), "3 indices are missing in queries[1], ");
 }
 
 /* The server's error gets a status that gRPC defines, whatever number arrived. */

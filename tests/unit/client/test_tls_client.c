@@ -234,7 +234,7 @@ static void leaves_a_server_that_picks_no_protocol(void **state)
     shake_hands(fixture);
     assert_int_equal(fixture->got, -1);
     assert_string_equal(
-        eb_tls_stream_reason(fixture->link), "TLS: the server does not speak HTTP/2");
+        eb_tls_stream_reason(fixture->link), "TLS: the server does not offer HTTP/2");
 }
 
 static void hears_that_nothing_follows(void **state)

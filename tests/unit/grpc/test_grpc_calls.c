@@ -396,7 +396,7 @@ static void turns_away_a_client_that_only_cancels(void **state)
     }
     assert_int_equal(count, 101);
     assert_string_equal(eb_grpc_server_reason(pair->host.server),
-        "the peer resets more calls, or has them reset, than it lets end");
+        "the peer causes more calls to be reset than it lets complete");
     assert_true(eb_grpc_server_is_done(pair->host.server));
     assert_false(eb_grpc_client_is_usable(pair->client));
 }

@@ -87,7 +87,7 @@ static void ends_a_call_without_a_message(void **state)
     end_request(fixture, 1);
     assert_int_equal(fixture->host.request_count, 0);
     expect_status(
-        fixture, 1, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none");
+        fixture, 1, EB_STATUS_UNIMPLEMENTED, "the method takes one message, but the call has none");
 }
 
 static void ends_a_call_with_two_messages(void **state)
@@ -100,7 +100,7 @@ static void ends_a_call_with_two_messages(void **state)
     assert_int_equal(fixture->host.request_count, 0);
     assert_int_equal(fixture->host.hold.bytes, 0);
     expect_status(
-        fixture, 1, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more");
+        fixture, 1, EB_STATUS_UNIMPLEMENTED, "the method takes one message, but the call has more");
 }
 
 static void bounds_what_calls_hold_together(void **state)
@@ -116,7 +116,7 @@ static void bounds_what_calls_hold_together(void **state)
     peer_fixture_deliver(fixture);
     assert_int_equal(fixture->host.hold.bytes, 100);
     expect_status(fixture, 5, EB_STATUS_RESOURCE_EXHAUSTED,
-        "too many bytes of calls that have a message and are not ended");
+        "too many bytes in messages of calls that the client has not ended");
     end_request(fixture, 3);
     assert_int_equal(fixture->host.hold.bytes, 60);
     expect_status(fixture, 3, EB_STATUS_OK, NULL);
@@ -174,7 +174,7 @@ static void ends_a_request_that_is_not_ended_in_time(void **state)
     tick_at(fixture, 1, 0);
     assert_int_equal(fixture->host.hold.bytes, 0);
     expect_status(fixture, 1, EB_STATUS_DEADLINE_EXCEEDED,
-        "the request was not ended in time after its message (message_timeout_ms)");
+        "the client did not end the request in time after its message (message_timeout_ms)");
 }
 
 static void does_not_count_the_time_in_which_nothing_was_read(void **state)

@@ -198,9 +198,9 @@ static void rejects_lengths_of_another_sum(void **state)
     check_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
     assert_check_malformed("the sum of lengths is 5, but there are 6 indices");
     lengths[2] = 2;
-    assert_check_malformed("lengths[2] = 2 takes the sum past the 6 indices");
+    assert_check_malformed("lengths[2] = 2 makes the sum exceed the 6 indices");
     lengths[2] = INT64_MAX;
-    assert_check_malformed("lengths[2] = 9223372036854775807 takes the sum past the 6 indices");
+    assert_check_malformed("lengths[2] = 9223372036854775807 makes the sum exceed the 6 indices");
     lengths[1] = -1;
     assert_check_malformed("lengths[1] = -1 is negative");
 }

@@ -74,7 +74,7 @@ static void rejects_torn_indices(void **state)
 {
     (void)state;
     query.indices.bytes = 12;
-    assert_measure_malformed("indices has 12 bytes, which is no multiple of 8");
+    assert_measure_malformed("indices has 12 bytes, which is not a multiple of 8");
 }
 
 static void rejects_torn_bounds(void **state)
@@ -82,11 +82,11 @@ static void rejects_torn_bounds(void **state)
     (void)state;
     measure_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     query.bounds.bytes = 7;
-    assert_measure_malformed("offsets has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("offsets has 7 bytes, which is not a multiple of 4");
     query.layout = EB_LAYOUT_LENGTHS;
-    assert_measure_malformed("lengths has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("lengths has 7 bytes, which is not a multiple of 4");
     query.layout = EB_LAYOUT_SEGMENTS;
-    assert_measure_malformed("segment_ids has 7 bytes, which is no multiple of 4");
+    assert_measure_malformed("segment_ids has 7 bytes, which is not a multiple of 4");
 }
 
 static void caps_indices(void **state)
@@ -116,10 +116,10 @@ static void caps_bags(void **state)
 static void rejects_indices_without_layout(void **state)
 {
     (void)state;
-    assert_measure_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
+    assert_measure_malformed("indices need a layout (offsets, lengths, segment_ids or "
                              "indices_per_bag)");
     query.num_bags = 2;
-    assert_measure_malformed("indices are given without a layout (offsets, lengths, segment_ids or "
+    assert_measure_malformed("indices need a layout (offsets, lengths, segment_ids or "
                              "indices_per_bag)");
 }
 
@@ -215,11 +215,12 @@ static void counts_packed_bags(void **state)
     query.num_bags = 6;
     assert_measure_malformed("num_bags is 6, but indices_per_bag says 2 bags");
     query.indices_per_bag = 4;
-    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 4");
+    assert_measure_malformed("6 indices are not a multiple of indices_per_bag = 4");
     query.indices_per_bag = 0;
-    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 0");
+    assert_measure_malformed("6 indices are not a multiple of indices_per_bag = 0");
     query.indices_per_bag = UINT64_MAX;
-    assert_measure_malformed("6 indices are no multiple of indices_per_bag = 18446744073709551615");
+    assert_measure_malformed(
+        "6 indices are not a multiple of indices_per_bag = 18446744073709551615");
 }
 
 static void counts_packed_bags_of_nothing(void **state)
@@ -291,14 +292,14 @@ static void checks_type_of_weights(void **state)
     (void)state;
     query.num_bags = 1;
     use_weights(EB_F64, 48);
-    assert_measure_malformed("weights_type f64 does not go with a table of f32");
+    assert_measure_malformed("weights_type f64 cannot be used with a table of f32");
     use_weights(EB_F16, 12);
-    assert_measure_malformed("weights_type f16 does not go with a table of f32");
+    assert_measure_malformed("weights_type f16 cannot be used with a table of f32");
     use_weights(EB_TYPE_UNSPECIFIED, 24);
-    assert_measure_malformed("weights_type unspecified does not go with a table of f32");
+    assert_measure_malformed("weights_type unspecified cannot be used with a table of f32");
     query.table = &integer_table;
     use_weights(EB_F32, 24);
-    assert_measure_malformed("weights_type f32 does not go with a table of i32");
+    assert_measure_malformed("weights_type f32 cannot be used with a table of i32");
     use_weights(EB_I32, 24);
     assert_bags(1);
 }
@@ -309,9 +310,9 @@ static void rejects_weighted_means_of_integers(void **state)
     query.table = &integer_table;
     query.num_bags = 1;
     query.reduction = EB_REDUCTION_WEIGHTED_MEAN;
-    assert_measure_malformed("WEIGHTED_MEAN needs a floating-point table, this one is i32");
+    assert_measure_malformed("WEIGHTED_MEAN needs a floating-point table, but this one is i32");
     query.reduction = EB_REDUCTION_SQRTN;
-    assert_measure_malformed("SQRTN needs a floating-point table, this one is i32");
+    assert_measure_malformed("SQRTN needs a floating-point table, but this one is i32");
 }
 
 static void checks_output_type(void **state)
@@ -321,12 +322,12 @@ static void checks_output_type(void **state)
     query.output_type = EB_F16;
     assert_bags(1);
     query.output_type = EB_F64;
-    assert_measure_malformed("output_type f64 does not go with a table of f32");
+    assert_measure_malformed("output_type f64 cannot be used with a table of f32");
     query.output_type = EB_I8;
-    assert_measure_malformed("output_type i8 does not go with a table of f32");
+    assert_measure_malformed("output_type i8 cannot be used with a table of f32");
     query.table = &integer_table;
     query.output_type = EB_F32;
-    assert_measure_malformed("output_type f32 does not go with a table of i32");
+    assert_measure_malformed("output_type f32 cannot be used with a table of i32");
     query.output_type = EB_I32;
     assert_bags(1);
 }

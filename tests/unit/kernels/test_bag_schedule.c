@@ -77,25 +77,25 @@ static void refuses_what_has_not_its_form(void **state)
         "128::l2", "-1:64:l2", "+1:0:l2", "128W:64:l2", "w:64:l2", "128ww:64:l2", "128:64w:l2",
         "128/64", "0x80:64:l2", "1.5:1:l2"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        expect_refused(texts[i], "not off or FAR:NEAR:LEVEL, such as 128:64:l2");
+        expect_refused(texts[i], "expected off or FAR:NEAR:LEVEL, such as 128:64:l2");
     }
 }
 
 static void refuses_more_rows_than_its_most(void **state)
 {
     (void)state;
-    expect_refused("4097:64:l2", "more than 4096 rows");
-    expect_refused("0:4097:l2", "more than 4096 rows");
-    expect_refused("65536:0:l2", "more than 4096 rows");
-    expect_refused("0:4294967360:l2", "more than 4096 rows");
-    expect_refused("99999999999999999999999999:1:l1", "more than 4096 rows");
+    expect_refused("4097:64:l2", "at most 4096 rows");
+    expect_refused("0:4097:l2", "at most 4096 rows");
+    expect_refused("65536:0:l2", "at most 4096 rows");
+    expect_refused("0:4294967360:l2", "at most 4096 rows");
+    expect_refused("99999999999999999999999999:1:l1", "at most 4096 rows");
 }
 
 static void refuses_a_far_prefetch_that_is_not_ahead_of_the_near_one(void **state)
 {
     (void)state;
-    expect_refused("64:64:l2", "FAR is not beyond NEAR");
-    expect_refused("4w:64:l1", "FAR is not beyond NEAR");
+    expect_refused("64:64:l2", "FAR must be greater than NEAR");
+    expect_refused("4w:64:l1", "FAR must be greater than NEAR");
 }
 
 static void spreads_over_all_classes(void **state)

@@ -155,10 +155,10 @@ static void assert_same_error(const struct twin *twin, const char *actual, const
     unsigned position = 0;
     char text[EB_BAG_ERROR_TEXT_BYTES];
     if (sscanf(expected, "indices[%u]", &position) == 1) {
-        snprintf(text, sizeof text, "indices[%u] = %" PRId64 " is none of the table's %d keys",
+        snprintf(text, sizeof text, "indices[%u] = %" PRId64 " is not one of the table's %d keys",
             position, twin->ids[position], ROW_COUNT);
     } else {
-        snprintf(text, sizeof text, "default_index = %" PRId64 " is none of the table's %d keys",
+        snprintf(text, sizeof text, "default_index = %" PRId64 " is not one of the table's %d keys",
             twin->query.default_index, ROW_COUNT);
     }
     assert_string_equal(actual, text);
@@ -242,7 +242,7 @@ static void minus_one_is_a_key_as_any_other(void **state)
     query.default_index = -1;
     assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
     assert_error(
-        &query, EB_BAG_ERROR_OUT_OF_RANGE, "default_index = -1 is none of the table's 130 keys");
+        &query, EB_BAG_ERROR_OUT_OF_RANGE, "default_index = -1 is not one of the table's 130 keys");
     keys.keys[1] = 0;
     keys.keys[0] = -1;
     assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
@@ -263,7 +263,8 @@ static void any_key_of_an_empty_table_is_missing(void **state)
     table.keys = &keys.index;
     query.num_bags = 1;
     query.indices = INTS(((int64_t[]){0, -1, 5}));
-    assert_error(&query, EB_BAG_ERROR_OUT_OF_RANGE, "indices[0] = 0 is none of the table's 0 keys");
+    assert_error(
+        &query, EB_BAG_ERROR_OUT_OF_RANGE, "indices[0] = 0 is not one of the table's 0 keys");
     query.missing = EB_MISSING_SKIP;
     assert_true(bag_fixture_check(&fixture, &query));
     assert_int_equal(fixture.job.missing_count, 3);

@@ -140,9 +140,9 @@ static void refuses_headers_that_make_no_sense(void **state)
     struct eb_key_header sound = *bytes;
     assert_true(eb_key_index_open(&index, bytes, byte_count, ROW_COUNT, &reason));
     assert_false(eb_key_index_open(&index, bytes, byte_count, ROW_COUNT + 1, &reason));
-    assert_string_equal(reason, "it is one of another number of rows");
+    assert_string_equal(reason, "its number of rows differs from the table's");
     assert_false(eb_key_index_open(&index, bytes, byte_count - 64, ROW_COUNT, &reason));
-    assert_string_equal(reason, "it has not the bytes that its header says");
+    assert_string_equal(reason, "its size differs from what its header says");
     assert_false(eb_key_index_open(&index, bytes, byte_count - 1, ROW_COUNT, &reason));
     for (uint64_t shorter = 0; shorter < sizeof sound; shorter++) {
         assert_false(eb_key_index_open(&index, bytes, shorter, ROW_COUNT, &reason));
@@ -158,7 +158,8 @@ static void refuses_headers_that_make_no_sense(void **state)
     bytes->partition_count = bytes->partition_count * bytes->partition_buckets;
     bytes->partition_buckets = 1;
     assert_false(eb_key_index_open(&index, bytes, byte_count, ROW_COUNT, &reason));
-    assert_string_equal(reason, "its partitions make no sense");
+    assert_string_equal(
+        reason, "its number of partitions, or of buckets in a partition, is invalid");
     free(bytes);
 }
 
@@ -192,20 +193,20 @@ static void finds_what_is_wrong_with_buckets(void **state)
     }
     struct eb_key_bucket sound = *bucket;
     bucket->rows[0] = ROW_COUNT;
-    assert_unsound(bytes, "a key of a row that the table does not have");
+    assert_unsound(bytes, "a key leads to a row that the table does not have");
     bucket->rows[0] = sound.rows[1];
-    assert_unsound(bytes, "a row with two keys");
+    assert_unsound(bytes, "a row has two keys");
     *bucket = sound;
     bucket->keys[1] = bucket->keys[0];
-    assert_unsound(bytes, "a key that is not found where it stands");
+    assert_unsound(bytes, "a key is in a bucket where lookups do not find it");
     *bucket = sound;
     bucket->keys[0] ^= 1;
-    assert_unsound(bytes, "a key that is not found where it stands");
+    assert_unsound(bytes, "a key is in a bucket where lookups do not find it");
     *bucket = sound;
     bucket->rows[0] = EB_KEY_ROW_NONE;
-    assert_unsound(bytes, "rows without a key");
+    assert_unsound(bytes, "there are rows without a key");
     ((struct eb_key_header *)bytes)->seed++;
-    assert_unsound(bytes, "a key that is not found where it stands");
+    assert_unsound(bytes, "a key is in a bucket where lookups do not find it");
     free(bytes);
 }
 
@@ -218,7 +219,7 @@ static void misses_no_mark(void **state)
         bucket++;
     }
     bucket->marks = 0;
-    assert_unsound(bytes, "a key that is not found where it stands");
+    assert_unsound(bytes, "a key is in a bucket where lookups do not find it");
     free(bytes);
 }
 

@@ -37,9 +37,9 @@ static void says_what_is_wrong_with_a_form(void **state)
 {
     (void)state;
     expect_failure("8600", "expected HOST:PORT, [V6]:PORT or unix:PATH");
-    expect_failure("::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
-    expect_failure("[::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
-    expect_failure("host:65536", "the port is not in 0..65535");
+    expect_failure("::1:8600", "an IPv6 address needs brackets: [::1]:8600");
+    expect_failure("[::1:8600", "an IPv6 address needs brackets: [::1]:8600");
+    expect_failure("host:65536", "the port must be in 0..65535");
     expect_failure("unix:", "the path of a unix socket has 1 to 107 bytes");
     assert_null(eb_address_error("no.such.host.invalid:1"));
 }
@@ -55,7 +55,7 @@ static void refuses_an_address_that_is_too_long(void **state)
     assert_int_equal(resolve_text(text, addresses), 0);
     text[EB_ADDRESS_GIVEN_BYTES - 3] = 'h';
     strcpy(text + EB_ADDRESS_GIVEN_BYTES - 2, ":1");
-    expect_failure(text, "is too long");
+    expect_failure(text, "it is too long");
 }
 
 static void reads_and_writes_every_form(void **state)

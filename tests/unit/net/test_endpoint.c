@@ -97,7 +97,7 @@ static void takes_port_0_only_where_the_caller_does(void **state)
     struct eb_endpoint endpoint;
     assert_null(eb_endpoint_parse("host:0", 0, &endpoint));
     assert_string_equal(endpoint.port, "0");
-    assert_string_equal(eb_endpoint_parse("host:0", 1, &endpoint), "the port is not in 1..65535");
+    assert_string_equal(eb_endpoint_parse("host:0", 1, &endpoint), "the port must be in 1..65535");
     assert_null(eb_endpoint_parse("host:1", 1, &endpoint));
 }
 

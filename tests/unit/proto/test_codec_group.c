@@ -115,14 +115,16 @@ static void refuses_two_forms_of_an_array_of_a_group(void **state)
     lone_group_init(&lone);
     lone.group.values_i64 = lone_query_binary(fixture_wide, 8);
     lone.group.values_i32 = lone_query_binary(fixture_narrow, 4);
-    assert_group_refused(&lone, "values_i64 and values_i32 are two forms of one array");
+    assert_group_refused(
+        &lone, "values_i64 and values_i32 are forms of the same array: give only one");
     lone_group_init(&lone);
     lone.group.offsets_i64 = lone_query_binary(fixture_wide, 8);
     lone.group.offsets_i32 = lone_query_binary(fixture_narrow, 4);
-    assert_group_refused(&lone, "offsets_i64 and offsets_i32 are two forms of one array");
+    assert_group_refused(
+        &lone, "offsets_i64 and offsets_i32 are forms of the same array: give only one");
     lone_group_init(&lone);
     lone.group.name = "sparse";
-    assert_group_refused(&lone, "name and features are two forms of one list");
+    assert_group_refused(&lone, "name and features are forms of the same list: give only one");
 }
 
 static void refuses_two_layouts_of_a_group(void **state)
@@ -132,11 +134,13 @@ static void refuses_two_layouts_of_a_group(void **state)
     lone_group_init(&lone);
     lone.group.lengths_i32 = lone_query_binary(fixture_narrow, 4);
     lone.group.offsets_i64 = lone_query_binary(fixture_wide, 8);
-    assert_group_refused(&lone, "lengths_i32 and offsets_i64 say two layouts");
+    assert_group_refused(
+        &lone, "lengths_i32 and offsets_i64 imply different layouts: give only one");
     lone_group_init(&lone);
     lone.group.lengths_i32 = lone_query_binary(fixture_narrow, 4);
     lone.group.offsets_i32 = lone_query_binary(fixture_narrow, 4);
-    assert_group_refused(&lone, "lengths_i32 and offsets_i32 say two layouts");
+    assert_group_refused(
+        &lone, "lengths_i32 and offsets_i32 imply different layouts: give only one");
 }
 
 static void refuses_unknown_enum_values_of_a_group(void **state)
@@ -145,13 +149,13 @@ static void refuses_unknown_enum_values_of_a_group(void **state)
     struct lone_group lone;
     lone_group_init(&lone);
     lone.group.reduction = (Embag__V1__Reduction)8;
-    assert_group_refused(&lone, "reduction = 8 is no value of Reduction");
+    assert_group_refused(&lone, "reduction = 8 is not a value of Reduction");
     lone_group_init(&lone);
     lone.group.missing = (Embag__V1__Missing)-1;
-    assert_group_refused(&lone, "missing = -1 is no value of Missing");
+    assert_group_refused(&lone, "missing = -1 is not a value of Missing");
     lone_group_init(&lone);
     lone.group.weights_type = (Embag__V1__DataType)13;
-    assert_group_refused(&lone, "weights_type = 13 is no value of DataType");
+    assert_group_refused(&lone, "weights_type = 13 is not a value of DataType");
 }
 
 static void refuses_a_feature_without_a_name(void **state)
@@ -201,7 +205,7 @@ static void ends_a_request_at_its_first_error(void **state)
     assert_int_equal(fixture.request->group_count, 2);
     assert_null(fixture.request->groups[0].error);
     assert_string_equal(fixture.request->groups[1].error->text,
-        "groups[1] \"\": reduction = 99 is no value of Reduction");
+        "groups[1] \"\": reduction = 99 is not a value of Reduction");
     fixture_deinit(&fixture);
 }
 
@@ -251,7 +255,7 @@ static void counts_queries_and_features_together(void **state)
     fixture_deinit(&fixture);
     ten.n_features = 11;
     fixture_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
-        "41 queries and features of groups are more than a request may have, 40");
+        "41 queries and features of groups; a request may have at most 40");
 }
 
 static void limits_names_of_features(void **state)

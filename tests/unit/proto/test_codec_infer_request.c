@@ -181,10 +181,10 @@ static void takes_as_many_tensors_as_queries_have(void **state)
     assert_int_equal(infer_fixture_accept(&fixture, &request)->output_count, 2);
     make_many(&request, 7, 0);
     infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
-        "7 inputs and 0 outputs are more than a request may have: those of 2 tables");
+        "7 inputs and 0 outputs; a request may have those of at most 2 tables");
     make_many(&request, 1, 3);
     infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
-        "1 inputs and 3 outputs are more than a request may have: those of 2 tables");
+        "1 inputs and 3 outputs; a request may have those of at most 2 tables");
 }
 
 static void takes_the_largest_requests_within_the_cap_of_a_lookup(void **state)
@@ -321,13 +321,14 @@ static void refuses_parameters_by_name_and_place(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "binary_data", "0");
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"binary_data\" is not taken here; those are: " OF_REQUESTS);
+        "parameter \"binary_data\" is not accepted here; expected one of " OF_REQUESTS);
     infer_message_init_input(&tensor, "per_sample_weights", "FP32", 0);
     infer_message_put_text(&tensor, PARAMETERS, "reduction", "sum");
     infer_message_init(&request);
     infer_message_put(&request, INPUTS, &tensor);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not taken here; those are: "
+        "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not accepted here; expected "
+        "one of "
         "binary_data_size");
 }
 
@@ -342,7 +343,7 @@ static void passes_over_parameters_that_are_tritons_own(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "triton", "word");
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"triton\" is not taken here; those are: " OF_REQUESTS);
+        "parameter \"triton\" is not accepted here; expected one of " OF_REQUESTS);
 }
 
 static void takes_integers_of_both_signs(void **state)
@@ -355,11 +356,11 @@ static void takes_integers_of_both_signs(void **state)
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 5, (uint64_t)INT64_MAX + 1);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"timeout\" wants microseconds, an integer from 0 on");
+        "parameter \"timeout\" must be an integer of at least 0, in microseconds");
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 1, 1);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"timeout\" wants microseconds, an integer from 0 on");
+        "parameter \"timeout\" must be an integer of at least 0, in microseconds");
 }
 
 /* A request of one parameter, which is a number. */
@@ -383,10 +384,10 @@ static void takes_options_for_all_tables(void **state)
     assert_true(options->include_last_offset);
     make_number(&request, "default_index", 1, 1);
     infer_fixture_refuse(
-        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"default_index\" wants an integer");
+        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"default_index\" must be an integer");
     make_number(&request, "include_last_offset", 2, 1);
-    infer_fixture_refuse(
-        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"include_last_offset\" wants a boolean");
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "parameter \"include_last_offset\" must be a boolean");
 }
 
 static void takes_priorities_as_triton_has_them(void **state)
@@ -394,8 +395,7 @@ static void takes_priorities_as_triton_has_them(void **state)
     (void)state;
     static const uint32_t batch[] = {0, 0, 1};
     struct infer_message request;
-    const char *refusal = "parameter \"priority\" wants 0 or 1, which are interactive, or 2, which "
-                          "is batch";
+    const char *refusal = "parameter \"priority\" must be 0 or 1 (interactive) or 2 (batch)";
     for (uint64_t priority = 0; priority < 3; priority++) {
         make_number(&request, "priority", 5, priority);
         assert_int_equal(
@@ -416,8 +416,8 @@ static void refuses_sequences(void **state)
 {
     (void)state;
     struct infer_message request;
-    const char *no_id = "parameter \"sequence_id\" wants 0: there are no sequences, since no state "
-                        "is kept between requests";
+    const char *no_id = "parameter \"sequence_id\" must be 0: sequences are not supported, since "
+                        "requests are independent";
     make_number(&request, "sequence_id", 2, 0);
     infer_message_put_number(&request, PARAMETERS, "sequence_id", 5, 0);
     infer_message_put_number(&request, PARAMETERS, "sequence_start", 1, 0);
@@ -432,12 +432,12 @@ static void refuses_sequences(void **state)
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
     make_number(&request, "sequence_start", 1, 1);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"sequence_start\" wants false: there are no sequences, since no state is kept "
-        "between requests");
+        "parameter \"sequence_start\" must be false: sequences are not supported, since requests "
+        "are independent");
     make_number(&request, "sequence_end", 2, 0);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"sequence_end\" wants false: there are no sequences, since no state is kept "
-        "between requests");
+        "parameter \"sequence_end\" must be false: sequences are not supported, since requests "
+        "are independent");
 }
 
 /* ---- KServe's parameters of binary data ---- */
@@ -483,7 +483,7 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
         char text[EB_ERROR_TEXT_BYTES];
         snprintf(text, sizeof text,
             "inputs[0] \"indices\": parameter \"binary_data_size\" is %" PRIu64
-            ", but the request has no raw_input_contents; leave it out with typed contents",
+            ", but the request has no raw_input_contents; leave it out if contents are typed",
             size);
         make_binary(&request, 2, size, 1, false);
         infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
@@ -495,15 +495,15 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         make_binary(&request, wrong[i].form, wrong[i].size, 1, true);
         infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-            "inputs[0] \"indices\": parameter \"binary_data_size\" wants an int64, the number of "
+            "inputs[0] \"indices\": parameter \"binary_data_size\" must be an int64, the number of "
             "bytes of the input's raw contents");
     }
     make_binary(&request, 2, sizeof wide, 2, true);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "outputs[0] \"pooled\": parameter \"binary_data\" wants a boolean");
+        "outputs[0] \"pooled\": parameter \"binary_data\" must be a boolean");
     make_number(&request, "binary_data_output", 2, 1);
     infer_fixture_refuse(
-        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"binary_data_output\" wants a boolean");
+        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"binary_data_output\" must be a boolean");
 }
 
 static void takes_the_last_of_several_values(void **state)

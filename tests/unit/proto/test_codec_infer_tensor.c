@@ -18,7 +18,7 @@ static const int32_t narrow[] = {1, -2, INT32_MAX};
 static const double weights[] = {0.5, -1, 2};
 
 static const char called[] =
-    "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights";
+    "expected a name TABLE.indices, TABLE.offsets or TABLE.per_sample_weights";
 
 static struct infer_fixture fixture;
 
@@ -114,9 +114,10 @@ static void refuses_contents_of_another_type(void **state)
         eb_field_put_bytes(&contents.writer, wrong[i].field, "\1\1\1\1\1\1\1\1", 8);
         make_typed(&request, wrong[i].name, wrong[i].datatype, &contents);
         snprintf(text, sizeof text,
-            "inputs[0] \"%s\": contents are taken as int64_contents of INT64 and int_contents of "
-            "INT32 indices and offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; "
-            "all else is to be in raw_input_contents",
+            "inputs[0] \"%s\": contents must be int64_contents (INT64) or int_contents (INT32) "
+            "for indices and offsets, and fp32_contents (FP32) or fp64_contents (FP64) for "
+            "weights; "
+            "other types need raw_input_contents",
             wrong[i].name);
         infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
@@ -131,14 +132,14 @@ static void refuses_contents_of_another_size(void **state)
     eb_field_put_packed(&contents.writer, 3, (const uint64_t *)wide, 2);
     make_typed(&request, "t.indices", "INT64", &contents);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"t.indices\": there are 16 bytes of contents; shape wants 3 elements of 8");
+        "inputs[0] \"t.indices\": contents have 16 bytes; shape needs 3 elements of 8 bytes");
     infer_message_init(&contents);
     make_typed(&request, "t.indices", "INT32", &contents);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"t.indices\": there are 0 bytes of contents; shape wants 3 elements of 4");
+        "inputs[0] \"t.indices\": contents have 0 bytes; shape needs 3 elements of 4 bytes");
     eb_field_put_bytes(&request.writer, RAW, narrow, 11);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"t.indices\": there are 11 bytes of contents; shape wants 3 elements of 4");
+        "inputs[0] \"t.indices\": contents have 11 bytes; shape needs 3 elements of 4 bytes");
 }
 
 static void refuses_contents_in_two_forms(void **state)
@@ -151,10 +152,11 @@ static void refuses_contents_in_two_forms(void **state)
     make_typed(&request, "t.indices", "INT64", &contents);
     eb_field_put_bytes(&request.writer, RAW, wide, sizeof wide);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"t.indices\": contents and raw_input_contents are two forms of one array");
+        "inputs[0] \"t.indices\": contents and raw_input_contents are forms of the same array: "
+        "give only one");
     eb_field_put_bytes(&request.writer, RAW, wide, sizeof wide);
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "raw_input_contents has 2 elements for 1 inputs; it has one of each, or none");
+        "raw_input_contents has 2 elements for 1 inputs; expected one for each, or none");
 }
 
 /* ---- names, types and shapes ---- */
@@ -204,11 +206,11 @@ static void takes_names_up_to_their_limit(void **state)
     assert_string_equal(
         infer_fixture_accept(&fixture, &request)->inputs[0].table, "12345678901234567890");
     make_raw(&request, "123456789012345678901.indices", "INT64");
-    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
-        "inputs[0] has a name that is longer than one may be");
+    infer_fixture_refuse(
+        &request, EB_STATUS_RESOURCE_EXHAUSTED, "inputs[0] has a name that is too long");
     make_raw(&request, "123456789012345678901.per_sample_weights", "FP64");
-    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
-        "inputs[0] has a name that is longer than one may be");
+    infer_fixture_refuse(
+        &request, EB_STATUS_RESOURCE_EXHAUSTED, "inputs[0] has a name that is too long");
     make_raw(&request, "1234567890123456789012.per_sample_weights", "FP64");
     infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "ModelInferRequest.inputs[0].name is longer than a name may be (byte 4)");
@@ -216,8 +218,8 @@ static void takes_names_up_to_their_limit(void **state)
     eb_field_put_text(&request.writer, 1, "12345678901234567890");
     infer_fixture_accept(&fixture, &request);
     eb_field_put_text(&request.writer, 1, "123456789012345678901");
-    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
-        "model_name is longer than a name may be, 20 bytes");
+    infer_fixture_refuse(
+        &request, EB_STATUS_RESOURCE_EXHAUSTED, "model_name is too long: at most 20 bytes");
 }
 
 static void refuses_types_that_go_with_nothing(void **state)
@@ -229,13 +231,14 @@ static void refuses_types_that_go_with_nothing(void **state)
         char text[EB_ERROR_TEXT_BYTES];
         make_raw(&request, "t.offsets", types[i]);
         snprintf(text, sizeof text,
-            "inputs[0] \"t.offsets\": datatype \"%s\" is not taken here; INT64 and INT32 are",
+            "inputs[0] \"t.offsets\": datatype \"%s\" is not accepted here: expected INT64 or "
+            "INT32",
             types[i]);
         infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
     make_raw(&request, "t.per_sample_weights", "BYTES");
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"t.per_sample_weights\": datatype \"BYTES\" is not taken here");
+        "inputs[0] \"t.per_sample_weights\": datatype \"BYTES\" is not accepted here");
 }
 
 static void refuses_shape(const char *name, const uint64_t *dims, size_t rank, const char *text)
@@ -258,18 +261,19 @@ static void refuses_shapes_that_are_none(void **state)
     const uint64_t negative[] = {1, (uint64_t)-5};
     const uint64_t huge[] = {(uint64_t)UINT32_MAX + 1};
     const uint64_t large[] = {UINT32_MAX, UINT32_MAX};
-    refuses_shape("t.indices", NULL, 0,
-        "inputs[0] \"t.indices\": shape has 0 dimensions; it may have 1 or 2");
-    refuses_shape("t.indices", threefold, 3,
-        "inputs[0] \"t.indices\": shape has 3 dimensions; it may have 1 or 2");
-    refuses_shape("t.offsets", threefold, 2,
-        "inputs[0] \"t.offsets\": shape has 2 dimensions; it may have 1");
-    refuses_shape("t.indices", negative, 2, "inputs[0] \"t.indices\": shape[1] = -5 is no size");
     refuses_shape(
-        "t.indices", huge, 1, "inputs[0] \"t.indices\": shape[0] = 4294967296 is no size");
+        "t.indices", NULL, 0, "inputs[0] \"t.indices\": shape has 0 dimensions; expected 1 or 2");
+    refuses_shape("t.indices", threefold, 3,
+        "inputs[0] \"t.indices\": shape has 3 dimensions; expected 1 or 2");
+    refuses_shape(
+        "t.offsets", threefold, 2, "inputs[0] \"t.offsets\": shape has 2 dimensions; expected 1");
+    refuses_shape(
+        "t.indices", negative, 2, "inputs[0] \"t.indices\": shape[1] = -5 is not a valid size");
+    refuses_shape(
+        "t.indices", huge, 1, "inputs[0] \"t.indices\": shape[0] = 4294967296 is not a valid size");
     refuses_shape("t.indices", large, 2,
-        "inputs[0] \"t.indices\": there are 0 bytes of contents; shape wants 18446744065119617025 "
-        "elements of 8");
+        "inputs[0] \"t.indices\": contents have 0 bytes; shape needs 18446744065119617025 "
+        "elements of 8 bytes");
 }
 
 EB_TEST_GROUP(codec_infer_tensor)

@@ -44,24 +44,28 @@ static void refuses_two_forms_of_one_array(void **state)
     lone_query_init(&lone);
     lone.query.indices_i64 = lone_query_binary(wide, 8);
     lone.query.indices_i32 = lone_query_binary(narrow, 4);
-    assert_query_refused(&lone, "indices_i64 and indices_i32 are two forms of one array");
+    assert_query_refused(
+        &lone, "indices_i64 and indices_i32 are forms of the same array: give only one");
     lone_query_init(&lone);
     lone.query.offsets_i32 = lone_query_binary(narrow, 4);
     lone.query.n_offsets = 4;
     lone.query.offsets = (int64_t *)(uintptr_t)wide;
-    assert_query_refused(&lone, "offsets_i32 and offsets are two forms of one array");
+    assert_query_refused(
+        &lone, "offsets_i32 and offsets are forms of the same array: give only one");
     lone_query_init(&lone);
     lone.query.lengths_i32 = lone_query_binary(narrow, 4);
     lone.query.lengths_i64 = lone_query_binary(wide, 8);
-    assert_query_refused(&lone, "lengths_i32 and lengths_i64 are two forms of one array");
+    assert_query_refused(
+        &lone, "lengths_i32 and lengths_i64 are forms of the same array: give only one");
     lone_query_init(&lone);
     lone.query.weights = lone_query_binary(narrow, 4);
     lone.query.n_weights_f32 = 1;
     lone.query.weights_f32 = (float[]){1};
-    assert_query_refused(&lone, "weights and weights_f32 are two forms of one array");
+    assert_query_refused(
+        &lone, "weights and weights_f32 are forms of the same array: give only one");
     lone.query.weights = lone_query_binary(NULL, 0);
     lone.query.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F64;
-    assert_query_refused(&lone, "weights_f32 is not of weights_type = 2");
+    assert_query_refused(&lone, "weights_f32 is given, but weights_type = 2 is not F32");
 }
 
 static void refuses_two_layouts(void **state)
@@ -71,15 +75,18 @@ static void refuses_two_layouts(void **state)
     lone_query_init(&lone);
     lone.query.offsets_i64 = lone_query_binary(wide, 8);
     lone.query.indices_per_bag = 2;
-    assert_query_refused(&lone, "offsets_i64 and indices_per_bag say two layouts");
+    assert_query_refused(
+        &lone, "offsets_i64 and indices_per_bag imply different layouts: give only one");
     lone_query_init(&lone);
     lone.query.lengths_i32 = lone_query_binary(narrow, 4);
     lone.query.num_segments = 2;
-    assert_query_refused(&lone, "lengths_i32 and num_segments say two layouts");
+    assert_query_refused(
+        &lone, "lengths_i32 and num_segments imply different layouts: give only one");
     lone_query_init(&lone);
     lone.query.indices_per_bag = 2;
     lone.query.segment_ids_i32 = lone_query_binary(narrow, 4);
-    assert_query_refused(&lone, "indices_per_bag and segment_ids_i32 say two layouts");
+    assert_query_refused(
+        &lone, "indices_per_bag and segment_ids_i32 imply different layouts: give only one");
 }
 
 static void refuses_a_layout_that_the_fields_contradict(void **state)
@@ -90,7 +97,8 @@ static void refuses_a_layout_that_the_fields_contradict(void **state)
         lone_query_init(&lone);
         lone.query.offsets_i32 = lone_query_binary(narrow, 4);
         lone.query.layout = (Embag__V1__BagLayout)layout;
-        assert_query_refused(&lone, "layout and offsets_i32 say two layouts");
+        assert_query_refused(
+            &lone, "layout and offsets_i32 imply different layouts: give only one");
     }
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
     struct fixture fixture;
@@ -105,10 +113,12 @@ static void refuses_include_last_offset_with_another_layout(void **state)
     lone_query_init(&lone);
     lone.query.include_last_offset = true;
     lone.query.indices_per_bag = 2;
-    assert_query_refused(&lone, "include_last_offset and indices_per_bag say two layouts");
+    assert_query_refused(
+        &lone, "include_last_offset and indices_per_bag imply different layouts: give only one");
     lone.query.indices_per_bag = 0;
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS;
-    assert_query_refused(&lone, "include_last_offset and layout say two layouts");
+    assert_query_refused(
+        &lone, "include_last_offset and layout imply different layouts: give only one");
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
     struct fixture fixture;
     fixture_accept(&fixture, &lone.request);
@@ -122,20 +132,20 @@ static void refuses_unknown_enum_values(void **state)
     struct lone_query lone;
     lone_query_init(&lone);
     lone.query.reduction = (Embag__V1__Reduction)8;
-    assert_query_refused(&lone, "reduction = 8 is no value of Reduction");
+    assert_query_refused(&lone, "reduction = 8 is not a value of Reduction");
     lone_query_init(&lone);
     lone.query.missing = (Embag__V1__Missing)-1;
-    assert_query_refused(&lone, "missing = -1 is no value of Missing");
+    assert_query_refused(&lone, "missing = -1 is not a value of Missing");
     lone_query_init(&lone);
     lone.query.weights_type = (Embag__V1__DataType)13;
-    assert_query_refused(&lone, "weights_type = 13 is no value of DataType");
+    assert_query_refused(&lone, "weights_type = 13 is not a value of DataType");
     lone_query_init(&lone);
     lone.query.layout = (Embag__V1__BagLayout)5;
-    assert_query_refused(&lone, "layout = 5 is no value of BagLayout");
+    assert_query_refused(&lone, "layout = 5 is not a value of BagLayout");
     lone_query_init(&lone);
     lone.request.output_type = (Embag__V1__DataType)INT32_MAX;
     fixture_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
-        "output_type = 2147483647 is no value of DataType");
+        "output_type = 2147483647 is not a value of DataType");
 }
 
 static void refuses_a_query_without_a_table(void **state)
@@ -174,7 +184,7 @@ static void refuses_a_version_and_a_label_together(void **state)
     message.version_label = "stable";
     message.version = 1;
     fixture_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
-        "version and version_label are both given; give one of them");
+        "version and version_label are both given: give only one");
 }
 
 static void reports_the_request_before_its_queries_and_the_first_of_these(void **state)
@@ -190,7 +200,7 @@ static void reports_the_request_before_its_queries_and_the_first_of_these(void *
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.n_queries = 4;
     message.queries = queries;
-    assert_bad(&message, 2, "queries[2] \"bad\": missing = 99 is no value of Missing");
+    assert_bad(&message, 2, "queries[2] \"bad\": missing = 99 is not a value of Missing");
     message.unnormalized = true;
     fixture_refuse(&message, EB_STATUS_UNIMPLEMENTED, "unnormalized is not implemented");
 }
@@ -215,7 +225,7 @@ static void goes_on_behind_an_error_with_errors_per_query(void **state)
     assert_int_equal(fixture.request->query_count, 4);
     const struct eb_wire_query *read = fixture.request->queries;
     assert_string_equal(
-        read[0].error->text, "queries[0] \"bad\": missing = 99 is no value of Missing");
+        read[0].error->text, "queries[0] \"bad\": missing = 99 is not a value of Missing");
     assert_string_equal(read[2].error->text, "queries[2] \"\": table is empty");
     for (size_t i = 1; i < 4; i += 2) {
         assert_null(read[i].error);
@@ -238,7 +248,7 @@ static void limits_the_priority(void **state)
     }
     message.priority = 2;
     fixture_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
-        "priority = 2: priority is 0 (interactive) or 1 (batch)");
+        "priority = 2: expected 0 (interactive) or 1 (batch)");
 }
 
 /* Requests of the most queries, which are as short as queries get, and of one more. */
@@ -321,10 +331,12 @@ static void limits_the_number_of_fields(void **state)
     size_t others_max = 4096 + 40 * 64 - 2;
     try_fields(0x22, others_max, NULL);
     try_fields(0x22, others_max + 1,
-        "LookupRequest.queries[0].24 is one field more than a message may have (byte 19969)");
+        "LookupRequest.queries[0].24 exceeds the number of fields that a message may have (byte "
+        "19969)");
     try_fields(0x42, others_max, NULL);
     try_fields(0x42, others_max + 1,
-        "LookupRequest.groups[0].24 is one field more than a message may have (byte 19969)");
+        "LookupRequest.groups[0].24 exceeds the number of fields that a message may have (byte "
+        "19969)");
 }
 
 /* Bytes of a message that is refused for its size, by which the memory it took is told from none.
@@ -384,7 +396,7 @@ static void gives_no_memory_to_too_many_fields(void **state)
     fixture_decode(&fixture);
     assert_null(fixture.request);
     assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(fixture.failure.error.text, "more than a message may have"));
+    assert_non_null(strstr(fixture.failure.error.text, "number of fields that a message may have"));
     assert_in_range(fixture.arena.used_bytes, 1, MUCH_BYTES / 10);
     fixture_deinit(&fixture);
 }

@@ -537,7 +537,8 @@ static void refuses_answers_that_are_none(void **state)
     eb_arena_reset(&arena, 4096);
     assert_null(eb_lookup_response_decode(&arena, (const uint8_t *)"\x22\x05", 2, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
-    assert_string_equal(error.text, "LookupResponse.results ends past its message (byte 0)");
+    assert_string_equal(
+        error.text, "LookupResponse.results extends past the end of its message (byte 0)");
     eb_arena_deinit(&arena);
 }
 

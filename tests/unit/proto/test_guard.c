@@ -80,57 +80,63 @@ static void skips_unknown_fields_of_any_type(void **state)
 static void refuses_a_tag_that_is_none(void **state)
 {
     (void)state;
-    assert_refuses("\x80", 13, "Node holds a tag that is none (byte 0)");
+    assert_refuses("\x80", 13, "Node contains an invalid tag (byte 0)");
     assert_refuses(
-        "\x30\x01\x80\x80\x80\x80\x80\x00\x01", 13, "Node holds a tag that is none (byte 2)");
-    assert_refuses("\xF8\xFF\xFF\xFF\x1F\x01", 13, "Node holds a tag that is none (byte 0)");
+        "\x30\x01\x80\x80\x80\x80\x80\x00\x01", 13, "Node contains an invalid tag (byte 2)");
+    assert_refuses("\xF8\xFF\xFF\xFF\x1F\x01", 13, "Node contains an invalid tag (byte 0)");
 }
 
 static void refuses_field_number_zero(void **state)
 {
     (void)state;
-    assert_refuses("\x00\x01", 13, "Node holds a field of number 0 (byte 0)");
-    assert_refuses("\x82\x00\x00", 13, "Node holds a field of number 0 (byte 0)");
+    assert_refuses("\x00\x01", 13, "Node contains a field with number 0 (byte 0)");
+    assert_refuses("\x82\x00\x00", 13, "Node contains a field with number 0 (byte 0)");
 }
 
 static void refuses_groups_and_unknown_wire_types(void **state)
 {
     (void)state;
-    assert_refuses("\xEB\x07\xEC\x07", 13, "Node.125 has a wire type that is not taken (byte 0)");
-    assert_refuses("\x0C", 13, "Node.name has a wire type that is not taken (byte 0)");
-    assert_refuses("\x0E", 13, "Node.name has a wire type that is not taken (byte 0)");
-    assert_refuses("\x0F", 13, "Node.name has a wire type that is not taken (byte 0)");
+    assert_refuses("\xEB\x07\xEC\x07", 13, "Node.125 has an unsupported wire type (byte 0)");
+    assert_refuses("\x0C", 13, "Node.name has an unsupported wire type (byte 0)");
+    assert_refuses("\x0E", 13, "Node.name has an unsupported wire type (byte 0)");
+    assert_refuses("\x0F", 13, "Node.name has an unsupported wire type (byte 0)");
 }
 
 static void refuses_another_wire_type_than_declared(void **state)
 {
     (void)state;
-    assert_refuses("\x08\x01", 13, "Node.name has another wire type than is declared (byte 1)");
-    assert_refuses("\x32\x00", 13, "Node.count has another wire type than is declared (byte 2)");
-    assert_refuses("\x38\x01", 13, "Node.wide has another wire type than is declared (byte 1)");
+    assert_refuses(
+        "\x08\x01", 13, "Node.name has a wire type that differs from the declared one (byte 1)");
+    assert_refuses(
+        "\x32\x00", 13, "Node.count has a wire type that differs from the declared one (byte 2)");
+    assert_refuses(
+        "\x38\x01", 13, "Node.wide has a wire type that differs from the declared one (byte 1)");
     assert_refuses("\x41"
                    "12345678",
-        13, "Node.narrow has another wire type than is declared (byte 1)");
+        13, "Node.narrow has a wire type that differs from the declared one (byte 1)");
     assert_refuses("\x25"
                    "1234",
-        13, "Node.numbers has another wire type than is declared (byte 1)");
-    assert_refuses("\x10\x01", 13, "Node.child has another wire type than is declared (byte 1)");
+        13, "Node.numbers has a wire type that differs from the declared one (byte 1)");
+    assert_refuses(
+        "\x10\x01", 13, "Node.child has a wire type that differs from the declared one (byte 1)");
 }
 
 static void refuses_values_that_end_past_their_message(void **state)
 {
     (void)state;
-    assert_refuses("\x0A\x03nn", 13, "Node.name ends past its message (byte 0)");
+    assert_refuses("\x0A\x03nn", 13, "Node.name extends past the end of its message (byte 0)");
     assert_refuses("\x39"
                    "1234567",
-        13, "Node.wide ends past its message (byte 0)");
+        13, "Node.wide extends past the end of its message (byte 0)");
     assert_refuses("\x45"
                    "123",
-        13, "Node.narrow ends past its message (byte 0)");
-    assert_refuses("\x1A\x05\x0A\x02nn", 13, "Node.children ends past its message (byte 0)");
+        13, "Node.narrow extends past the end of its message (byte 0)");
     assert_refuses(
-        "\x1A\x03\x0A\x02nn", 13, "Node.children[0].name ends past its message (byte 2)");
-    assert_refuses("\x0A\xFF\xFF\xFF\xFF\x0F", 13, "Node.name ends past its message (byte 0)");
+        "\x1A\x05\x0A\x02nn", 13, "Node.children extends past the end of its message (byte 0)");
+    assert_refuses("\x1A\x03\x0A\x02nn", 13,
+        "Node.children[0].name extends past the end of its message (byte 2)");
+    assert_refuses(
+        "\x0A\xFF\xFF\xFF\xFF\x0F", 13, "Node.name extends past the end of its message (byte 0)");
 }
 
 static void refuses_varints_that_do_not_end(void **state)
@@ -138,30 +144,30 @@ static void refuses_varints_that_do_not_end(void **state)
     (void)state;
     assert_takes("\x30\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01");
     assert_refuses("\x30\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 13,
-        "Node.count is a varint that does not end (byte 0)");
-    assert_refuses("\x30\xFF", 13, "Node.count is a varint that does not end (byte 0)");
+        "Node.count is an unterminated varint (byte 0)");
+    assert_refuses("\x30\xFF", 13, "Node.count is an unterminated varint (byte 0)");
     assert_refuses(
-        "\x0A\x81\x80\x80\x80\x80\x00n", 13, "Node.name has a length that does not end (byte 0)");
-    assert_refuses("\x0A", 13, "Node.name has a length that does not end (byte 0)");
+        "\x0A\x81\x80\x80\x80\x80\x00n", 13, "Node.name has an unterminated length (byte 0)");
+    assert_refuses("\x0A", 13, "Node.name has an unterminated length (byte 0)");
 }
 
 static void refuses_packed_arrays_with_broken_elements(void **state)
 {
     (void)state;
     assert_refuses(
-        "\x22\x03\x01\x80\x80", 13, "Node.numbers holds a varint that does not end (byte 3)");
+        "\x22\x03\x01\x80\x80", 13, "Node.numbers contains an unterminated varint (byte 3)");
     assert_refuses("\x22\x0C\x01\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 13,
-        "Node.numbers holds a varint that does not end (byte 3)");
+        "Node.numbers contains an unterminated varint (byte 3)");
     assert_refuses("\x2A\x0A"
                    "1234567890",
-        13, "Node.reals holds a part of an element (byte 2)");
+        13, "Node.reals ends inside an element (byte 2)");
 }
 
 static void refuses_a_nul_in_a_name(void **state)
 {
     (void)state;
-    assert_refuses("\x0A\x03n\0n", 3, "Node.name holds a NUL (byte 3)");
-    assert_refuses("\xA2\x01\x01\0", 3, "Node.names holds a NUL (byte 3)");
+    assert_refuses("\x0A\x03n\0n", 3, "Node.name contains a NUL (byte 3)");
+    assert_refuses("\xA2\x01\x01\0", 3, "Node.names contains a NUL (byte 3)");
 }
 
 static void takes_utf8_at_the_edges_of_its_ranges(void **state)
@@ -215,7 +221,8 @@ static void limits_the_number_of_fields_at_all_depths(void **state)
     assert_true(check(bytes, 2 + 2 * 99, &error));
     assert_false(check(bytes, 2 + 2 * 100, &error));
     assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_string_equal(error.text, "Node.11 is one field more than a message may have (byte 200)");
+    assert_string_equal(
+        error.text, "Node.11 exceeds the number of fields that a message may have (byte 200)");
 }
 
 static void limits_the_number_of_repeated_messages(void **state)
@@ -239,9 +246,8 @@ static void names_the_element_that_is_wrong(void **state)
     (void)state;
     /* children[0] {}, child {}, children[1] { children[0] {}, children[1] { count: not ended } } */
     assert_refuses("\x1A\x00\x12\x00\x1A\x06\x1A\x00\x1A\x02\x30\xFF", 13,
-        "Node.children[1].children[1].count is a varint that does not end (byte 10)");
-    assert_refuses(
-        "\x12\x02\x30\xFF", 13, "Node.child.count is a varint that does not end (byte 2)");
+        "Node.children[1].children[1].count is an unterminated varint (byte 10)");
+    assert_refuses("\x12\x02\x30\xFF", 13, "Node.child.count is an unterminated varint (byte 2)");
 }
 
 static void refuses_a_second_singular_message(void **state)
@@ -281,7 +287,7 @@ static void limits_nesting(void **state)
     size = write_nested(end, EB_GUARD_DEPTH_MAX);
     assert_false(check(end - size, size, &error));
     assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(error.text, "child.child is nested deeper than is taken"));
+    assert_non_null(strstr(error.text, "child.child is nested too deeply"));
 }
 
 static void refuses_seventy_five_kilobytes_of_nesting(void **state)

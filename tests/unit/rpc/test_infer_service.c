@@ -205,8 +205,8 @@ static void refuses_what_infer_does_not_have(void **state)
         expect_infer_refused(methods[i], "trial", "9", EB_STATUS_NOT_FOUND,
             "model \"trial\" has no version 9 in memory");
         expect_infer_refused(methods[i], "trial", "new", EB_STATUS_INVALID_ARGUMENT,
-            "version \"new\" is none: versions are numbers from 1 on; empty means the one that is "
-            "served");
+            "invalid version \"new\": expected a number of at least 1, or an empty string for the "
+            "served version");
     }
     expect_infer_refused(eb_infer_service_model_config, "nine byte", "",
         EB_STATUS_RESOURCE_EXHAUSTED,

@@ -147,7 +147,7 @@ static void tells_what_was_no_request(void **state)
     expect_lines(2, " code=UNIMPLEMENTED ");
     expect_lines(2, " event=request ");
     expect_lines(1, " method=embag.v1.EmbeddingBag/None stream=false ");
-    expect_lines(1, "there were more");
+    expect_lines(1, "the call has more");
 }
 
 static void tells_what_its_client_gives_up(void **state)

@@ -185,7 +185,7 @@ static void counts_the_features_of_named_groups(void **state)
     ask_for_pair(&group);
     fixture.limits.queries_max = 1;
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED,
-        "2 queries and features of groups are more than a request may have, 1");
+        "2 queries and features of groups; a request may have at most 1");
 }
 
 EB_TEST_GROUP(plan_feature)
