@@ -1,5 +1,5 @@
-# Installs libembag, shared and static, its headers, and what tells pkg-config and CMake of them.
-# Nothing that is installed names the prefix: it can be moved.
+# Installs libembag, shared and static, its headers, and its files for pkg-config and CMake. No
+# installed file contains the prefix, so an installation can be moved.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS embag_shared EXPORT embag
@@ -10,7 +10,7 @@ install(FILES embag.h embag_admin.h embag_async.h embag_models.h embag_types.h
 install(FILES examples/lookup_example.c examples/submit_example.c examples/group_example.c
   DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT dev)
 
-# What a program that takes the static library links beside it, by pkg-config's names.
+# The libraries, as pkg-config names them, that a program must link beside the static library.
 set(embag_requires "libuv libnghttp2 libprotobuf-c openssl")
 
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
@@ -23,7 +23,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/embag)
 configure_package_config_file(embagConfig.cmake.in embagConfig.cmake
   INSTALL_DESTINATION ${package_folder}
   PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
-# What a program was built with is what it can run with.
+# A program can use only the versions whose ABI it was built with.
 set(compatibility SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatibility SameMinorVersion)

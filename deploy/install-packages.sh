@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that embag is built and tested with, those that are missing only.
+# Installs those Debian packages for building and testing embag that are missing.
 #   deploy/install-packages.sh            to build the server, the client library and the tool
 #   deploy/install-packages.sh --tests    also for tests/run.sh
 #   deploy/install-packages.sh --all      also for tests/run.sh --all
-# SKIP_PACKAGES=1 skips it, where they came another way.
+# SKIP_PACKAGES=1 skips this, if you have installed them in another way.
 set -euo pipefail
 
 packages=(
@@ -16,8 +16,8 @@ tests=(
     curl openssl python3 python3-grpcio python3-h2 python3-protobuf python3-numpy
     python3-yaml qemu-user
 )
-# Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does
-# not become an architecture of this machine. tests/variants/arm64.cmake looks there.
+# The tests need these two arm64 packages. They are unpacked into a directory of their own, so that
+# arm64 does not become an architecture of this machine. tests/variants/arm64.cmake uses it.
 arm64=()
 arm64_tests=(libcmocka0 libcmocka-dev)
 arm64_root=/usr/local/aarch64-linux-gnu
@@ -38,7 +38,7 @@ case ${1:-} in
 --all)
     packages+=("${tests[@]}" "${all[@]}")
     arm64+=("${arm64_tests[@]}")
-    # Node.js may have come from its makers, whose package excludes Debian's npm.
+    # Node.js may come from its vendor, whose package conflicts with Debian's npm.
     command -v node >/dev/null || packages+=(nodejs)
     command -v npm >/dev/null || packages+=(npm)
     ;;
@@ -50,14 +50,14 @@ esac
 
 [[ ${SKIP_PACKAGES:-} != 1 ]] || exit 0
 
-# Other systems may have these two programs as packages, or none of the packages under these names.
+# Other systems may have apt-get and dpkg-query, but not the packages above under these names.
 is_debian() {
     (. /etc/os-release && [[ " $ID ${ID_LIKE:-} " == *" debian "* ]]) 2>/dev/null &&
         command -v apt-get >/dev/null && command -v dpkg-query >/dev/null
 }
 
 if ! is_debian; then
-    echo "This is not Debian. Install what these packages of Debian 12 hold," \
+    echo "This is not Debian. Install the equivalents of these Debian 12 packages," \
         "then set SKIP_PACKAGES=1:" "${packages[@]}" "${arm64[@]/%/:arm64}" >&2
     exit 1
 fi
@@ -76,7 +76,7 @@ done
 as_root=()
 if ((EUID != 0)); then
     if ! command -v sudo >/dev/null; then
-        echo "Packages are missing, and this is neither root nor is sudo there. As root:" >&2
+        echo "Packages are missing, you are not root, and there is no sudo. Run as root:" >&2
         echo "  ${BASH_SOURCE[0]} $*" >&2
         exit 1
     fi
@@ -92,7 +92,7 @@ install() {
     "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"
 }
 
-# From the same archives as this machine's own packages, by lists of its own.
+# Downloads from the same archives as this machine's own packages, but with separate package lists.
 unpack_arm64() {
     local apt=(
         apt-get "${apt_options[@]}" -o APT::Architecture=arm64 -o APT::Architectures=arm64
@@ -108,7 +108,7 @@ unpack_arm64() {
     done
 }
 
-# attempt WHAT COMMAND...: speaks only where it fails.
+# attempt WHAT COMMAND...: prints the output of the command only if it fails.
 attempt() {
     local what=$1
     shift
@@ -121,5 +121,5 @@ attempt() {
 }
 
 ((${#missing[@]} == 0)) || attempt "${missing[*]}" install
-# All but the tests on arm64 can do without.
+# Only the arm64 tests need these packages.
 ((${#missing_arm64[@]} == 0)) || attempt "${missing_arm64[*]/%/:arm64}" unpack_arm64 || true

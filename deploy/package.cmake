@@ -1,10 +1,10 @@
-# What Debian packages are made of: `cpack -G DEB` in a build folder. embag-server is the server as
-# a service, embag-tools the command line, libembag and libembag-dev the C client. Only where all of
-# these are built.
+# Debian packages: `cpack -G DEB` in a build folder. embag-server is the server as a service,
+# embag-tools the command-line tools, libembag and libembag-dev the C client. The packages are
+# defined only if all of these are built.
 if(NOT TARGET embagd OR NOT TARGET embag_load OR NOT TARGET embag_shared)
   return()
 endif()
-# Manual pages, from --help. A cross-compiled program cannot be asked here.
+# Manual pages, from --help. Cross-compiled programs cannot run here.
 find_program(HELP2MAN help2man)
 if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING AND NOT EMBAG_SANITIZE)
   set(man ${PROJECT_BINARY_DIR}/man)
@@ -19,7 +19,7 @@ if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING AND NOT EMBAG_SANITIZE)
     DEPENDS embagd embag_cli embag_load deploy/man/make.sh deploy/man/embagd.txt
     VERBATIM)
   add_custom_target(man ALL DEPENDS ${man_service} ${man_tools})
-  # Optional: an installation of single programs is made without the target man.
+  # OPTIONAL, because a build of single programs does not build the target man.
   install(FILES ${man_service} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
     COMPONENT server OPTIONAL)
   install(FILES ${man_tools} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
@@ -29,9 +29,9 @@ else()
 endif()
 
 set(EMBAG_MAINTAINER "The authors of embag <embag@example.org>"
-  CACHE STRING "Who answers for packages, as Debian writes it")
+  CACHE STRING "Maintainer of the packages, in the form of Debian control files")
 
-# Files of the system: nothing that an installation into a prefix writes.
+# System files. An installation into a prefix does not write them.
 set(system EXCLUDE_FROM_ALL COMPONENT system)
 install(FILES deploy/systemd/embagd.service deploy/systemd/embagd.socket
   DESTINATION /lib/systemd/system ${system})
@@ -52,7 +52,7 @@ endforeach()
 
 set(CPACK_PACKAGE_NAME embag)
 set(CPACK_PACKAGE_CONTACT ${EMBAG_MAINTAINER})
-# With DESTDIR, for the sake of /etc and /var, this is the prefix that counts.
+# Because of /etc and /var, DESTDIR is set; this is then the prefix that counts.
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)
@@ -75,7 +75,8 @@ set(CPACK_DEBIAN_SERVICE_PACKAGE_RECOMMENDS embag-tools)
 set(CPACK_DEBIAN_SERVICE_DESCRIPTION "server of embedding tables: lookups of bags over gRPC
 Keeps a recommender's embedding tables in memory and answers requests that
 name tables and bags of row numbers with one pooled vector for each bag. This
-package has the server and its systemd service, which starts where a model is.")
+package contains the server and its systemd service, which starts if there is
+a model.")
 foreach(file IN ITEMS postinst prerm postrm conffiles)
   list(APPEND CPACK_DEBIAN_SERVICE_PACKAGE_CONTROL_EXTRA
     ${PROJECT_SOURCE_DIR}/deploy/debian/server/${file})
@@ -83,21 +84,21 @@ endforeach()
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME embag-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "command line and load generator for embag
-Asks a server of embedding tables for lookups and for its models, changes which
-versions it serves, makes, packs and checks models, and measures what a server
-can take.")
+Looks up rows and lists models on a server of embedding tables, changes the
+versions that it serves, makes, packs and checks models, and measures the load
+that a server can take.")
 set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_NAME libembag${soname})
 set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_CONTROL_EXTRA
   ${PROJECT_SOURCE_DIR}/deploy/debian/libembag/triggers)
 set(CPACK_DEBIAN_LIBEMBAG_DESCRIPTION "C client of embag, a server of embedding tables
-Lookups that block and lookups that do not, over connections that it keeps.")
+Blocking and non-blocking lookups over connections that it keeps open.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libembag-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libembag${soname} (= ${PROJECT_VERSION}), libnghttp2-dev, \
 libprotobuf-c-dev, libssl-dev, libuv1-dev")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "C client of embag: headers and static library
-What programs that call a server of embedding tables are built with, and the
+For building programs that call a server of embedding tables; with the
 server's messages as .proto files.")
 include(CPack)

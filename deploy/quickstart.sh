@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From a checkout to answered lookups: installs what is missing, builds, writes two models, starts
-# the server, asks it the specification's examples and lookups of a recommender's 26 tables.
+# From a checkout to answered lookups: installs missing packages, builds, writes two models, starts
+# the server, and sends it the specification's examples and lookups in a recommender's 26 tables.
 #   deploy/quickstart.sh [--port N] [--once]
-# The server, with its status page on the port behind N, keeps running until the next run on its
-# port; --once stops it at the end.
+# The server keeps running until the next run on its port; its status page is on port N + 1. --once
+# stops it at the end.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -41,7 +41,7 @@ fail() {
     exit 1
 }
 
-# Runs a command whose output matters only where it fails.
+# Runs a command and prints its output only if it fails.
 run_quietly() {
     "$@" >"$work/build.log" 2>&1 || {
         cat "$work/build.log" >&2
@@ -49,13 +49,13 @@ run_quietly() {
     }
 }
 
-# Stops a process and waits for its end; its exit status where it is a child of this shell.
+# Stops a process and waits for its end. Returns its exit status if it is a child of this shell.
 stop_server() {
     kill "$1" 2>/dev/null || return 0
     wait "$1" 2>/dev/null || return $?
 }
 
-# The server that an earlier run left on this port gives way.
+# Stops the server that an earlier run left on this port.
 stop_earlier_server() {
     local pid
     pid=$(cat "$pid_file" 2>/dev/null) || return 0
@@ -67,12 +67,12 @@ stop_earlier_server() {
         [[ -d /proc/$pid ]] || return 0
         sleep 0.1
     done
-    fail "pid $pid does not end"
+    fail "pid $pid did not end within 35 s"
 }
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# What the operators' port answers at a path, with its headers.
+# Prints the answer of the operators' port for a path, with its headers.
 fetch() {
     exec 3<>"/dev/tcp/127.0.0.1/$http_port"
     printf 'GET %s HTTP/1.0\r\n\r\n' "$1" >&3
@@ -80,7 +80,8 @@ fetch() {
     exec 3>&-
 }
 
-# Whether the build directory was made for this checkout, and not before it was moved or copied.
+# Returns whether the build directory was configured for this checkout where it is now, not before
+# the checkout was moved or copied.
 is_configured() {
     [[ -f $build/build.ninja &&
         $(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt") -ef $PWD ]]
@@ -93,8 +94,8 @@ build_server() {
     run_quietly cmake --build "$build" --target embagd embag_cli embag_load
 }
 
-# The tables of dlrm-v2 have 105 GB at scale 1. They are in memory twice for a while: as pages of
-# the file and as the server's own.
+# The tables of dlrm-v2 have 105 GB at scale 1. For a while they are in memory twice: in the page
+# cache and in the server.
 choose_scale() {
     local memory disk
     memory=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
@@ -108,7 +109,7 @@ choose_scale() {
     fi
 }
 
-# make-model renames a finished model into place, so that one which is there is complete.
+# make-model renames a finished model into place, so a model that exists is complete.
 write_models() {
     [[ -d $work/models/spec ]] || "$build/embag" make-model --example spec "$work/models"
     [[ -d $work/models/dlrm-v2 ]] ||
@@ -117,7 +118,7 @@ write_models() {
 }
 
 start_server() {
-    # Emptied first: an earlier run's log would speak for this server.
+    # The log is emptied first. Otherwise the event=ready of an earlier run would be found.
     : >"$log"
     setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
         --admin-listen "$admin" --http-listen "$http_address" >/dev/null 2>>"$log" </dev/null &
@@ -137,11 +138,11 @@ start_server() {
     fail "the server was not ready within a minute; its log is $log"
 }
 
-mkdir -p "$work" 2>/dev/null && [[ -w $work ]] || fail "$PWD/$work cannot be written to"
+mkdir -p "$work" 2>/dev/null && [[ -w $work ]] || fail "$PWD/$work is not writable"
 stop_earlier_server
 for taken in "$port" "$http_port"; do
     ! port_answers "$taken" ||
-        fail "port $taken is in use; stop what listens there, or give another: --port N"
+        fail "port $taken is in use; stop its listener, or choose another port: --port N"
 done
 
 say "packages"
@@ -159,7 +160,7 @@ say "the specification's examples, over the network"
 "$build/embag" demo --server "$address" --cases tests/conformance/spec_examples.json
 say "lookups of dlrm-v2"
 "$build/embag" demo --server "$address" --lookups 20
-say "versions, over the socket for commands"
+say "versions, over the admin socket"
 "$build/embag" models status --server "$admin"
 
 if $once; then
