@@ -3,7 +3,7 @@
 {{- $name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The operators' port has a service of its own: Prometheus calls its job so. */}}
+{{/* The name of the service of the operators' port, and so of its Prometheus job. */}}
 {{- define "embag.httpName" -}}
 {{- printf "%s-http" (include "embag.name" . | trunc 58 | trimSuffix "-") -}}
 {{- end -}}
@@ -30,8 +30,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The settings: those of the values, and above them what the manifests stand on. Helm reads a
-bare off as false; none of the values' settings takes false, so that it is off again. */}}
+{{/* The settings: those of the values, overridden by those that the manifests depend on. Helm reads
+an unquoted off as false. No setting in the values takes false, so false becomes off again. */}}
 {{- define "embag.config" -}}
 {{- $config := dict -}}
 {{- range $name, $value := .Values.config -}}
@@ -73,7 +73,7 @@ bare off as false; none of the values' settings takes false, so that it is off a
 {{- toYaml (mustMergeOverwrite $made (deepCopy .Values.resources)) -}}
 {{- end -}}
 
-{{/* The time before SIGTERM, the delay, the drain, and 10 s. */}}
+{{/* The sum of the time before SIGTERM, the drain delay, the drain and 10 s. */}}
 {{- define "embag.grace" -}}
 {{- $config := .Values.config -}}
 {{- $drain := div (add (int $config.drain_delay_ms) (int $config.drain_timeout_ms) 999) 1000 -}}
