@@ -1,7 +1,8 @@
-"""Checks what a program can check of the house rules. Run by tests/tidy.sh.
+"""Checks the house rules that a program can check. tests/tidy.sh runs it.
 
-Every rule is a function from the tree (a dict from path to text) to findings; the tree has to pass
-all of RULES. tidy_cases.py shows each rule text that breaks it and text that does not.
+Every rule is a function that takes the tree (a dict from path to text) and yields findings. Its
+docstring states the rule. The tree must pass all of RULES. tidy_cases.py tests each rule with text
+that breaks it and text that does not.
 """
 
 import functools
@@ -28,16 +29,16 @@ LAYERS = ("proto", "kernels", "server", "client")
 C_FILES = (".c", ".h")
 CODE_FILES = (".c", ".h", ".cc", ".proto", ".py", ".sh", ".js", ".cmake", "CMakeLists.txt", "run")
 SKIPPED_FOLDERS = {"build", "node_modules", "__pycache__", "Testing"}
-# Base names that every folder may have.
+# File names that may be in several folders.
 SHARED_NAMES = {"main.c"}
 
-# The server's layers, as far as a folder may see them; DESIGN.md has the order.
+# The server's layers that a folder may include, from the lowest up. DESIGN.md has the order.
 FORMATS = ("server/base/", "server/formats/")
 TABLES = (*FORMATS, "server/contents/", "server/tables/")
 MODELS = (*TABLES, "server/models/")
 
-# What a file may include of the project: the row is the file's own, else its folder's. "a/" means
-# the files directly in a, "a/*" those of its folders too.
+# Headers of the project that a file may include. The file's own row applies if it has one, and the
+# row of its folder otherwise. "a/" means the files directly in a, "a/*" also those in its folders.
 PROJECT_INCLUDES = {
     "proto/": ("proto/",),
     "proto/net/": ("proto/", "proto/net/"),
@@ -51,14 +52,14 @@ PROJECT_INCLUDES = {
     "server/publish/": ("proto/", "proto/net/", *MODELS, "server/publish/"),
     "server/net/": ("proto/", "proto/net/", "server/base/", "server/net/"),
     "server/work/": ("proto/", "kernels/", "server/base/", "server/work/"),
-    # Models for the counters of each table.
+    # It includes models for the counters of each table.
     "server/stats/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/work/", "server/stats/"),
     "server/rpc/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/publish/", "server/net/",
                     "server/work/", "server/stats/", "server/rpc/"),
     "server/admin/": ("proto/", "proto/net/", "server/base/", "server/net/", "server/work/",
                       "server/stats/", "server/admin/"),
     "client/": ("proto/", "proto/net/", "client/"),
-    # The public headers stand side by side wherever they are installed.
+    # The public headers are installed in one folder.
     "client/embag.h": ("embag_models.h", "embag_types.h"),
     "client/embag_models.h": ("embag_types.h",),
     "client/embag_types.h": (),
@@ -66,15 +67,16 @@ PROJECT_INCLUDES = {
     "client/embag_async.h": ("embag.h",),
     "client/cli/": ("proto/", "proto/net/", "client/", "client/cli/", "kernels/", *TABLES),
     "client/examples/": ("client/embag.h", "client/embag_async.h"),
-    # What has no sockets is tested without them.
+    # Code without sockets is tested without sockets.
     "tests/unit/proto/": ("proto/", "tests/lib/", "tests/unit/proto/"),
     "tests/unit/grpc/": ("proto/", "tests/lib/", "tests/unit/proto/", "tests/unit/grpc/"),
     "tests/*": ("proto/*", "kernels/*", "server/*", "client/*", "tests/*"),
 }
-# A folder of one-file programs that its parent's CMakeLists.txt builds.
+# Folders of one-file programs, which the CMakeLists.txt of the parent folder builds.
 NO_TARGET_OF_THEIR_OWN = {"client/examples"}
 
-# Which files may use a library (written as above): by header, by what it is called in CMake.
+# For each library, by its name in CMake: its headers, and the files that may include them (written
+# as above).
 LIBRARIES = {
     "nghttp2": (r"nghttp2/", ("proto/",)),
     "protobuf": (r"protobuf-c/|.*\.(pb-c|fields)\.h$", ("proto/", "server/rpc/")),
@@ -97,7 +99,7 @@ LIBRARIES = {
                 ("proto/net/", "server/base/", "server/net/", "server/admin/", "client/")),
 }
 
-# What a target may link, by the words that name a library in CMake.
+# For each target, the targets and libraries that it may link, by their names in CMake.
 TARGET_LINKS = {
     "embag_kernels": ("openmp",),
     "embag_proto_generated": ("protobuf",),
@@ -127,22 +129,22 @@ TARGET_LINKS = {
 LINK_WORDS = (*TARGET_LINKS, "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml",
               "numa", "xxhash", "microhttpd", "openmp", "jemalloc", "systemd")
 
-# GLOSSARY.md has the words to use instead.
+# Words that names must not contain. GLOSSARY.md has the words to use instead.
 RETIRED_WORDS = ("census", "wish", "tally", "roster", "inquiry", "desk", "crowded", "sated",
                  "parked", "uncalled", "moment", "fault", "remedy", "crew", "passage", "talk",
                  "news")
 RETIRED_FORMS = {form for word in RETIRED_WORDS
                  for form in (word, word + "s", word + "es", re.sub("y$", "ies", word))}
-# Parts of a name that are allowed. Page fault is the field's word, and tests inject faults (the
-# n-th malloc fails): the second pattern holds in tests/ only, at the start of an identifier or of
-# a file's or folder's name.
+# Parts of names that are allowed nevertheless. "Page fault" is the field's term, and tests inject
+# faults (the n-th malloc fails). The second pattern applies in tests/ only, at the start of an
+# identifier or of the name of a file or folder.
 NAMES_APART = re.compile(r"(?<![A-Za-z])(page|minor|major)_faults?(?![a-z])", re.I)
 TEST_NAMES_APART = re.compile(
     r"\b(eb_faults?_?|faults(?=[_./])|disarm_faults)|fault_injection", re.I)
 
-# Static functions that may stand in several files of a folder. In kernels: what a template needs
-# from each instruction set's file (vec_*.h with its own helpers; what key_take.h is given). In
-# tests: what cmocka calls around each test.
+# Static functions that may be defined in several files of a folder. In kernels: those that a
+# template needs from the file of each instruction set (vec_*.h with its own helpers; the parameters
+# of key_take.h). In tests: those that cmocka calls before and after each test.
 STATICS_APART = {
     "kernels": r"vec_\w+|mask_of|(load|store)_(bytes|words)|narrow_bf16|round_to_odd|sum_up|"
                r"widen_(bf16|e4m3|e5m2|int2|int4|int8)|hash_group|match_slots",
@@ -159,7 +161,7 @@ INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([\"<])([^\">]+)[\">]", re.M)
 
 
 def read_tree(root):
-    """All files of the tree but what is built or fetched, by path from the root."""
+    """Returns the texts of all files that are not built or downloaded, by path from the root."""
     tree = {}
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(f for f in folders
@@ -184,7 +186,7 @@ def without_comments(text):
 
 @functools.cache
 def without_literals(text):
-    """The text with comments and literals blanked; every position stays."""
+    """Returns the text with comments and literals blanked. Positions do not change."""
     return COMMENT_OR_LITERAL.sub(
         lambda m: spaces_for(m[0]) if m[0][0] == "/"
         else m[0][0] + spaces_for(m[0][1:-1]) + m[0][-1], text)
@@ -192,7 +194,7 @@ def without_literals(text):
 
 @functools.cache
 def code_of(text):
-    """The text with comments, literals and directives blanked; every position stays."""
+    """Returns the text with comments, literals and directives blanked. Positions do not change."""
     return DIRECTIVE.sub(lambda m: spaces_for(m[0]), without_literals(text))
 
 
@@ -211,7 +213,7 @@ def layer_files(tree):
 
 
 def matches(pattern, files, text, blank=code_of):
-    """A finding for each match of the pattern in the code of the files."""
+    """Yields a finding for each match of the pattern in the code of the files."""
     for path, content in files:
         content = blank(content)
         for match in re.finditer(pattern, content):
@@ -221,7 +223,7 @@ def matches(pattern, files, text, blank=code_of):
 # Functions.
 
 def matching_close(code, opened):
-    """Where the bracket closes that code[opened] opens; the end of the code where it does not."""
+    """Returns the position of the bracket that closes code[opened], or the end of the code."""
     depth = 0
     for position in range(opened, len(code)):
         depth += (code[position] == "(") - (code[position] == ")")
@@ -231,7 +233,7 @@ def matching_close(code, opened):
 
 
 def matching_open(code, close):
-    """Where the bracket opens that code[close] closes; -1 where it does not."""
+    """Returns the position of the bracket that opens code[close], or -1."""
     depth = 0
     for position in range(close, -1, -1):
         if code[position] == ")":
@@ -252,7 +254,7 @@ def split_parameters(text):
 
 
 def parse_signature(head):
-    """(name, parameter count) where the head is that of a function, else None."""
+    """Returns (name, number of parameters) if the head is that of a function, otherwise None."""
     head = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*", "", head, flags=re.S).rstrip()
     if not head.endswith(")") or "=" in head:
         return None
@@ -309,7 +311,7 @@ def definitions(tree, *folders):
 
 
 def opens_block(code, brace):
-    """Whether the brace opens a block and not an initializer."""
+    """Returns whether the brace opens a block, not an initializer."""
     before = code[:brace].rstrip()
     if not before:
         return True
@@ -322,11 +324,11 @@ def opens_block(code, brace):
 
 
 def nesting_of(body):
-    """How many blocks lie in each other inside a body."""
+    """Returns the nesting depth of blocks inside a function body."""
     stack, deepest = [], 0
     for match in re.finditer(r"[{}]", body):
         if match[0] == "{":
-            # Braces inside an initializer are part of it.
+            # Braces inside an initializer belong to it.
             stack.append((not stack or stack[-1]) and opens_block(body, match.start()))
             deepest = max(deepest, sum(stack))
         elif stack:
@@ -337,13 +339,13 @@ def nesting_of(body):
 # Rules. Each yields findings.
 
 def covers(entries, path):
-    """Whether an entry names the file, its folder ("a/") or a folder above it ("a/*")."""
+    """Returns whether an entry is the file, its folder ("a/") or a folder above it ("a/*")."""
     folder = os.path.dirname(path) + "/"
     return any(path.startswith(e[:-1]) if e.endswith("*") else e in (path, folder) for e in entries)
 
 
 def allowed_includes(path):
-    """The row of PROJECT_INCLUDES that holds for a file; None where there is none."""
+    """Returns the row of PROJECT_INCLUDES that applies to a file, or None."""
     for row in (path, os.path.dirname(path) + "/", path.split("/")[0] + "/*"):
         if row in PROJECT_INCLUDES:
             return PROJECT_INCLUDES[row]
@@ -351,7 +353,7 @@ def allowed_includes(path):
 
 
 def check_project_includes(tree):
-    """a folder includes only what DESIGN.md's table of layers lets it"""
+    """a folder includes only what DESIGN.md's table of layers allows"""
     for path, text in c_files(tree):
         allowed = allowed_includes(path) or ()
         text = without_comments(text)
@@ -359,19 +361,19 @@ def check_project_includes(tree):
             if match[1] == '"' and not match[2].endswith((".pb-c.h", ".fields.h")):
                 if not covers(allowed, match[2]):
                     yield Finding(path, line_of(text, match.start()),
-                                  f'may not include "{match[2]}" (written from the root?)')
+                                  f'must not include "{match[2]}" (is the path from the root?)')
 
 
 def check_folders(tree):
     """each folder of C files has a row in the table of layers and a CMake target of its own"""
     for folder in sorted({os.path.dirname(path) for path, _ in layer_files(tree)}):
         if folder + "/" not in PROJECT_INCLUDES:
-            yield Finding(folder + "/", 1, "no row in PROJECT_INCLUDES")
+            yield Finding(folder + "/", 1, "the folder has no row in PROJECT_INCLUDES")
         cmake = tree.get(folder + "/CMakeLists.txt", "")
         has_source = any(p.endswith(".c") for p in tree if os.path.dirname(p) == folder)
         if has_source and folder not in NO_TARGET_OF_THEIR_OWN:
             if not re.search(r"^\s*add_(library|executable)\(", cmake, re.M):
-                yield Finding(folder + "/", 1, "no target of its own in CMake")
+                yield Finding(folder + "/", 1, "the folder has no CMake target of its own")
 
 
 def may_use(path, library):
@@ -381,14 +383,14 @@ def may_use(path, library):
 
 
 def check_library_includes(tree):
-    """a library's header is included only where its layer is"""
+    """a library's header is included only by the layers that may use it"""
     for path, text in c_files(tree):
         text = without_comments(text)
         for match in INCLUDE.finditer(text):
             for library, (pattern, _) in LIBRARIES.items():
                 if re.match(pattern, match[2]) and not may_use(path, library):
                     line = line_of(text, match.start())
-                    yield Finding(path, line, f"<{match[2]}> has no place here")
+                    yield Finding(path, line, f"must not include <{match[2]}>")
 
 
 # Cycles of includes.
@@ -398,13 +400,13 @@ def module_of(path):
 
 
 def include_graph(tree, unit_of):
-    """Which units include which others; a unit is what unit_of makes of a path."""
+    """Returns, for each unit, the units that it includes. unit_of returns the unit of a path."""
     graph = defaultdict(set)
     for path, text in c_files(tree):
         graph[unit_of(path)] |= set()
         for match in INCLUDE.finditer(without_comments(text)):
             beside = os.path.join(os.path.dirname(path), match[2])
-            # What is in neither place is generated or a library's.
+            # A header in neither place is generated or belongs to a library.
             included = match[2] if match[2] in tree else beside
             if match[1] == '"' and included in tree and unit_of(path) != unit_of(included):
                 graph[unit_of(path)].add(unit_of(included))
@@ -421,9 +423,9 @@ def reachable(graph, start):
 
 
 def cycles_of(graph):
-    """The sets of units that all include each other, directly or not, each sorted."""
+    """Returns the sets of units that all include each other, directly or indirectly, sorted."""
     graph = dict(graph)
-    # A unit that includes nothing, or only units left out already, lies in no cycle.
+    # A unit that includes nothing, or only units already removed, is in no cycle.
     while leaves := {unit for unit, included in graph.items() if not included}:
         graph = {u: included - leaves for u, included in graph.items() if u not in leaves}
     reached = {unit: reachable(graph, unit) for unit in graph}
@@ -433,20 +435,20 @@ def cycles_of(graph):
 
 
 def check_folder_cycles(tree):
-    """no include cycles between folders"""
+    """there are no include cycles between folders"""
     for cycle in cycles_of(include_graph(tree, os.path.dirname)):
         yield Finding(cycle[0] + "/", 1, f"a cycle of {len(cycle)} folders: {' '.join(cycle)}")
 
 
 def check_module_cycles(tree):
-    """no include cycles between modules"""
+    """there are no include cycles between modules"""
     for cycle in cycles_of(include_graph(tree, module_of)):
         path = next(p for p in (cycle[0] + ".h", cycle[0] + ".c") if p in tree)
         yield Finding(path, 1, f"a cycle of {len(cycle)} modules: {' '.join(cycle)}")
 
 
 def link_words(item):
-    """The library an item of target_link_libraries names, such as PkgConfig::LIBUV."""
+    """Returns the libraries that an item of target_link_libraries names, like PkgConfig::LIBUV."""
     return [w for w in LINK_WORDS
             if re.search(rf"(?:^|::)(?:lib)?{w}(?:_c)?(?:$|::)", item.lower())]
 
@@ -466,33 +468,33 @@ def check_links(tree):
             for item in match[2].split():
                 if not set(link_words(item)) <= set(allowed):
                     line = line_of(text, match.start())
-                    yield Finding(path, line, f"{match[1]} may not link {item}")
+                    yield Finding(path, line, f"{match[1]} must not link {item}")
 
 
 def check_openmp(tree):
-    """OpenMP lives in kernels/bag_parallel.c"""
+    """only kernels/bag_parallel.c uses OpenMP"""
     files = ((p, t) for p, t in c_files(tree) if p != "kernels/bag_parallel.c")
     return matches(r"#\s*pragma\s+omp\b", files, "#pragma omp outside kernels/bag_parallel.c",
                    without_comments)
 
 
 def check_exit(tree):
-    """exit() is called in main.c only"""
+    """only main.c calls exit()"""
     files = ((p, t) for p, t in layer_files(tree) if os.path.basename(p) != "main.c")
     return matches(r"\b_?exit\s*\(", files, "exit() outside main.c")
 
 
 def check_kernels_pure(tree):
-    """kernels neither log nor read the environment nor, outside start-up, allocate"""
+    """kernels do not log, read the environment or, after start-up, allocate"""
     yield from matches(r"\b(getenv|printf|fprintf|fputs|puts|perror)\s*\(",
-                       c_files(tree, "kernels/"), "kernels neither log nor read the environment")
+                       c_files(tree, "kernels/"), "kernels must not log or read the environment")
     files = ((p, t) for p, t in c_files(tree, "kernels/") if not p.endswith("bag_parallel.c"))
     yield from matches(r"\b(malloc|calloc|realloc|aligned_alloc|posix_memalign)\s*\(", files,
-                       "kernels do not allocate")
+                       "kernels must not allocate")
 
 
 def check_mailbox(tree):
-    """threads reach loops through the mailbox"""
+    """threads reach the loops of other threads through the mailbox"""
     files = ((p, t) for p, t in c_files(tree, "server/", "proto/", "client/")
              if p != MAILBOX)
     return matches(r"\buv_async_send\s*\(", files, "uv_async_send outside the mailbox")
@@ -502,14 +504,15 @@ def check_function_lines(tree):
     """a function has at most 80 lines"""
     for function in definitions(tree):
         if function.lines > FUNCTION_LINES_MAX:
-            yield Finding(function.path, function.line, f"{function.name}: {function.lines} lines")
+            yield Finding(function.path, function.line,
+                          f"{function.name} has {function.lines} lines")
 
 
 def check_median(tree):
-    """half of all functions have at most 12 lines"""
+    """at least half of all functions have at most 12 lines"""
     lines = [f.lines for f in definitions(tree, *(layer + "/" for layer in LAYERS))]
     if lines and statistics.median(lines) > FUNCTION_LINES_MEDIAN:
-        yield Finding(".", 1, f"median {statistics.median(lines):g}")
+        yield Finding(".", 1, f"the median function has {statistics.median(lines):g} lines")
 
 
 def check_macro_lines(tree):
@@ -522,15 +525,14 @@ def check_macro_lines(tree):
 
 
 def check_parameters(tree):
-    """a function has at most 6 parameters, callbacks apart whose type a library fixes"""
+    """a function has at most 6 parameters, except a callback whose type a library defines"""
     for path, text in c_files(tree):
         for function in parse_functions(path, text):
-            # Of callbacks and of functions that a linker puts in a library's place, the library
-            # fixes the type.
+            # The library defines the types of callbacks and of functions that replace its own.
             fixed = function.name.startswith(("on_", "__wrap_", "__real_"))
             if function.parameters > PARAMETERS_MAX and not fixed:
                 yield Finding(path, function.line,
-                              f"{function.name}: {function.parameters} parameters")
+                              f"{function.name} has {function.parameters} parameters")
 
 
 def check_nesting(tree):
@@ -538,7 +540,8 @@ def check_nesting(tree):
     for function in definitions(tree):
         nesting = nesting_of(function.body)
         if nesting > NESTING_MAX:
-            yield Finding(function.path, function.line, f"{function.name}: nesting {nesting}")
+            yield Finding(function.path, function.line,
+                          f"{function.name} nests blocks {nesting} deep")
 
 
 def check_recursion(tree):
@@ -569,16 +572,16 @@ def check_columns(tree):
 
 
 def check_blanks(tree):
-    """no tabs, no blanks at the end of a line, one newline at the end of a file"""
+    """there are no tabs, no trailing blanks, and one newline at the end of a file"""
     for path, text in code_files(tree):
         for match in re.finditer(r"\t|[ \r]+$", text, re.M):
-            yield Finding(path, line_of(text, match.start()), "tab or trailing blank")
+            yield Finding(path, line_of(text, match.start()), "a tab or a trailing blank")
         if text and (not text.endswith("\n") or text.endswith("\n\n")):
-            yield Finding(path, text.count("\n"), "end of file")
+            yield Finding(path, text.count("\n"), "the file must end with exactly one newline")
 
 
 def check_base_names(tree):
-    """base names are unique; a module's .h and .c lie together"""
+    """base names are unique; a module's .h and .c are in the same folder"""
     seen = {}
     for path, _ in c_files(tree):
         folder, name = os.path.split(path)
@@ -586,68 +589,72 @@ def check_base_names(tree):
             continue
         stem = os.path.splitext(name)[0]
         if seen.setdefault(stem, folder) != folder:
-            yield Finding(path, 1, f"{seen[stem]}/ has a {stem} too")
+            yield Finding(path, 1, f"{seen[stem]}/ also has a module {stem}")
 
 
 def check_folder_names(tree):
-    """nothing is called util, common, helpers, misc or internal"""
+    """no file or folder is called util, common, helpers, misc or internal"""
     for path in tree:
         for part in path.split("/"):
             if re.fullmatch(r"(utils?|common|helpers?|misc|internal)(\.\w+)?", part):
-                yield Finding(path, 1, f"{part} says nothing")
+                yield Finding(path, 1, f"the name {part} does not say what it holds")
 
 
 def check_header_start(tree):
-    """a header begins with what it is, its thread and its memory, then #pragma once"""
+    """a header begins with a comment (what it is, threads, memory), then #pragma once"""
     for path, text in c_files(tree):
         if not path.endswith(".h"):
             continue
         comment = re.match(r"/\*.*?\*/", text, re.S)
         if not comment:
-            yield Finding(path, 1, "no comment at the head")
+            yield Finding(path, 1, "the header does not begin with a comment")
         elif not path.startswith("tests/"):
             for word in ("thread", "memory"):
                 if word not in comment[0].lower():
-                    yield Finding(path, 1, f"the comment at the head says nothing of {word}")
+                    yield Finding(path, 1, f"the first comment does not mention {word}")
         if not re.search(r"^#pragma once$", text, re.M):
             yield Finding(path, 1, "no #pragma once")
 
 
 def check_typedefs(tree):
-    """no typedef for structs and enums; function types end in _cb or _fn"""
+    """structs and enums have no typedef; function types end in _cb or _fn"""
     for path, text in c_files(tree):
         code = code_of(text)
         for match in re.finditer(r"\btypedef\b([^;{]*)", code):
             line, kind = line_of(code, match.start()), match[1].split()[0]
             if kind in ("struct", "enum", "union") and not match[1].rstrip().endswith(")"):
-                yield Finding(path, line, f"typedef of {kind}")
+                yield Finding(path, line, f"a typedef of {kind}")
             function = re.search(r"(\w+)\s*\)?\s*\((?:[^()]|\([^()]*\))*\)\s*$", match[1])
             if function and not function[1].endswith(("_cb", "_fn")):
-                yield Finding(path, line, f"{function[1]} should end in _cb or _fn")
+                yield Finding(path, line, f"{function[1]} must end in _cb or _fn")
 
 
 def check_public_names(tree):
-    """what other files see begins with eb_ or embag_; statics of a .c do not"""
+    """functions that other files see begin with eb_ or embag_; static functions do not"""
     for function in definitions(tree, *(layer + "/" for layer in LAYERS)):
         prefixed = function.name.startswith(("eb_", "embag_"))
-        # A name in capitals is a macro's, set by whoever includes the file.
+        # A name in capitals is a macro, which the including file defines.
         free = function.name == "main" or function.name.isupper()
         if not function.static and not prefixed and not free:
-            wrong = f"{function.name} is neither static nor eb_"
+            wrong = f"{function.name} is not static and has no prefix eb_ or embag_"
             yield Finding(function.path, function.line, wrong)
         if function.static and prefixed and function.path.endswith(".c"):
-            yield Finding(function.path, function.line, f"{function.name} is static: no prefix")
+            yield Finding(function.path, function.line,
+                          f"{function.name} is static and must have no prefix")
 
 
 @functools.cache
 def has_retired_word(name):
-    """Whether a word of a name is retired, in the plural too; words end at _, . and capitals."""
+    """Returns whether a name contains a retired word or its plural.
+
+    Words end at underscores, dots and capitals.
+    """
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
     return any(word.lower() in RETIRED_FORMS for word in words)
 
 
 def python_names(text):
-    """The text with all but names and ends of lines blanked."""
+    """Returns the names in a Python text, on their lines."""
     lines = [""] * (text.count("\n") + 2)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NAME:
@@ -656,7 +663,7 @@ def python_names(text):
 
 
 def check_retired_words(tree):
-    """no name holds a word that GLOSSARY.md retires"""
+    """no name contains a word that GLOSSARY.md retires"""
     for path, text in code_files(tree):
         in_tests = path.startswith("tests/")
         apart = [NAMES_APART, TEST_NAMES_APART] if in_tests else [NAMES_APART]
@@ -677,7 +684,7 @@ def check_retired_words(tree):
 
 
 def check_statics(tree):
-    """a static function's name stands in one file of a folder"""
+    """a static function's name is defined in only one file of a folder"""
     files = defaultdict(dict)
     for function in definitions(tree):
         folder = os.path.dirname(function.path)
@@ -688,35 +695,38 @@ def check_statics(tree):
         if len(lines) > 1:
             path, *others = lines
             names = ", ".join(map(os.path.basename, others))
-            yield Finding(path, lines[path], f"{name} stands in {names} too")
+            yield Finding(path, lines[path], f"{name} is also defined in {names}")
 
 
 def check_null(tree):
     """a pointer is tested as p or !p"""
-    return matches(r"[=!]=\s*NULL\b|\bNULL\s*[=!]=", c_files(tree), "compared with NULL",
+    return matches(r"[=!]=\s*NULL\b|\bNULL\s*[=!]=", c_files(tree), "a comparison with NULL",
                    without_literals)
 
 
 def is_type(text):
-    """Whether what stands in sizeof(...) is a type; macros' names and generated types are."""
+    """Returns whether the operand of sizeof(...) is a type.
+
+    Names of macros and of generated types count as types.
+    """
     base = r"(void|_?[Bb]ool|char|short|int|long|float|double|DIR|FILE|\w+_(t|cb|fn)|[A-Z]\w*)"
     start = r"(struct|enum|union|const|volatile|unsigned|signed|long|short)\b"
     return bool(re.match(rf"\s*({start}|{base}[\s*]*(const[\s*]*)?(\[[^]]*\]\s*)*$)", text))
 
 
 def check_sizeof(tree):
-    """sizeof takes an expression without brackets: sizeof x"""
+    """the expression after sizeof has no brackets: sizeof x"""
     for path, text in c_files(tree):
         code = code_of(text)
         for match in re.finditer(r"\bsizeof\s*\(", code):
             operand = code[match.end():matching_close(code, match.end() - 1)]
-            # A cast or a compound literal at its start needs the brackets.
+            # An operand that begins with a cast or a compound literal needs the brackets.
             if not is_type(operand) and not operand.startswith("("):
                 yield Finding(path, line_of(code, match.start()), f"sizeof({operand})")
 
 
 def check_increments(tree):
-    """++ and -- stand behind their operand if the value is not used: x++"""
+    """++ and -- follow their operand if the value is not used: x++"""
     change = r"\s*((?:\+\+|--)(?:->|[\w.*()\[\] +-])*)"
     statement = rf"(?:[;{{}}:]\s*\n|\)\s|\b(?:else|do)\b){change};"
     last_in_for = rf";(?:[^;{{}}()=]*,)?{change}[,)]"
@@ -728,10 +738,10 @@ def check_increments(tree):
 
 
 def check_containers(tree):
-    """the struct around a member is found by EB_CONTAINER_OF"""
+    """EB_CONTAINER_OF finds the struct that contains a member"""
     files = [(p, t) for p, t in c_files(tree) if p != CONTAINER_OF]
     yield from matches(r"\((?:const )?(?:(?:un)?signed )?(?:char|u?int8_t) \*\)[^;]*?-\s*offsetof",
-                       files, "a container found by hand", without_literals)
+                       files, "offsetof instead of EB_CONTAINER_OF", without_literals)
     for function in definitions(tree):
         if function.path.startswith("kernels/"):
             continue
@@ -739,39 +749,39 @@ def check_containers(tree):
 
 
 def cast_members(function):
-    """Finds (struct x *)p where p is declared in the function as another struct's or a handle."""
+    """Yields casts (struct x *)p of a p that is declared as another struct or as a handle."""
     code = function.head + function.body
     pattern = r"\((?:const )?struct (\w+) \*\)(?:\(void \*\))?(\w+)\b(?!\s*(?:->|[.(\[]))"
     for cast in re.finditer(pattern, function.body):
         declared = re.search(rf"\b(?:struct (\w+)|(uv_\w+_t)) \*{cast[2]}\b", code)
-        # The C library's addresses are made to be cast.
+        # Socket addresses of the C library are meant to be cast.
         apart = declared and (declared[1] == cast[1] or "sockaddr" in cast[1])
         if declared and not apart:
-            # The body ends where the function does.
+            # The body ends on the last line of the function.
             line = function.line + function.lines - 1 - function.body.count("\n", cast.start())
-            yield Finding(function.path, line, f"{cast[0]} of {declared[0]}")
+            yield Finding(function.path, line, f"the cast {cast[0]} of {declared[0]}")
 
 
 def check_stack(tree):
-    """no alloca"""
-    return matches(r"\balloca\s*\(", c_files(tree), "alloca")
+    """alloca is not used"""
+    return matches(r"\balloca\s*\(", c_files(tree), "a call of alloca")
 
 
 def check_marks(tree):
-    """no notes to be done later, no licence text"""
+    """there are no notes about later work and no licence texts"""
     pattern = r"\b(TO" r"DO|FIX" r"ME|X" r"XX|Copy" r"right|SPDX" r"-License)\b"
-    return matches(pattern, code_files(tree), "a note for later, or licence text", str)
+    return matches(pattern, code_files(tree), "a note about later work, or a licence text", str)
 
 
 def lists_source(text, path):
-    """Whether a CMakeLists.txt names a file, or a test by its module: "bag" for test_bag.c."""
+    """Returns whether a CMakeLists.txt names a file, or a test by its module (bag: test_bag.c)."""
     module = re.fullmatch(r"test_(\w+)\.c", path)
     names = [path, module[1]] if module and re.search(r"\btest_\$\{", text) else [path]
     return any(re.search(rf"(?<![\w./]){re.escape(name)}(?![\w.])", text) for name in names)
 
 
 def check_sources_listed(tree):
-    """every .c is named in a CMakeLists.txt; none is globbed"""
+    """every .c is listed in a CMakeLists.txt, without file(GLOB)"""
     lists = {os.path.dirname(p): t for p, t in tree.items() if p.endswith("CMakeLists.txt")}
     for path, _ in c_files(tree):
         if path.endswith(".c"):
@@ -780,10 +790,10 @@ def check_sources_listed(tree):
                 found = lists_source(lists.get(folder, ""), os.path.relpath(path, folder))
                 folder = os.path.dirname(folder)
             if not found and not any("${PROJECT_SOURCE_DIR}/" + path in t for t in lists.values()):
-                yield Finding(path, 1, "in no CMakeLists.txt")
+                yield Finding(path, 1, "no CMakeLists.txt lists this file")
     for folder, text in lists.items():
         if re.search(r"file\s*\(\s*GLOB", text):
-            yield Finding(f"{folder}/CMakeLists.txt", 1, "sources are listed, not globbed")
+            yield Finding(f"{folder}/CMakeLists.txt", 1, "file(GLOB): list the sources instead")
 
 
 CONST_LOCAL = re.compile(
@@ -792,25 +802,26 @@ CONST_LOCAL = re.compile(
 
 
 def check_const(tree):
-    """const stands on pointers to what is not changed, and on no other local"""
+    """locals are not const, except pointers to const"""
     for path, text in c_files(tree):
         for match in CONST_LOCAL.finditer(without_literals(text)):
             line = text[match.start():].split("\n", 1)[0]
             is_in_macro = line.endswith("\\") or text[:match.start()].endswith("\\\n")
             if not is_in_macro and not path.startswith("client/examples/"):
-                yield Finding(path, line_of(text, match.start()), "a const local")
+                yield Finding(path, line_of(text, match.start()), "a local that is const")
 
 
 def check_walks(tree):
-    """the files and functions that ARCHITECTURE.md names are there"""
+    """the files and functions that ARCHITECTURE.md names exist"""
     guide = "server/ARCHITECTURE.md"
     text = tree.get(guide, "")
     for match in re.finditer(r"`((?:proto|kernels|server|client)/[\w/.]+\.[ch])(?::(\w+))?`", text):
         path, name = match.groups()
         if path not in tree:
-            yield Finding(guide, line_of(text, match.start()), f"no file {path}")
+            yield Finding(guide, line_of(text, match.start()), f"there is no file {path}")
         elif name and name not in {f.name for f in parse_functions(path, tree[path])}:
-            yield Finding(guide, line_of(text, match.start()), f"no function {name} in {path}")
+            yield Finding(guide, line_of(text, match.start()),
+                          f"there is no function {name} in {path}")
 
 
 RULES = [
@@ -826,7 +837,7 @@ RULES = [
 
 
 def check_format(tree):
-    """clang-format would change nothing"""
+    """C files are formatted as clang-format formats them"""
     files = [p for p in tree if p.endswith((".c", ".h", ".cc"))]
     run = subprocess.run(["clang-format", "--dry-run", "-Werror", *files],
                          capture_output=True, text=True)
@@ -850,7 +861,7 @@ def print_sizes(tree):
 
 
 def print_shape(tree):
-    """Prints figures that no rule bounds, and the number of include cycles."""
+    """Prints figures that have no limit, and the number of include cycles."""
     sources = {path: text for path, text in layer_files(tree)}
     files, total = defaultdict(set), Counter()
     for function in definitions(sources):
@@ -864,9 +875,9 @@ def print_shape(tree):
                 users[match[2]].add(module_of(path))
     headers = [path for path in sources if path.endswith(".h")]
     single = sum(len(users[header]) == 1 for header in headers)
-    print(f"definitions whose name stands in several files: {shared} of {total.total()} "
+    print(f"definitions with a name that several files define: {shared} of {total.total()} "
           f"({100 * shared / max(total.total(), 1):.1f} %)")
-    print(f"headers that one module uses: {single} of {len(headers)} "
+    print(f"headers that only one module includes: {single} of {len(headers)} "
           f"({100 * single / max(len(headers), 1):.1f} %)")
     folders = len(cycles_of(include_graph(tree, os.path.dirname)))
     modules = len(cycles_of(include_graph(tree, module_of)))
@@ -881,7 +892,7 @@ def main():
         findings = list(rule(tree))
         failed += bool(findings)
         if findings:
-            print(f"broken: {rule.__doc__}")
+            print(f"broken rule: {rule.__doc__}")
         for finding in findings:
             print(f"  {finding.path}:{finding.line}: {finding.text}")
     print_sizes(tree)

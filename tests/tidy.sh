@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Checks the house rules that a program can check: layers, names, sizes, format.
-#   tests/tidy.sh               checks the tree; exits 1 where a rule is broken
-#   tests/tidy.sh --self-test   shows each rule a snippet that breaks it, and one that does not
+#   tests/tidy.sh               checks the tree; exits with 1 if a rule is broken
+#   tests/tidy.sh --self-test   tests each rule with text that breaks it and text that does not
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Debian's interpreter: the one on PATH may be another.
+# Debian's interpreter, because the one on PATH may be another.
 python=/usr/bin/python3
 for tool in "$python" clang-format; do
     if ! command -v "$tool" >/dev/null; then

@@ -1,5 +1,7 @@
-"""Shows every rule of tidy.py text that breaks it and text that does not.
-Run by tests/tidy.sh --self-test."""
+"""Tests every rule of tidy.py with text that breaks it and text that does not.
+
+tests/tidy.sh --self-test runs it.
+"""
 
 import sys
 
@@ -11,7 +13,7 @@ STATIC = "static void f(void)\n{\n}\n"
 SET_UP = "static int set_up(void **state)\n{\n}\n"
 DEEP = "static void f(void)\n{\n    if (a) {\n        for (;;) {\n            while (b) {\n"
 
-# (rule, what is wrong, path, text). An empty second entry: the rule must be silent.
+# (rule, violation, path, text). If the violation is empty, the rule must find nothing.
 CASES = [
     ("project_includes", "upwards", "kernels/a.c", '#include "server/config.h"\n'),
     ("project_includes", "not from the root", "proto/a.c", '#include "guard.h"\n'),
@@ -19,7 +21,7 @@ CASES = [
     ("project_includes", "tests from outside", "server/a.c", '#include "tests/lib/a.h"\n'),
     ("project_includes", "loops in proto", "proto/a.c", '#include "proto/net/mailbox.h"\n'),
     ("project_includes", "a higher layer", "server/base/a.c", '#include "server/config.h"\n'),
-    ("project_includes", "a layer beside", "server/work/a.c", '#include "server/net/loop.h"\n'),
+    ("project_includes", "a sibling layer", "server/work/a.c", '#include "server/net/loop.h"\n'),
     ("project_includes", "models from a tool", "client/cli/a.c", '#include "server/models/a.h"\n'),
     ("project_includes", "no row", "server/new/a.c", '#include "server/base/log.h"\n'),
     ("project_includes", "", "server/tables/a.c", '#include "server/formats/npy.h"\n'),
@@ -40,7 +42,7 @@ CASES = [
      "target_link_libraries(embag_kernels PRIVATE embag_server)\n"),
     ("links", "loops in proto", "proto/CMakeLists.txt",
      "target_link_libraries(embag_proto PUBLIC PkgConfig::UV)\n"),
-    ("links", "a layer beside", "server/work/CMakeLists.txt",
+    ("links", "a sibling layer", "server/work/CMakeLists.txt",
      "target_link_libraries(embag_work PUBLIC embag_server_net)\n"),
     ("links", "no row", "server/CMakeLists.txt", "target_link_libraries(embag_new PUBLIC m)\n"),
     ("links", "", "server/work/CMakeLists.txt",
@@ -54,8 +56,8 @@ CASES = [
     ("kernels_pure", "memory", "kernels/a.c", "void f(void)\n{\n    malloc(1);\n}\n"),
     ("kernels_pure", "", "kernels/a.c", "void f(void)\n{\n    snprintf(x);\n}\n"),
     ("mailbox", "", "proto/net/mailbox.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
-    ("mailbox", "around it", "client/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
-    ("mailbox", "around it", "server/work/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
+    ("mailbox", "bypassed", "client/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
+    ("mailbox", "bypassed", "server/work/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
     ("function_lines", "81 lines", "proto/a.c", LONG.replace("g();", "g();\n", 1)),
     ("function_lines", "", "proto/a.c", LONG.replace("    g();\n", "", 1)),
     ("median", "13 lines", "proto/a.c", "static void f(void)\n{\n" + "    g();\n" * 10 + "}\n"),
@@ -84,7 +86,7 @@ CASES = [
     ("blanks", "trailing", "tests/a.sh", "true \n"),
     ("blanks", "no newline", "tests/a.sh", "true"),
     ("blanks", "", "tests/a.sh", "true\n"),
-    ("folder_names", "a drawer", "server/util.c", ""),
+    ("folder_names", "a name without meaning", "server/util.c", ""),
     ("folder_names", "", "server/utility_rate.c", ""),
     ("header_start", "no comment", "proto/a.h", "#pragma once\n"),
     ("header_start", "no thread", "proto/a.h", "/* What. Memory: none. */\n#pragma once\n"),
@@ -118,10 +120,10 @@ CASES = [
     ("retired_words", "", "tests/a.py", '"""A wish."""\nkey = d["remedy"]  # a fault\n'),
     ("null", "equal", "proto/a.c", "static int a = b == NULL;\n"),
     ("null", "not equal, in a macro", "proto/a.c", "#define A(b) ((b) != NULL)\n"),
-    ("null", "turned round", "tests/a.c", "static int a = NULL == b;\n"),
+    ("null", "reversed", "tests/a.c", "static int a = NULL == b;\n"),
     ("null", "", "proto/a.c", "/* a == NULL */\nstatic char *a = NULL, *b = a == NULLS ? c : 0;\n"),
     ("sizeof", "a variable", "proto/a.c", "int a = sizeof(b);\n"),
-    ("sizeof", "what a pointer shows", "tests/a.c", "int a = sizeof(*b);\n"),
+    ("sizeof", "a dereferenced pointer", "tests/a.c", "int a = sizeof(*b);\n"),
     ("sizeof", "an element", "proto/a.c", "int a = sizeof b / sizeof(b[0]);\n"),
     ("sizeof", "a member", "proto/a.c", "int a = sizeof(b->type_t.c);\n"),
     ("sizeof", "named like a type", "proto/a.c", "int a = sizeof(int_count);\n"),
@@ -142,11 +144,11 @@ CASES = [
     ("increments", "", "proto/a.c", "void f(void)\n{\n    for (n = 3; --n;) {\n    }\n}\n"),
     ("containers", "by hand", "server/a.c",
      "struct x *f(void)\n{\n    return (struct x *)((char *)p - offsetof(struct x, m));\n}\n"),
-    ("containers", "of what is const", "client/a.c",
+    ("containers", "a pointer to const", "client/a.c",
      "int f(void)\n{\n    g((const char *)p -\n      offsetof(struct x, m));\n}\n"),
     ("containers", "a first member", "server/a.c",
      "void f(struct eb_mail *mail)\n{\n    struct x *x = (struct x *)mail;\n}\n"),
-    ("containers", "a first member by way of void", "server/a.c",
+    ("containers", "a first member cast through void", "server/a.c",
      "void f(struct eb_mail *mail)\n{\n    g((const struct x *)(void *)mail);\n}\n"),
     ("containers", "a handle", "tests/a.c",
      "static void on_a(uv_write_t *request)\n{\n    free(((struct x *)request)->a);\n}\n"),
@@ -169,9 +171,9 @@ CASES = [
     ("sources_listed", "globbed", "proto/CMakeLists.txt", "file(GLOB sources *.c)\n"),
 ]
 
-# Rules about several files at once: (rule, what is wrong, tree).
+# Cases with several files: (rule, violation, tree).
 TREES = [
-    ("base_names", "a twin", {"proto/a.c": "", "server/net/a.h": ""}),
+    ("base_names", "a duplicate", {"proto/a.c": "", "server/net/a.h": ""}),
     ("base_names", "", {"proto/a.c": "", "proto/a.h": ""}),
     ("base_names", "", {"server/main.c": "", "client/cli/main.c": ""}),
     ("folders", "no target", {"server/net/a.c": "", "server/CMakeLists.txt": "add_library(a a.c)"}),
@@ -186,8 +188,8 @@ TREES = [
     ("module_cycles", "three modules",
      {"proto/a.h": '#include "proto/b.h"\n', "proto/b.h": "",
       "proto/b.c": '#include "proto/c.h"\n', "proto/c.h": '#include "proto/a.h"\n'}),
-    ("module_cycles", "names from beside", {"client/a.h": '#include "b.h"\n',
-                                            "client/b.h": '#include "a.h"\n'}),
+    ("module_cycles", "names relative to the folder", {"client/a.h": '#include "b.h"\n',
+                                                       "client/b.h": '#include "a.h"\n'}),
     ("module_cycles", "", {"proto/a.c": '#include "proto/a.h"\n#include "proto/b.h"\n',
                            "proto/a.h": '#include "proto/b.h"\n', "proto/b.h": "#include <a.h>\n"}),
     ("module_cycles", "", {"proto/a.h": '#include "proto/b.h"\n',
@@ -220,12 +222,12 @@ def main():
         findings = list(getattr(tidy, "check_" + rule)(tree))
         if bool(findings) != bool(wrong):
             failed += 1
-            print(f"{rule}: {'silent about: ' + wrong if wrong else 'speaks without cause'}: "
+            print(f"{rule}: {'does not find: ' + wrong if wrong else 'false finding'}: "
                   f"{findings or tree}")
     for rule in tidy.RULES:
         if not any("check_" + name == rule.__name__ and wrong for name, wrong, _ in trees):
             failed += 1
-            print(f"{rule.__name__}: no text that breaks it")
+            print(f"{rule.__name__}: no case breaks this rule")
     print(f"{len(trees) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -1,6 +1,6 @@
 /* Reads numbers and choices from a fuzz target's input, and checks conditions. After the end of the
  * input, all numbers are zero.
- * Threads: one. Memory: borrows the input. */
+ * Thread: one. Memory: borrows the input. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Captures the output that a part of a test writes to standard output or standard error.
- * Threads: one at a time for each descriptor. Memory: the caller owns the string. */
+ * Thread: one at a time for each descriptor. Memory: the caller owns the string. */
 #pragma once
 
 #include <stddef.h>

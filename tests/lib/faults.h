@@ -6,7 +6,7 @@
  *                                        call the real one as __real_mmap
  *
  * The test's teardown calls eb_faults_disarm.
- * Threads: allocations are counted for each thread separately. Hooks run on any thread; set and
+ * Thread: allocations are counted for each thread separately. Hooks run on any thread; set and
  * remove them only while no other thread calls the symbols they replace. Memory: none. */
 #pragma once
 

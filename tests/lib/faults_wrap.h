@@ -1,6 +1,6 @@
 /* Definitions of __wrap_<symbol> for the symbols that a test program wraps. The file that
  * embag_test_groups generates includes it, once in each program.
- * Threads: any. Memory: none. */
+ * Thread: any. Memory: none. */
 #pragma once
 
 #include "tests/lib/faults.h"

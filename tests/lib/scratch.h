@@ -1,5 +1,5 @@
 /* A temporary directory of a test with files in it, and table files written byte by byte.
- * Threads: one at a time. Memory: none; deinit removes the directory. A call that fails also fails
+ * Thread: one at a time. Memory: none; deinit removes the directory. A call that fails also fails
  * the test. */
 #pragma once
 

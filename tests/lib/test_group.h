@@ -6,7 +6,7 @@
  *         return cmocka_run_group_tests(tests, NULL, NULL);
  *     }
  *
- * Threads: the main thread. Memory: none. */
+ * Thread: the main thread. Memory: none. */
 #pragma once
 
 /* Runs a group and returns the number of tests that failed, as cmocka does. */

@@ -1,6 +1,6 @@
 /* Creates certificates for tests with OpenSSL, writes them as PEM files, and creates the client's
  * end of a TLS connection in memory.
- * Threads: the test's. Memory: the caller must free it. A call that fails also fails the test. */
+ * Thread: the test's. Memory: the caller must free it. A call that fails also fails the test. */
 #pragma once
 
 #include "tests/lib/scratch.h"

@@ -1,5 +1,5 @@
 /* Forges records of TLS 1.3 that OpenSSL does not send, on behalf of an OpenSSL client or server.
- * Threads: the test's. Memory: the caller's. A call that fails also fails the test. */
+ * Thread: the test's. Memory: the caller's. A call that fails also fails the test. */
 #pragma once
 
 #include <openssl/ssl.h>

@@ -1,5 +1,5 @@
 /* Random numbers, and memory filled with values that are hard cases for arithmetic.
- * Threads: one only, because there is one sequence. Memory: none. */
+ * Thread: one only, because there is one sequence. Memory: none. */
 #pragma once
 
 #include "kernels/bag.h"

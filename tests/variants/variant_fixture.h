@@ -1,6 +1,6 @@
 /* A random lookup in memory between two guard pages, which any variant pools and whose result is
  * compared with the bytes of the reference.
- * Threads: one only. Memory: a fixture owns what it maps. */
+ * Thread: one only. Memory: a fixture owns what it maps. */
 #pragma once
 
 #include "kernels/bag_parallel.h"

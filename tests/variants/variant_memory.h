@@ -1,5 +1,5 @@
 /* Memory between two inaccessible guard pages.
- * Threads: any, one at a time. Memory: each has its own mapping. */
+ * Thread: any, one at a time. Memory: each has its own mapping. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Computes a trial's job as a thread of a team does: split into jobs, tiles and columns, with rows
  * prefetched.
- * Threads: one only. Memory: none; uses the fixture's. */
+ * Thread: one only. Memory: none; uses the fixture's. */
 #pragma once
 
 #include "tests/variants/variant_fixture.h"

@@ -1,5 +1,5 @@
 /* Random tables between guard pages.
- * Threads: one only. Memory: a table is valid in its table_memory until the next one is drawn. */
+ * Thread: one only. Memory: a table is valid in its table_memory until the next one is drawn. */
 #pragma once
 
 #include "kernels/key_build.h"
