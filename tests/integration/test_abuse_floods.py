@@ -89,7 +89,8 @@ class Floods(OwnServerTest):
 
     def test_goaways(self):
         def make(attacker):
-            attacker.send(attacker.headers(LOOKUP_STREAM))  # or the first one closes
+            # Without an open call the first GOAWAY would close the connection normally.
+            attacker.send(attacker.headers(LOOKUP_STREAM))
             return [GoAwayFrame(0, 0, 0)]
         self.check(make)
 

@@ -1,6 +1,5 @@
 """Header blocks that are small on the wire and large once they are decompressed. Their connections
-are closed, they cost the server little CPU, and a single call with too large headers fails
-alone."""
+are closed, and they cost the server little CPU. A call with too large headers fails alone."""
 
 import os
 import unittest

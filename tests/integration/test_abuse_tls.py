@@ -1,5 +1,4 @@
-"""Peers that keep OpenSSL busy without data: their connections are closed, and others are
-served."""
+"""Peers that keep OpenSSL busy without data: their connections are closed; others are served."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""The access log: which requests have lines, what the lines report, and that no client can forge
-one."""
+"""The access log: which requests have lines, what the lines report, and that none can be forged."""
 
 import fcntl
 import json

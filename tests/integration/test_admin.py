@@ -300,7 +300,7 @@ class Calls(AdminTest):
         with Admin('unix:' + self.socket) as caller:
             call = caller.begin('LoadVersion', request)
             next(call)
-            wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 loads')
+            wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 to load')
         code, text = error_of(lambda: list(self.admin.begin('LoadVersion', request, timeout=0.1)))
         self.assertEqual(code, grpc.StatusCode.DEADLINE_EXCEEDED, text)
         self.wait_served(2)

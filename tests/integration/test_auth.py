@@ -91,8 +91,7 @@ class AuthTest(OwnServerTest):
 
 class Shown(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor,
             grpc.UnaryStreamClientInterceptor):
-    """Adds metadata to every call. gRPC's own call credentials need TLS; this works in plain text
-    too."""
+    """Adds metadata to every call, also on connections without TLS."""
 
     def __init__(self, metadata):
         self.metadata = metadata

@@ -151,7 +151,8 @@ class Bench(unittest.TestCase):
         port = self.serve(sizes, '--samples', '4')
         with socket.create_connection(('127.0.0.1', port), timeout=120) as connection:
             connection.sendall(bytes(10000))
-            connection.shutdown(socket.SHUT_WR)  # makes writing after a reset a broken pipe
+            # The later reset then makes a write of the server fail with a broken pipe.
+            connection.shutdown(socket.SHUT_WR)
             connection.recv(1)
         self.assertEqual(self.ask(port, sizes, 3)[0].shape[0], 3)
 

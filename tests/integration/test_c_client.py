@@ -1,5 +1,4 @@
-"""The C client's examples, compiled as a user would, and a probe that uses every kind of
-request."""
+"""The C client's examples, compiled as a user would, and a probe of every kind of request."""
 
 import os
 import subprocess

@@ -61,7 +61,7 @@ class Cancel(OwnServerTest):
             if attempt():
                 return
             self.slow_rows *= 2
-        self.fail('not in %d rounds' % ROUNDS)
+        self.fail('no success in %d rounds' % ROUNDS)
 
     def test_what_is_withdrawn_is_not_answered(self):
         def attempt():

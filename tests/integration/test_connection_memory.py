@@ -116,7 +116,7 @@ class OneThread(OwnServerTest):
         for _ in range(ROUNDS):
             if attempt():
                 return
-        self.fail('not in %d rounds' % ROUNDS)
+        self.fail('no success in %d rounds' % ROUNDS)
 
 
 class WaitingRequests(OneThread):

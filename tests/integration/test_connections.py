@@ -387,8 +387,8 @@ class ConnectionCaps(OwnServerTest):
             self.assertEqual(len(self.connect(server).lookup(GOOD).results), 1)
 
     def flood(self, peer, piece, what):
-        """Sends the piece many times. The server may close the connection or not, but must end a
-        header block."""
+        """Sends the piece many times. The server may close the connection or not, but must not
+        accept an endless header block."""
         peer.socket.settimeout(1)
         try:
             for _ in range(scaled(300)):

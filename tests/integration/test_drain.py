@@ -1,5 +1,4 @@
-"""SIGTERM: requests in flight are answered, new connections are refused, the process exits with
-0."""
+"""SIGTERM: a server answers requests in flight, refuses new connections, and exits with 0."""
 
 import socket
 import time

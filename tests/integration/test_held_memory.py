@@ -42,7 +42,7 @@ class UnendedCalls(OwnServerTest):
         with Connection(server.port) as peer:
             held = [peer.call(message(as_bytes(request)), end=False) for _ in range(3)]
             self.assertEqual(peer.status(held[2])[1], 8)
-            # The other calls are answered once they are ended.
+            # The other calls are answered once the peer ends them.
             for stream in held[:2]:
                 peer.data(stream, b'')
                 self.assertEqual(peer.status(stream)[1], 0)

@@ -80,7 +80,7 @@ class Install(OwnServerTest):
         """Returns the path of an installed file."""
         found = [path for path in cls.files if os.path.basename(path) == name]
         if len(found) != 1:
-            raise AssertionError('%s stands at %s' % (name, found))
+            raise AssertionError('%s: expected one path, found %s' % (name, found))
         return os.path.join(cls.prefix, found[0])
 
     def pkg_config(self, *options):

@@ -65,7 +65,7 @@ class LoadTest(OwnServerTest):
         for _ in range(ROUNDS):
             if attempt():
                 return
-        self.fail('not in %d rounds' % ROUNDS)
+        self.fail('no success in %d rounds' % ROUNDS)
 
 
 class Priority(LoadTest):

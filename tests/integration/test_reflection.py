@@ -22,7 +22,7 @@ class Reflection(ServedTest):
         self.addCleanup(self.channel.close)
 
     def method(self, version):
-        """Returns ServerReflectionInfo of a version."""
+        """Returns the method ServerReflectionInfo of a version."""
         pool = dynamic.load('grpc/reflection/%s/reflection.proto' % version)
         return dynamic.Method(
             pool, 'grpc.reflection.%s.ServerReflection' % version, 'ServerReflectionInfo')

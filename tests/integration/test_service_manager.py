@@ -1,5 +1,5 @@
-"""embagd under a service manager: what it reports to systemd, the sockets that it is passed, and
-that the watchdog counts it as dead only if it hangs."""
+"""embagd under a service manager: its notifications to systemd, the sockets that it is passed, and
+its watchdog messages, which stop only if it hangs."""
 
 import ctypes
 import os

@@ -233,7 +233,7 @@ class Versions(VersionsTest):
         with open(os.path.join(hidden, 't.npy'), 'r+b') as file:
             file.truncate(100)
         os.rename(hidden, self.repository.join('m', '2'))
-        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'version 2 fails')
+        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'version 2 to fail')
         self.assertEqual(self.lookup(), 1)
         self.assertRegex(self.server.find('model_failed'), r'version=2 .*/m/2/t\.npy')
         model = self.client.get_model('m', 2)
@@ -288,7 +288,7 @@ class Versions(VersionsTest):
         # The file of 100 MiB takes 100 seconds at 1 MiB/s.
         self.serve('--load-bytes-per-s', '1MiB')
         self.publish(3, tables=[table_of(3, rows=13107200)])
-        wait_until(lambda: self.states().get(3) == 'LOADING', SECONDS, 'version 3 loads')
+        wait_until(lambda: self.states().get(3) == 'LOADING', SECONDS, 'version 3 to load')
         self.describe('versions: {serve: 1}\n')
         wait_until(lambda: self.states() == {1: 'SERVING', 2: 'READY'}, SECONDS,
                    'version 1 served, and the load of 3 cancelled')

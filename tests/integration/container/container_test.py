@@ -58,7 +58,7 @@ class Container:
         self.http = 'http://' + podman('port', self.id, '8601')
 
     def inspect(self, template):
-        """Returns a fact about it."""
+        """Returns what `podman inspect` reports with this template."""
         return podman('inspect', '--format', template, self.id)
 
     def log(self):

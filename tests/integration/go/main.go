@@ -1,5 +1,6 @@
 // Calls embagd with grpc-go as any client would; prints one line for each check, "ok NAME" or "FAIL
-// NAME: why". Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
+// NAME: why".
+// Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
 package main
 
 import (

@@ -48,7 +48,7 @@ def promtool(*words, text=None):
 
 
 def read_yaml(name):
-    """Returns a file beside the dashboard."""
+    """Returns the content of a YAML file in the dashboard's folder."""
     with open(os.path.join(DEPLOY, name), encoding='utf-8') as file:
         return yaml.safe_load(file)
 

@@ -1,5 +1,4 @@
-"""Base of the tests of the status page: a browser, and checks that apply to every view of the
-page."""
+"""Base of the tests of the status page: a browser, and checks for every view of the page."""
 
 import json
 import os
