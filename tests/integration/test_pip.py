@@ -91,7 +91,7 @@ class InstallPackages(unittest.TestCase):
     def test_skips_a_package_that_the_index_lacks(self):
         status, out, _ = self.install('embag-unknown==1.0')
         self.assertEqual(status, 0)
-        self.assertRegex(out, r'^some: skipped, a package cannot be had: .*'
+        self.assertRegex(out, r'^some: skipped, a package is not available: .*'
                               r'embag-unknown==1\.0.*\nstatus 1\n$')
 
     def test_fails_where_the_requirement_is_wrong(self):

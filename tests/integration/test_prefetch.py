@@ -93,7 +93,7 @@ class Prefetch(OwnServerTest):
                 log = Embagd(self.repository.path, '--prefetch', setting).start_fails()
                 self.assertIn('event=bad_configuration', log)
                 self.assertIn('--prefetch %s: ' % setting, log)
-                self.assertIn('auto (default)', log)
+                self.assertIn('(how many rows ahead', log)
 
 
 if __name__ == '__main__':

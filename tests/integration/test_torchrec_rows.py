@@ -73,8 +73,8 @@ class TorchRecRows(OwnServerTest):
                 np.testing.assert_array_equal(got, own.view('<u4'))
 
     def make(self, bits, dim):
-        """Returns codes, f16 scales and f16 biases. The last row is like some that FBGEMM makes: its
-        scale is negative, so its values lie below its bias."""
+        """Returns codes, f16 scales and f16 biases. The last row is like some that FBGEMM makes:
+        its scale is negative, so its values lie below its bias."""
         codes = self.rng.integers(0, 2**bits, (ROWS, dim))
         scales = self.rng.uniform(1e-4, 0.1, (ROWS, 1)).astype('<f2')
         biases = self.rng.normal(size=(ROWS, 1)).astype('<f2')
