@@ -75,7 +75,7 @@ static void assert_same_job(const struct eb_bag_job *actual, const struct eb_bag
     }
 }
 
-/* That the outcome does not depend on the ops. */
+/* Expects the same outcome with these ops. */
 static void check_again(const struct bag_fixture *fixture, const struct eb_bag_query *query,
     const struct eb_bag_ops *ops, bool is_sound)
 {
@@ -91,7 +91,7 @@ static void check_again(const struct bag_fixture *fixture, const struct eb_bag_q
     free(job.scratch);
 }
 
-/* That measuring does not depend on whether the query's kind is known before. */
+/* Expects the same measurement if the query's kind is found in advance. */
 static void measure_again(
     const struct bag_fixture *fixture, const struct eb_bag_query *query, bool is_sound)
 {

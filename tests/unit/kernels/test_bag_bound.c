@@ -1,6 +1,6 @@
-/* The reference against sums in long double, within the bound that the operation promises:
- * |error| <= (n + 4) eps sum|w x|, where |w x| of a code is |w s q| + |w b|, and half a unit of the
- * output. */
+/* Compares the reference with sums in long double. The error must stay within the bound that the
+ * operation promises: (n + 4) eps sum|w x|, where |w x| of a code is |w s q| + |w b|, plus half a
+ * unit of the output. */
 #include "kernels/element.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
@@ -24,7 +24,7 @@ static uint32_t draw_bound(uint32_t below)
     return (uint32_t)((seed >> 33) % below);
 }
 
-/* Magnitudes over some binades, both signs. */
+/* Draws a value of either sign whose magnitude spans several binades. */
 static double draw_value(void)
 {
     double value = ldexp(1 + draw_bound(1 << 20) * 0x1p-20, (int)draw_bound(9) - 4);
@@ -47,7 +47,7 @@ static bool is_fp8(enum eb_storage storage)
     return storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
 }
 
-/* Bytes as they come, but for those that are no everyday number. */
+/* Draws random bytes, without those that encode NaN or a magnitude above 32. */
 static void draw_fp8(enum eb_storage storage, uint8_t *rows, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -57,7 +57,8 @@ static void draw_fp8(enum eb_storage storage, uint8_t *rows, size_t bytes)
     }
 }
 
-/* Values over some binades, whatever the width of their codes. */
+/* Draws random codes, and scales that spread the values over several binades, whatever the width of
+ * the codes. */
 static void draw_codes(struct trial *trial, enum eb_storage storage)
 {
     size_t row_bytes = eb_storage_row_bytes(storage, DIM);
@@ -101,7 +102,7 @@ static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_red
     trial->count = 1 + draw_bound(BAG_MAX);
     for (uint32_t i = 0; i < trial->count; i++) {
         trial->indices[i] = draw_bound(ROWS);
-        /* Positive, so that a sum of weights is as exact as a sum can be. */
+        /* Positive, so that no sum of weights loses precision to cancellation. */
         eb_element_store_float(type, fabs(draw_value()), trial->weights + i * weight_bytes);
     }
     trial->query = query_of(&trial->table);
@@ -115,7 +116,7 @@ static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_red
     }
 }
 
-/* An element's value, and of how much it was made. */
+/* An element's value, and the sum of the magnitudes of its terms. */
 struct value {
     long double x;
     long double magnitude;
@@ -172,8 +173,8 @@ static long double divisor_of(const struct trial *trial, const struct sums *sums
     }
 }
 
-/* Half a unit of the type at that value, or a little more. Subnormals have the unit of the smallest
- * normal number. */
+/* Returns half a unit of the type at that value, or slightly more. Subnormals have the unit of the
+ * smallest normal number. */
 static double half_unit(enum eb_type type, double value)
 {
     static const int digits[] = {[EB_F32] = 24, [EB_F64] = 53, [EB_F16] = 11, [EB_BF16] = 8};

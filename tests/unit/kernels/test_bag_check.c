@@ -43,7 +43,7 @@ static void check(void)
     }
 }
 
-/* The internal form: rows, then where bags start in them. */
+/* Expects this internal form: rows, and the positions in them at which bags start. */
 #define assert_form(rows, starts)                                                                  \
     assert_form_is(                                                                                \
         (int64_t[])rows, sizeof((int64_t[])rows), (uint32_t[])starts, sizeof((uint32_t[])starts))
@@ -81,7 +81,7 @@ static void takes_offsets_that_leave_indices_out(void **state)
 {
     (void)state;
     int64_t offsets[] = {1, 3, 4};
-    six[0] = 99; /* Outside all bags, so neither read nor checked. */
+    six[0] = 99; /* Outside all bags, so it is neither read nor checked. */
     six[5] = -7;
     check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.include_last_offset = true;
@@ -105,7 +105,7 @@ static void takes_offsets_of_no_bags(void **state)
     assert_int_equal(fixture.job.gather_bytes, 0);
 }
 
-/* Indices with an empty array of offsets belong to no bag, but are checked all the same. */
+/* With an empty array of offsets, indices belong to no bag, but they are still checked. */
 static void checks_indices_beside_empty_offsets(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void checks_default_index(void **state)
 {
     (void)state;
     query.num_bags = 1;
-    query.default_index = 99; /* Not given, so not looked at. */
+    query.default_index = 99; /* Not given, so it is not checked. */
     check();
     query.has_default = true;
     assert_out_of_range("default_index = 99 is outside the table's 5 rows");
@@ -384,7 +384,8 @@ static void reports_layout_before_default_before_indices(void **state)
     assert_out_of_range("indices[0] = 77 is outside the table's 5 rows");
 }
 
-/* Copies of the same array at every offset within a word, ending where the memory ends. */
+/* Places copies of the same array at every offset within a word. They end where their memory ends.
+ * */
 static void takes_arrays_at_any_alignment(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The reference on rows of codes, and tables whose T is narrower than what sums are kept in. */
+/* The reference on rows of codes, and on tables whose type T is narrower than the type of the sums.
+ * */
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -35,7 +36,7 @@ static void takes_low_bits_first(void **state)
 {
     (void)state;
     static const struct eb_row_scale plain = {1, 0};
-    /* What is left of the last byte belongs to no element. */
+    /* The unused bits of the last byte belong to no element. */
     static const uint8_t row[] = {0xe4, 0xf2};
     query.indices = INTS(((int64_t[]){0}));
     for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_COUNT; reduction++) {
@@ -75,7 +76,7 @@ static void reduces_with_weights_of_codes(void **state)
 static void sums_biases_apart(void **state)
 {
     (void)state;
-    /* Value by value, the first code would be lost in its bias. */
+    /* If each value were computed before the sum, the first code would be lost in its bias. */
     static const uint8_t rows[] = {1, 1};
     static const struct eb_row_scale of_rows[] = {{1, 0x1p24f}, {1, -0x1p24f}};
     use_rows(rows, of_rows, 2);
@@ -87,7 +88,7 @@ static void sums_biases_apart(void **state)
 static void rounds_weighted_scales(void **state)
 {
     (void)state;
-    /* The product of weight and scale loses 2^-24 before it meets the code. */
+    /* The product of weight and scale is rounded and loses 2^-24 before it meets the code. */
     static const uint8_t rows[] = {1, 1};
     static const struct eb_row_scale of_rows[] = {{1 + 0x1p-12f, 0}, {-1 - 0x1p-11f, 0}};
     use_rows(rows, of_rows, 2);
@@ -98,7 +99,7 @@ static void rounds_weighted_scales(void **state)
 static void fuses_products_with_codes(void **state)
 {
     (void)state;
-    /* Rounded, the first product would be 3 + 2^-21. */
+    /* If it were rounded, the first product would be 3 + 2^-21. */
     static const uint8_t rows[] = {3, 3};
     static const struct eb_row_scale of_rows[] = {{1 + 0x1p-23f, -3}, {-1, 0}};
     use_rows(rows, of_rows, 1);
@@ -128,7 +129,7 @@ static void fuses_products_with_biases(void **state)
 static void weighs_values_after_they_are_rounded(void **state)
 {
     (void)state;
-    /* x = 2^24 + 1 is a tie and becomes 2^24. */
+    /* x = 2^24 + 1 is a tie and is rounded to 2^24. */
     static const uint8_t rows[] = {1};
     static const struct eb_row_scale of_rows[] = {{1, 0x1p24f}};
     use_rows(rows, of_rows, 1);
@@ -145,7 +146,7 @@ static void keeps_sign_of_zero_of_codes(void **state)
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(0, 0), LIST(-0.0f));
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(0, 1), LIST(0.0f));
     assert_reduces(&query, EB_REDUCTION_NONE, LIST(0, 1), LIST(-0.0f, 0.0f));
-    /* A tie keeps the earlier value. */
+    /* If two values are equal, the earlier one is kept. */
     assert_reduces(&query, EB_REDUCTION_MAX, LIST(0, 1), LIST(-0.0f));
     assert_reduces(&query, EB_REDUCTION_MIN, LIST(1, 0), LIST(0.0f));
     query.missing = EB_MISSING_ZERO;
@@ -215,7 +216,8 @@ static void fills_empty_bags_with_values(void **state)
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(99), LIST(0, 0));
 }
 
-/* What a row of the codes 0 and 1 becomes, whatever is done with it alone. */
+/* Expects this result for a bag of one row with the codes 0 and 1, with every reduction, and for
+ * the same row as the default row. */
 static void assert_row_is(float scale, float bias, const uint32_t *expected)
 {
     static const uint8_t row[] = {0, 1};
@@ -284,7 +286,7 @@ static void takes_weights_of_the_tables_type(void **state)
 static void converts_to_the_tables_type_once(void **state)
 {
     (void)state;
-    /* f16 would lose the small rows at each step. */
+    /* Sums in f16 would lose each of the small rows. */
     static const uint8_t rows[] = {1, 1};
     static const struct eb_row_scale of_rows[] = {{1, 0}, {0x1p-12f, 0}};
     use_rows(rows, of_rows, 2);
@@ -314,7 +316,8 @@ static void answers_in_the_type_of_tables_stored_as_fp8(void **state)
 static void honours_strides_of_codes(void **state)
 {
     (void)state;
-    /* Each row: two codes, a gap, scale and bias where no float is aligned. */
+    /* Each row: two codes, a gap, then scale and bias at addresses that are not aligned for a
+     * float. */
     static uint8_t rows[3 * 11];
     for (size_t row = 0; row < 3; row++) {
         memcpy(rows + row * 11, codes + row * 2, 2);
@@ -338,7 +341,7 @@ static void counts_scales_as_gathered(void **state)
     assert_true(bag_fixture_check(&fixture, &query));
     assert_int_equal(fixture.job.gather_bytes, 3 * (2 + 8));
     bag_fixture_release(&fixture);
-    /* A missing row and its scale are not. */
+    /* A missing row and its scale are not counted. */
     query.missing = EB_MISSING_ZERO;
     query.indices = INTS(((int64_t[]){0, 99}));
     assert_true(bag_fixture_check(&fixture, &query));

@@ -1,4 +1,4 @@
-/* Results of f64 tables are rounded once, whatever their type, by every table of functions. */
+/* Every table of functions rounds results of f64 tables once, whatever the output type is. */
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "kernels/element.h"
@@ -13,7 +13,8 @@
 #define VALUES_PER_CODE 5
 #define VALUE_COUNT (CODE_COUNT * VALUES_PER_CODE)
 
-/* Numbers around all halves, or some floats, and around the middle to the next one. */
+/* Makes numbers at and beside every code of a 16-bit type, or some codes of f32, and at and beside
+ * the middle between each code and the next. */
 static void make_values(enum eb_type type, double *values)
 {
     size_t count = 0;
@@ -31,7 +32,7 @@ static void make_values(enum eb_type type, double *values)
     assert_int_equal(count, VALUE_COUNT);
 }
 
-/* In place of the first ones. */
+/* Overwrites the first values. */
 static void put_extremes(double *values)
 {
     static const double extremes[] = {0x1p-1074, -0x1p-1074, 0x1p-1022, DBL_MAX, -DBL_MAX, FLT_MAX,

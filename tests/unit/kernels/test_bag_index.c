@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* More than two vectors of every instruction set, and a rest. */
+/* More than two vectors of every instruction set, plus a remainder. */
 #define COUNT_MAX 70
 #define MISSING_ROW 77
 
@@ -24,13 +24,13 @@ static const int64_t adversaries[] = {-1, INT32_MIN, INT32_MAX, INT64_MIN, INT64
     INT64_C(1) << 31, INT64_C(1) << 32, (INT64_C(1) << 32) + 1, INT64_MIN + 1, -(INT64_C(1) << 32)};
 #define ADVERSARY_COUNT (sizeof adversaries / sizeof adversaries[0])
 
-/* Memory that ends where no byte may be touched. */
+/* The ends of memory that is followed by a guard page. */
 static uint8_t *input_end;
 static uint8_t *output_end;
 
 #define VARIANTS_MAX 8
 
-/* Those that run here. */
+/* The variants that run here. */
 static const struct eb_bag_index_fns *variants[VARIANTS_MAX];
 static size_t variant_count;
 
@@ -76,7 +76,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The values as they come off the wire, cut to `width`; the last byte is `gap` before the guard. */
+/* Places the values as they may come off the wire, each cut to `width` bytes. Between the last byte
+ * and the guard page are `gap` bytes. */
 static struct eb_int_array place(
     const int64_t *values, uint32_t count, uint32_t width, uint32_t gap)
 {
@@ -87,7 +88,7 @@ static struct eb_int_array place(
     return (struct eb_int_array){data, (uint64_t)count * width, width};
 }
 
-/* That the functions make of the array what the reference does. */
+/* Expects the functions to do the same to the array as the reference. */
 typedef void (*compare_fn)(
     const struct eb_bag_index_fns *fns, const struct eb_int_array *array, uint64_t number);
 
@@ -196,7 +197,7 @@ static void counts_missing_indices_and_puts_others_in_their_place(void **state)
 
 /* ---- bounds ---- */
 
-/* Ascending, from 0 to `last` or less. */
+/* Draws ascending bounds from 0 to at most `last`. */
 static void draw_index_bounds(int64_t *values, uint32_t count, uint64_t last)
 {
     uint64_t bound = draw_index(last / 2 + 1);
@@ -287,7 +288,7 @@ static void takes_lengths_as_the_reference(void **state)
     }
 }
 
-/* Their sum is that of the indices where 32 or 64 bits are kept of it. */
+/* The sum of the lengths equals the number of indices only if it is cut to 32 or 64 bits. */
 static void lengths_do_not_wrap_around(void **state)
 {
     (void)state;

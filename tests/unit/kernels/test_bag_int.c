@@ -1,4 +1,5 @@
-/* Integer tables by every table of functions: what wraps, what is exact, what is cut off. */
+/* Integer tables, pooled by every table of functions: which results wrap, which are exact, and
+ * which are truncated. */
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -8,21 +9,22 @@
 static const enum eb_type types[] = {EB_I8, EB_U8, EB_I16, EB_U16, EB_I32, EB_U32, EB_I64, EB_U64};
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 
-/* The last one is past two blocks of the narrowest type, and no whole number of vectors. */
+/* The last one is longer than two blocks of the narrowest type, and is not a whole number of
+ * vectors. */
 static const uint32_t dims[] = {1, 3, 7, 8, 31, 64, 100, 257, 1091};
 #define DIM_COUNT (sizeof dims / sizeof dims[0])
 #define DIM_MAX 1091
 
-/* Elements of a bag beyond which no more dims are tried. */
+/* Elements per bag from which on no more dims are tried. */
 #define WORK_MAX 100000
 
 #define INDEX_COUNT_MAX 3001
 
-/* A bag of rows whose columns are all alike. */
+/* A bag of rows in which all columns have the same value. */
 struct bag {
     enum eb_type type;
     uint64_t rows[2];
-    const int64_t *indices; /* [index_count]; past the rows: the zero row */
+    const int64_t *indices; /* [index_count]; an index past the rows stands for the zero row */
     size_t index_count;
     const void *weights; /* of the type; NULL: none */
     enum eb_reduction reduction;
@@ -38,7 +40,7 @@ static uint64_t greatest(enum eb_type type)
     return least(type) + (UINT64_MAX >> (64 - 8 * eb_type_bytes(type)));
 }
 
-/* As C divides. */
+/* Divides as C does, signed if the type is signed. */
 static uint64_t quotient(enum eb_type type, uint64_t sum, uint64_t count)
 {
     return eb_type_is_signed(type) ? (uint64_t)((int64_t)sum / (int64_t)count) : sum / count;
@@ -66,7 +68,8 @@ static void assert_pooled_by_all(const struct eb_bag_query *query, const uint8_t
     }
 }
 
-/* That every column of the bag's result has the low bits of `expected`, however many there are. */
+/* Expects every column of the bag's result to have the low bits of `expected`, for each number of
+ * columns. */
 static void expect(const struct bag *bag, uint64_t expected)
 {
     static uint8_t rows[2 * DIM_MAX * sizeof(uint64_t)];
@@ -152,7 +155,7 @@ static void extremes_know_the_sign(void **state)
         expect(&bag, UINT64_MAX - 1);
         bag.reduction = EB_REDUCTION_MAX;
         expect(&bag, UINT64_MAX);
-        /* The zero row takes part. */
+        /* The zero row takes part in the comparison. */
         bag.rows[0] = least(types[t]);
         bag.indices = indices;
         bag.index_count = 2;
@@ -164,7 +167,7 @@ static void means_are_cut_off(void **state)
 {
     (void)state;
     static const size_t counts[] = {1, 2, 3, 4, 5, 7, 16, 17, 1000};
-    /* A row, and then zero rows. */
+    /* One row, then zero rows. */
     int64_t indices[1000] = {0};
     for (size_t i = 1; i < 1000; i++) {
         indices[i] = 2;
@@ -200,7 +203,7 @@ static void means_are_of_the_exact_sum(void **state)
             .index_count = INDEX_COUNT_MAX,
             .reduction = EB_REDUCTION_MEAN,
         };
-        /* Of 64 bits it wraps. */
+        /* If the type has 64 bits, the sum wraps. */
         expect(&bag, quotient(type, (INDEX_COUNT_MAX - 1) * bag.rows[0] + 1, INDEX_COUNT_MAX));
     }
 }

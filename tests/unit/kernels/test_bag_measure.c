@@ -62,7 +62,7 @@ static void measures_result_and_scratch(void **state)
     assert_int_equal(extent.result_rows, 4);
     assert_int_equal(extent.result_row_bytes, 8);
     assert_int_equal(extent.output_type, EB_F32);
-    /* 6 * 8 and 5 * 4, rounded up. */
+    /* 6 * 8 and 5 * 4 together, rounded up. */
     assert_int_equal(extent.scratch_bytes, 128);
     query.output_type = EB_BF16;
     assert_true(eb_bag_measure(&query, &extent, &error));
@@ -92,7 +92,7 @@ static void rejects_torn_bounds(void **state)
 static void caps_indices(void **state)
 {
     (void)state;
-    /* Nothing is read before it is known to be small enough. */
+    /* The size is checked before anything is read. */
     query.indices = (struct eb_int_array){six, (EB_BAG_INDICES_MAX + 1) * 4, 4};
     query.num_bags = 1;
     assert_error(&query, EB_BAG_ERROR_TOO_LARGE, "16777217 indices, at most 16777216 are allowed");
@@ -342,7 +342,7 @@ static void rejects_unknown_row_that_is_absent(void **state)
     assert_bags(1);
 }
 
-/* The same outcome as by eb_bag_measure, or the same error. */
+/* Expects the same outcome as from eb_bag_measure, or the same error. */
 static void assert_counted_alike(void)
 {
     struct eb_bag_extent extents[2];
@@ -384,7 +384,7 @@ static void measures_lengths_that_are_counted_alike(void **state)
         query.weights_bytes = 0;
     }
     query.reduction = EB_REDUCTION_SUM;
-    /* Bags of nothing, nothing at all, and more than may be. */
+    /* Empty bags, no bags, too many bags, and too many indices. */
     query.indices.bytes = 0;
     assert_counted_alike();
     query.bounds.bytes = 0;

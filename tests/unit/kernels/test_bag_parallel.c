@@ -15,7 +15,7 @@ struct supply {
     atomic_uint next_bag;
     atomic_uint told_to_end;
     atomic_uint done[BAGS];
-    atomic_uint strangers; /* callbacks with a thread number or an owner that is none */
+    atomic_uint strangers; /* callbacks with an invalid thread number or owner */
     unsigned thread_count;
 };
 
@@ -96,7 +96,7 @@ static void one_thread_does_it_all(void **state)
     assert_same_bytes(1);
 }
 
-/* The team's own synchronisation is invisible to a thread sanitizer, which then sees races. */
+/* A thread sanitizer does not see OpenMP's own synchronisation, and would report races. */
 #ifndef __SANITIZE_THREAD__
 static void threads_share_tiles(void **state)
 {

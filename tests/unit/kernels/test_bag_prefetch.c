@@ -29,7 +29,7 @@ static void use_schedule(struct eb_bag_schedule schedule)
     }
 }
 
-/* Lies at `offset` of the memory. */
+/* Makes table n, which lies at `offset` in the memory. */
 static void use_f32(unsigned n, uint32_t elements, uint64_t stride, size_t offset)
 {
     tables[n] = (struct eb_table){
@@ -55,7 +55,7 @@ static void use_scales(size_t offset, uint64_t stride)
     tables[0].scale_stride_bytes = stride;
 }
 
-/* NULL: as many bags as rows. */
+/* Makes job n. If `starts` is NULL, each bag has one row. */
 static void use_job(unsigned n, const uint32_t *starts, uint32_t bag_count)
 {
     jobs[n] = (struct eb_bag_job){
@@ -92,7 +92,8 @@ static void pool_part(const struct eb_bag_tile *tile, uint32_t step_count)
     }
 }
 
-/* Steps over rows [first, end) of job n, whose columns begin at `offset` in row 0. */
+/* Expects the cursor to step over these rows of job n, from bounds[0] to before bounds[1]. The
+ * columns begin at `offset` in row 0. */
 static void expect_run(
     struct eb_bag_cursor *cursor, unsigned n, const uint32_t bounds[2], size_t offset)
 {
@@ -124,7 +125,8 @@ static void expect_lines(
     assert_int_equal(cursor->last_byte, last_byte);
 }
 
-/* Of the near cursor, of a table of one block. */
+/* Expects the near cursor to prefetch this for the first row of table 0, which is pooled in one
+ * block. */
 static void expect_near_lines(uint32_t line_count, uint32_t last_byte)
 {
     use_job(0, NULL, 1);
@@ -254,7 +256,7 @@ static void prefetches_far_what_the_schedule_says(void **state)
     begin_first_jobs(1);
     expect_run(&prefetch.far, 0, BOUNDS(0, 1), 0);
     expect_lines(&prefetch.far, 1, 0);
-    /* Only the class of these rows counts. */
+    /* Only the schedule of these rows' class counts. */
     schedules.of_class[2] = (struct eb_bag_schedule){64, true, 32, true};
     begin_first_jobs(1);
     expect_run(&prefetch.far, 0, BOUNDS(0, 1), 0);
@@ -409,7 +411,7 @@ static void steps_over_tables_that_are_not_prefetched(void **state)
     begin_first_jobs(JOBS);
     expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
     expect_run(&prefetch.near, 1, BOUNDS(0, 5), 64);
-    /* A job whose bags are empty. */
+    /* This job has only empty bags, and is skipped. */
     use_job(1, none, 1);
     begin_first_jobs(JOBS);
     expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
@@ -418,7 +420,7 @@ static void steps_over_tables_that_are_not_prefetched(void **state)
     assert_false(eb_bag_prefetch_is_on(&prefetch, &tables[0]));
 }
 
-/* A tile of 10 rows and one of 100. */
+/* Makes a tile of 10 rows and one of 100. */
 static void use_two_tiles(struct eb_bag_tile tiles[2])
 {
     use_f32(0, 16, 64, 0);
@@ -450,13 +452,14 @@ static void takes_spans_up_to_the_next_run_of_either_cursor(void **state)
     use_two_tiles(tiles);
     begin_prefetch(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 0);
-    /* Of the second tile's hundred rows, the far one has 46 to go, the near one 78. */
+    /* In the second tile, which has 100 rows, the far cursor has 46 rows left and the near cursor
+     * 78. */
     struct eb_bag_span span = eb_bag_prefetch_span(&prefetch, 1000);
     assert_ptr_equal(span.prefetch, &prefetch);
     assert_ptr_equal(span.far, &rows[1][54]);
     assert_ptr_equal(span.near, &rows[1][22]);
     assert_int_equal(span.count, 46);
-    /* The far one is over: it holds nothing up and goes nowhere. */
+    /* The far cursor is over: it limits no span, and it does not move. */
     span = eb_bag_prefetch_span(&prefetch, 1000);
     assert_true(prefetch.far.is_over);
     assert_int_equal(prefetch.far.line_count, 0);

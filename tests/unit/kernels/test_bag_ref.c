@@ -56,7 +56,7 @@ static void divides_by_nothing_to_zero(void **state)
 static void fuses_products(void **state)
 {
     (void)state;
-    /* The product's low bits cancel what is left of the sum only when they are not rounded off. */
+    /* The result is the low bits of the product. It is 0 if the product is rounded first. */
     static const float rows[] = {1 + 0x1p-12f, -1 - 0x1p-11f};
     table = table_of(EB_F32, rows, 2, 1);
     query.weights = (float[]){1, 1 + 0x1p-12f};
@@ -71,7 +71,7 @@ static void keeps_sign_of_zero(void **state)
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(0, 0), LIST(-0.0f));
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(0, 1), LIST(0.0f));
     assert_reduces(&query, EB_REDUCTION_MEAN, LIST(0), LIST(-0.0f));
-    /* A tie keeps the earlier value. */
+    /* If two values are equal, the earlier one is kept. */
     assert_reduces(&query, EB_REDUCTION_MAX, LIST(0, 1), LIST(-0.0f));
     assert_reduces(&query, EB_REDUCTION_MAX, LIST(1, 0), LIST(0.0f));
     assert_reduces(&query, EB_REDUCTION_MIN, LIST(1, 0), LIST(0.0f));
@@ -203,7 +203,8 @@ static void zero_rows_count(void **state)
     assert_reduces(&query, EB_REDUCTION_MEAN, LIST(1, 99), LIST(-4));
     assert_reduces(&query, EB_REDUCTION_MAX, LIST(1, 99), LIST(0.0f));
     assert_reduces(&query, EB_REDUCTION_NONE, LIST(99), LIST(0.0f));
-    /* Not multiplied, even where the product would be NaN or -0; but its weight counts. */
+    /* The zero row is not multiplied, even if the product would be NaN or -0. Its weight still
+     * counts. */
     query.weights = (float[]){1, -INFINITY};
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(1, 99), LIST(-8));
     query.weights = (float[]){-1, 1};
@@ -226,7 +227,7 @@ static void unknown_row_is_weighted(void **state)
 static void rounds_output_once(void **state)
 {
     (void)state;
-    /* The sum is a tie of f16 plus a little that only f64 keeps. */
+    /* The sum is a tie in f16, plus a little that only f64 keeps. */
     static const double rows[] = {1, 0x1p-11, 0x1p-40};
     table = table_of(EB_F64, rows, 3, 1);
     query.indices = INTS(((int64_t[]){0, 1, 2}));
@@ -241,7 +242,7 @@ static void rounds_output_once(void **state)
 static void sums_halves_in_f32(void **state)
 {
     (void)state;
-    /* 1 + 2^-10 twice over: f16 would lose the small one at each step. */
+    /* The sum is 1 + 2^-10. A sum in f16 would lose each of the small rows. */
     static const uint16_t rows[] = {0x3c00, 0x0c00}; /* 1, 2^-12 */
     table = table_of(EB_F16, rows, 2, 1);
     query.indices = INTS(((int64_t[]){0, 1, 1, 1, 1}));
@@ -258,7 +259,7 @@ static void dequantises_fp8(void **state)
     table.storage = EB_STORAGE_F8_E4M3;
     table.row_stride_bytes = 2;
     query.indices = INTS(((int64_t[]){0, 1}));
-    const uint32_t sum[] = {0x3f804000, 0x7fc00000}; /* 1 + 2^-9 */
+    const uint32_t sum[] = {0x3f804000, 0x7fc00000}; /* 1 + 2^-9, NaN */
     assert_pools(&query, sum, 8);
     query.reduction = EB_REDUCTION_NONE;
     query.indices = INTS(((int64_t[]){0}));
@@ -313,7 +314,7 @@ static void truncates_means_of_integers(void **state)
     query.reduction = EB_REDUCTION_MEAN;
     query.indices = INTS(((int64_t[]){2, 3}));
     assert_pools(&query, (int8_t[]){-1}, 1);
-    /* The exact sum is divided, not the wrapped one. */
+    /* The mean divides the exact sum, not the wrapped one. */
     query.indices = INTS(((int64_t[]){0, 0, 0}));
     assert_pools(&query, (int8_t[]){127}, 1);
     static const uint32_t words[] = {UINT32_MAX, UINT32_MAX - 1};

@@ -1,6 +1,6 @@
-/* A query of keys, or of ids that are mapped, is what the query of their rows is: the same job to
- * the last byte, or the same error at the same place. A plain search over all keys says the rows.
- */
+/* A query of keys, or of ids that are mapped, gives the same as the query of their rows: the same
+ * job to the last byte, or the same error at the same position. The expected rows come from a plain
+ * search over all keys. */
 #include "kernels/bag_missing.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
@@ -14,7 +14,7 @@
 #define ROW_COUNT 130
 #define ROW_OUTSIDE (ROW_COUNT + 17)
 #define BAG_COUNT 40
-/* More than are found at once where segments are not sorted. */
+/* More than are turned into rows at a time if segments are not sorted. */
 #define INDICES_MAX 700
 
 static uint64_t state_of_draw = 1;
@@ -25,7 +25,7 @@ static uint64_t draw_take(uint64_t end)
     return (state_of_draw >> 33) % end;
 }
 
-/* A query of keys or ids, and the one of row numbers that it stands for. */
+/* A query of keys or ids, and the equivalent query of row numbers. */
 struct twin {
     struct eb_table plain_table;
     struct eb_table table;
@@ -50,7 +50,7 @@ static int64_t search(const struct key_fixture *keys, int64_t key)
     return ROW_OUTSIDE;
 }
 
-/* Keys that are there, and now and then one that is not. */
+/* Draws a key of the table, or occasionally, if it may miss, one that is not in the table. */
 static int64_t draw_key(const struct key_fixture *keys, enum key_set set, bool may_miss)
 {
     uint64_t row = draw_take(ROW_COUNT);
@@ -99,7 +99,8 @@ static void draw_policy(struct twin *twin)
     }
 }
 
-/* A query of row numbers that are yet to be drawn, and its twin. */
+/* Makes a query of row numbers, and its twin. Returns the number of indices, which are still to be
+ * drawn. */
 static uint64_t draw_twin(struct twin *twin)
 {
     uint64_t index_count = (20 + draw_take(INDICES_MAX / 10 - 20)) * 10;
@@ -149,7 +150,7 @@ static void assert_same_jobs(const struct bag_fixture *actual, const struct bag_
     }
 }
 
-/* The first index in a bag that has no row, in the words of a keyed table. */
+/* Expects the error of the twin at the same position, in the words of a keyed table. */
 static void assert_same_error(const struct twin *twin, const char *actual, const char *expected)
 {
     unsigned position = 0;

@@ -19,7 +19,7 @@ static void use_starts(struct eb_bag_job *job, const uint32_t *starts, uint32_t 
         .table = &table, .starts = starts, .bag_count = bag_count, .output_type = EB_F32};
 }
 
-/* The next tile of the first `job_count` jobs. */
+/* Cuts the next tile of the first `job_count` jobs. */
 static struct eb_bag_tile cut(uint32_t job_count, uint64_t row_count, struct eb_bag_cut *position)
 {
     struct eb_bag_tile tile = {.owner = &jobs};
@@ -76,7 +76,7 @@ static void counts_empty_bags_as_rows(void **state)
     assert_tile(&tile, 95, 100);
 }
 
-/* Where rows are codes of two bits results are sixteen times as long. */
+/* If rows are codes of two bits, results are sixteen times as long. */
 static void counts_results_that_are_longer_than_rows(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void counts_results_that_are_longer_than_rows(void **state)
     assert_tile(&tile, 0, 3);
     tile = cut(1, 2, &position);
     assert_tile(&tile, 3, 5);
-    /* 32 rows of codes are two results. */
+    /* 32 rows of codes have the bytes of two results. */
     tile = cut(1, 2, &position);
     assert_tile(&tile, 5, 6);
 }
@@ -146,7 +146,7 @@ static void splits_a_giant_bag_by_columns(void **state)
     struct eb_bag_tile tile = cut(1, 100, &position);
     assert_tile(&tile, 0, 1);
     for (uint32_t piece = 0; piece < 2; piece++) {
-        /* No piece of a row is shorter than two lines. */
+        /* No piece of a row is shorter than two cache lines. */
         tile = cut(1, 100, &position);
         assert_int_equal(tile.bag_first, 1);
         assert_int_equal(tile.bag_end, 2);

@@ -10,7 +10,7 @@
 
 #define MS UINT64_C(1000000)
 
-/* Memory between pages that cannot be touched, and a task that measures on it. */
+/* Memory between two inaccessible pages, and a task that measures on it. */
 struct ground {
     uint8_t *mapping;
     uint64_t mapped_bytes;
@@ -20,7 +20,7 @@ struct ground {
     struct eb_bag_tune_report report;
 };
 
-/* What the measured clock shows, and by how much it moves when it is read. */
+/* The time that the task's clock shows, and how far each reading advances it. */
 static uint64_t clock_ns;
 static uint64_t tick_ns;
 
@@ -36,8 +36,8 @@ static void add(struct eb_bag_tune_ground *ground, const uint8_t *base, uint64_t
     eb_bag_tune_add(ground, &table);
 }
 
-/* `bytes` that end right before a forbidden page, and begin right behind another where they are
- * whole pages. Of pages that nobody writes all are the same one. */
+/* Makes `bytes` of memory that ends right before an inaccessible page, and begins right after
+ * another if it consists of whole pages. Pages that are never written are all the same page. */
 static void make_ground(struct ground *ground, uint64_t bytes, int protection)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -71,7 +71,7 @@ static void tune(struct ground *ground)
     eb_bag_tune(&ground->task, &ground->schedules, &ground->report);
 }
 
-/* Whether rows are called at all by what is measured with. */
+/* Returns whether these functions prefetch rows at all. */
 static bool has_vector_functions(const struct eb_bag_ops *ops)
 {
     struct eb_bag_stream stream;
@@ -140,11 +140,11 @@ static void keeps_the_largest_tables(void **state)
     add(&ground, bases, least - 1);
     assert_int_equal(ground.count, 0);
     for (unsigned i = 0; i < EB_BAG_TUNE_PIECES_MAX; i++) {
-        /* Every second one larger than those before, the others smaller. */
+        /* At odd positions the sizes grow, at even ones they shrink. */
         add(&ground, bases + i, least + (i % 2 > 0 ? i : 64 - i));
         assert_int_equal(ground.count, i + 1);
     }
-    add(&ground, bases + EB_BAG_TUNE_PIECES_MAX, least); /* no larger than any */
+    add(&ground, bases + EB_BAG_TUNE_PIECES_MAX, least); /* no larger than any of the others */
     assert_int_equal(ground.count, EB_BAG_TUNE_PIECES_MAX);
     add(&ground, bases + EB_BAG_TUNE_PIECES_MAX + 1, least + 1000);
     assert_int_equal(ground.count, EB_BAG_TUNE_PIECES_MAX);
@@ -174,7 +174,8 @@ static void takes_no_more_tables_than_it_needs(void **state)
     assert_int_equal(eb_bag_tune_pieces_needed(&ground), 1);
 }
 
-/* Three tables side by side, the last of which ends before the forbidden page: bags of each. */
+/* The bags are drawn from three adjacent tables, the last of which ends before the inaccessible
+ * page. */
 static void measures_on_several_tables(void **state)
 {
     (void)state;
@@ -194,7 +195,7 @@ static void measures_on_several_tables(void **state)
     if (has_vector_functions(ground.task.ops)) {
         assert_int_equal(ground.report.piece_count, 3);
         assert_true(ground.report.of_class[0].is_measured);
-        /* The last measurement's rows lie in the tables that their bags are of. */
+        /* The rows of the last measurement lie inside the tables of their bags. */
         const int64_t *rows = ground.task.scratch->rows;
         bool is_beyond_second = false;
         for (unsigned i = 0; i < EB_BAG_TUNE_ROWS; i++) {
@@ -217,7 +218,7 @@ static void leaves_memory_alone_where_nothing_calls_rows(void **state)
     drop_ground(&ground);
 }
 
-/* The memory may only be read, and nothing beside it touched, wherever it begins. */
+/* The memory is only read, and nothing beside it is touched, wherever it begins. */
 static void stays_inside_its_memory(void **state)
 {
     (void)state;
@@ -254,7 +255,7 @@ static void chooses_among_its_candidates(void **state)
     drop_ground(&ground);
 }
 
-/* A clock on which one measurement takes a third of a class's time. */
+/* On this clock one measurement takes a third of a class's time. */
 static void ends_when_its_time_is_over(void **state)
 {
     (void)state;
@@ -273,7 +274,7 @@ static void ends_when_its_time_is_over(void **state)
     drop_ground(&ground);
 }
 
-/* Rounds that are complete count, if they are enough. */
+/* Complete rounds count if there are enough of them. */
 static void takes_what_is_known_when_its_time_is_over(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void takes_what_is_known_when_its_time_is_over(void **state)
         drop_ground(&ground);
         skip();
     }
-    /* Three readings for each candidate of a round. */
+    /* The clock is read three times for each candidate of a round. */
     uint64_t round_ticks = 3 * EB_BAG_TUNE_CANDIDATE_COUNT;
     ground.task.now_ns = read_test_clock;
     for (unsigned rounds = 1; rounds <= 4; rounds++) {
@@ -315,7 +316,7 @@ static void prefers_the_default_unless_another_is_clearly_faster(void **state)
     assert_int_equal(eb_bag_tune_choose(figures), 0);
 }
 
-/* One bag of all rows of a table, in another order. */
+/* Four bags, which together have all rows of a table in another order. */
 static void pools_the_same_with_every_candidate(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ static unsigned store16(enum eb_type type, double value)
     return bits;
 }
 
-/* Equal as numbers with the sign of zero, or both NaN. */
+/* Expects the same number, including the sign of zero, or NaN for NaN. */
 static void assert_same_element(double actual, double expected)
 {
     if (isnan(expected)) {
@@ -34,7 +34,7 @@ static void assert_same_element(double actual, double expected)
     assert_memory_equal(&actual, &expected, sizeof actual);
 }
 
-/* What a code means, from the text of the formats: sign, exponent, fraction. */
+/* Returns the value of a code as the formats define it: sign, exponent, fraction. */
 static double meaning(unsigned code, int exponent_bits, int fraction_bits)
 {
     int exponent = (int)(code >> fraction_bits) & ((1 << exponent_bits) - 1);
@@ -101,7 +101,8 @@ static void loads_every_code_of_a_byte(void **state)
     }
 }
 
-/* Each code, and what lies between it and the next one away from zero, for both signs. */
+/* Expects each code, and the values between it and the next one away from zero, to round to the
+ * nearest code, for both signs. */
 static void assert_rounds(enum eb_type type, unsigned infinity, double past_largest)
 {
     for (unsigned code = 0; code < infinity; code++) {
@@ -136,7 +137,8 @@ static void rounds_bf16_at_every_tie(void **state)
 static void rounds_f64_once(void **state)
 {
     (void)state;
-    /* In f32 these would first become ties, and go to even the wrong way. */
+    /* If they were rounded to f32 first, they would become ties and round to even, the wrong way.
+     * */
     assert_int_equal(store16(EB_BF16, 1 + ldexp(1, -8) + ldexp(1, -40)), 0x3f81);
     assert_int_equal(store16(EB_F16, 1 + ldexp(1, -11) + ldexp(1, -40)), 0x3c01);
     float single;

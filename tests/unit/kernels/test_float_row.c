@@ -34,7 +34,7 @@ static uint8_t narrow8(enum eb_storage to, float value)
     return code;
 }
 
-/* Equal with the sign of zero, or both NaN. */
+/* Expects the same number, including the sign of zero, or NaN for NaN. */
 static void assert_same_row(float actual, double expected)
 {
     if (isnan(expected)) {
@@ -71,7 +71,7 @@ static void widens_every_code(void **state)
     }
 }
 
-/* The block's values as F16 and BF16, against one element at a time. */
+/* Expects the block to be narrowed to F16 and BF16 as one element at a time is. */
 static void assert_narrows_as_elements_do(const float *values)
 {
     static uint16_t codes[BLOCK];
@@ -89,7 +89,8 @@ static void narrows_to_f16_and_bf16_as_elements_do(void **state)
 {
     (void)state;
     static float values[BLOCK];
-    /* Every sign, exponent and leading mantissa, with each tie and its neighbours below it. */
+    /* Every sign, exponent and leading mantissa, with the low bits at and beside the ties of both
+     * types. */
     for (uint32_t high = 0; high < 1 << 16; high += BLOCK / 8) {
         for (uint32_t i = 0; i < BLOCK; i++) {
             static const uint16_t lows[8] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001};
@@ -107,7 +108,7 @@ static void narrows_to_f16_and_bf16_as_elements_do(void **state)
     }
 }
 
-/* Each finite code, and what lies between it and the next one away from zero. */
+/* Tries each finite code, and values between it and the next one away from zero. */
 static void rounds_fp8_at_every_tie(void **state)
 {
     (void)state;
@@ -154,9 +155,9 @@ static void keeps_nans_of_fp8(void **state)
 
 struct bound {
     enum eb_storage storage;
-    int relative; /* exponents of two: of the relative error of normal numbers, */
-    int smallest; /* of the smallest of them, */
-    int absolute; /* of the absolute error below it */
+    int relative; /* exponent of two of the relative error of normal numbers */
+    int smallest; /* exponent of two of the smallest normal number */
+    int absolute; /* exponent of two of the absolute error below that number */
     float largest;
 };
 
@@ -189,14 +190,15 @@ static void keeps_the_stated_bounds(void **state)
     for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
         for (int i = 0; i < 200000; i++) {
             bits = bits * 1664525 + 1013904223;
-            /* Any float, and one near the format's range. */
+            /* A float of any size, and one near the format's range. */
             assert_bound(&bounds[b], float_of(bits & 0xff7fffff));
             assert_bound(&bounds[b], ldexpf((float)(int32_t)bits, -31 - i % 32));
         }
     }
 }
 
-/* Rows end where their memory ends, and begin at an odd address. */
+/* Expects conversions to stay within rows that end where their memory ends and begin at an odd
+ * address. */
 static void assert_stays_within(enum eb_storage storage, uint32_t elements)
 {
     size_t bytes = elements * eb_storage_bytes(storage);

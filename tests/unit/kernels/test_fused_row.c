@@ -55,7 +55,8 @@ static void counts_bytes_of_rows(void **state)
     }
 }
 
-/* Through memory that is as long as the rows, at an odd address. */
+/* Expects the row and its scale to come back unchanged from memory that is exactly as long as the
+ * joined row and begins at an odd address. */
 static void assert_comes_back(
     const struct eb_fused_format *format, const uint8_t *row, const struct eb_row_scale *scale)
 {
@@ -177,8 +178,9 @@ static void tells_the_sign_of_a_row(void **state)
     }
 }
 
-/* A row of 0.3 alone: as f16 its least value is 0.300048828125, 4.9e-5 above all values. With f32
- * the bias is a row's least value, and nothing lies below it. */
+/* A row that holds only 0.3. In f16 its least value becomes 0.300048828125, 4.9e-5 above all
+ * values, so the scale is negative. In f32 the bias is the row's least value, and no value lies
+ * below it. */
 static void takes_scales_that_rounding_made_negative(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void keeps_most_keys_in_their_first_bucket(void **state)
     key_fixture_deinit(&fixture);
 }
 
-/* Makes a fixture's work that of some shares. */
+/* Splits a fixture's work into this many shares. */
 static void share_work(struct key_fixture *fixture, uint32_t share_count)
 {
     struct eb_key_build *build = &fixture->build;
@@ -87,7 +87,7 @@ static void is_the_same_however_the_work_is_shared(void **state)
 {
     (void)state;
     enum { ROWS = 140000 };
-    /* The second has no rows; the last has one. */
+    /* The second share has no rows; the last has one. */
     static const uint64_t ends[] = {0, 5, 5, 70000, ROWS - 1, ROWS};
     struct key_fixture whole;
     struct key_fixture shared;
@@ -123,7 +123,7 @@ static void is_the_same_however_the_work_is_shared(void **state)
     key_fixture_deinit(&shared);
 }
 
-/* One of several threads, with a share of the rows of its own. */
+/* One of several threads, each with its own share of the rows. */
 struct worker {
     pthread_t thread;
     struct eb_key_build *build;
@@ -208,7 +208,8 @@ static void names_both_rows_of_a_duplicate(void **state)
     }
 }
 
-/* Every row's, in turn: wherever its key stands, first bucket or second. */
+/* Duplicates each row's key in turn, whether that key stands in its first bucket or in its second.
+ * */
 static void finds_a_duplicate_of_any_row(void **state)
 {
     (void)state;
@@ -222,7 +223,7 @@ static void finds_a_duplicate_of_any_row(void **state)
     }
 }
 
-/* More of one key than both buckets hold, and than a partition does. */
+/* One key occurs up to more often than both its buckets can hold, and than a partition can. */
 static void names_two_rows_of_many_with_one_key(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void reads_keys_of_any_alignment(void **state)
     free(bytes);
 }
 
-/* Begins an attempt with the keys that are there now. */
+/* Begins an attempt with the current keys. */
 static void begin_build(struct eb_key_build *build, uint32_t attempt)
 {
     build->share_count = 1;
@@ -261,7 +262,7 @@ static void begin_build(struct eb_key_build *build, uint32_t attempt)
     eb_key_build_begin(build, attempt);
 }
 
-/* What undoes eb_key_hash. */
+/* Returns the key that eb_key_hash maps to `hash`. */
 static int64_t find_key(uint64_t seed, uint64_t hash)
 {
     uint64_t x = hash ^ hash >> 31 ^ hash >> 62;
@@ -272,8 +273,9 @@ static int64_t find_key(uint64_t seed, uint64_t hash)
     return (int64_t)(x - seed);
 }
 
-/* For every attempt's seed of a table, 12 keys that fall into two buckets of five by it: whoever
- * knows the seeds beforehand stops every attempt by putting them into a table. */
+/* For the seed of each attempt at a table, finds 12 keys that the seed maps to two buckets of five
+ * slots. If an attacker could know the seeds in advance, these keys in a table would defeat every
+ * attempt. */
 static void no_keys_can_be_chosen_for_seeds_that_are_known(void **state)
 {
     (void)state;
@@ -316,7 +318,8 @@ static void seeds_depend_on_every_key_and_on_their_order(void **state)
     key_fixture_deinit(&fixture);
 }
 
-/* 17 keys have 4 buckets of 5 slots: in one table of two thousand, 16 of them have three only. */
+/* 17 keys have 4 buckets of 5 slots. In one table in two thousand, 16 of the keys have only three
+ * buckets between them. */
 static void begins_again_where_keys_fall_badly(void **state)
 {
     (void)state;

@@ -26,7 +26,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The plain map: keys in order, with their rows. */
+/* An entry of a plain map: keys in order, with their rows. */
 struct pair {
     int64_t key;
     int64_t row;
@@ -57,7 +57,7 @@ static int64_t find_in_map(const struct pair *map, uint64_t count, int64_t key)
     return found ? found->row : MISSING_ROW;
 }
 
-/* Keys of the set and of its neighbourhood, which are there or not. */
+/* Returns a key of the set or close to one, which the table may or may not have. */
 static int64_t near_key(enum key_set set, uint64_t row_count, uint64_t n)
 {
     uint64_t row = n * UINT64_C(2654435761) % (row_count + 10);
@@ -65,7 +65,7 @@ static int64_t near_key(enum key_set set, uint64_t row_count, uint64_t n)
     return n % 5 == 0 ? (int64_t)((uint64_t)key + n % 3 - 1) : key;
 }
 
-/* By every table of functions that runs here. */
+/* Expects every table of functions that runs here to find these rows. */
 static void assert_takes(const struct eb_key_index *index, const int64_t *keys, uint64_t count,
     const int64_t *expected, uint64_t missing_count)
 {
@@ -163,7 +163,7 @@ static void refuses_headers_that_make_no_sense(void **state)
     free(bytes);
 }
 
-/* Opens damaged bytes, which must not verify. */
+/* Opens damaged bytes and expects them to fail verification for this reason. */
 static void assert_unsound(void *bytes, const char *expected)
 {
     struct eb_key_index index;
@@ -223,7 +223,7 @@ static void misses_no_mark(void **state)
     free(bytes);
 }
 
-/* Buckets of anything lead to rows of the table or nowhere. */
+/* Buckets with arbitrary contents lead only to rows of the table, or to none. */
 static void gives_no_row_that_there_is_not(void **state)
 {
     (void)state;

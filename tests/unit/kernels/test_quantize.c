@@ -17,7 +17,7 @@ static const enum eb_storage code_storages[] = {EB_STORAGE_INT8, EB_STORAGE_INT4
 typedef bool (*quantize_fn)(enum eb_storage to, const float *values, uint32_t elements, void *row,
     struct eb_row_scale *scale);
 
-/* A row as quantised, its memory as long as the row. */
+/* A quantised row, whose memory is exactly as long as the row. */
 struct quantized {
     enum eb_storage storage;
     uint32_t elements;
@@ -36,7 +36,7 @@ static uint32_t random_bits(void)
     return (uint32_t)(random_state >> 32);
 }
 
-/* In [-1, 1). */
+/* Returns a number in [-1, 1). */
 static float random_unit(void)
 {
     return ldexpf((float)(int32_t)random_bits(), -31);
@@ -73,7 +73,7 @@ static void assert_rest_is_zero(const struct quantized *quantized)
     }
 }
 
-/* What the header promises of every element, in arithmetic with room to spare. */
+/* Expects what the header promises of every element, computed with precision to spare. */
 static void assert_close(const struct quantized *quantized)
 {
     float *back = malloc(quantized->elements * sizeof *back);
@@ -143,7 +143,7 @@ static void assert_smallest_f16_scale(const struct quantized *quantized)
     assert_true(step <= width / levels * (1 + 0x1p-10) + 0x1p-24);
 }
 
-/* All promises, for every storage of codes. */
+/* Expects all promises to hold for every storage of codes. */
 static void assert_quantizes(const float *values, uint32_t elements)
 {
     for (size_t s = 0; s < CODE_STORAGES; s++) {
@@ -216,7 +216,7 @@ static void quantizes_rows_of_values_of_many_sizes(void **state)
     }
 }
 
-/* Values half way between codes and beside it, as f32 has them. */
+/* Values half way between codes, and the floats next to them. */
 static void rounds_to_the_nearest_code(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void quantizes_at_the_ends_of_f32(void **state)
         }
         assert_quantizes(values, 5);
     }
-    /* Near the widest range every rounding of the scale must keep the largest value finite. */
+    /* Near the widest range, any rounding of the scale must keep the largest value finite. */
     for (int i = 0; i < 2000; i++) {
         float width = ldexpf(1 + fabsf(random_unit()), (int)(random_bits() % 24) + 102);
         assert_quantizes((float[]){FLT_MAX - fminf(width, 0x1p126f), FLT_MAX}, 2);
@@ -374,7 +374,7 @@ static void quantizes_constants_with_f16_scales(void **state)
         struct eb_row_scale scale;
         uint8_t row;
         assert_true(eb_quantize_row_f16_scale(EB_STORAGE_INT4, values, 1, &row, &scale));
-        /* What f16 holds comes back as it was. */
+        /* A value that f16 holds exactly comes back unchanged. */
         if (f16_neighbour(constants[c], 0) == constants[c]) {
             assert_true(scale.scale == 0 && scale.bias == constants[c]);
         }
@@ -468,7 +468,7 @@ static void finds_what_a_storage_is_too_narrow_for(void **state)
 static void dequantizes_with_one_rounding(void **state)
 {
     (void)state;
-    /* s * q + b = 1 + 2^-24 + 2^-54: by way of f64 it would be a tie, and go to even. */
+    /* s * q + b = 1 + 2^-24 + 2^-54. Rounded to f64 first, it would be a tie and round to even. */
     struct eb_row_scale scale = {5237765 * 0x1p-54f, 1};
     float value = 0;
     eb_dequantize_row(EB_STORAGE_INT8, (uint8_t[]){205}, &scale, 1, &value);

@@ -4,8 +4,8 @@
 
 #define ROW_BYTES_TRIED 5000
 
-/* Whether rows of `row_bytes` at `stride` touch no line more than they must. Where rows start
- * within a line repeats after 64 of them at the latest. */
+/* Returns whether rows of `row_bytes` at `stride` touch no more cache lines than they must. The
+ * positions of rows within a line repeat after at most 64 rows. */
 static bool straddles_least(uint64_t row_bytes, uint64_t stride)
 {
     uint64_t lines_least = (row_bytes + 63) / 64;
@@ -19,7 +19,7 @@ static bool straddles_least(uint64_t row_bytes, uint64_t stride)
     return true;
 }
 
-/* The promise, by trying every stride there is. */
+/* Returns the stride that the header promises, found by trying every stride. */
 static uint64_t find_stride(uint64_t row_bytes)
 {
     for (uint64_t stride = row_bytes; 4 * stride <= 5 * row_bytes; stride++) {
@@ -41,7 +41,7 @@ static void is_the_smallest_stride_that_straddles_least(void **state)
 static void straddles_least_whenever_rows_are_wide(void **state)
 {
     (void)state;
-    /* From here on a whole line of padding is within a quarter. */
+    /* From here on, padding by a whole cache line adds at most a quarter. */
     for (uint64_t row_bytes = 4 * 64; row_bytes <= ROW_BYTES_TRIED; row_bytes++) {
         assert_true(straddles_least(row_bytes, eb_row_stride(row_bytes)));
     }

@@ -5,7 +5,7 @@
 static void names_and_sizes_every_type(void **state)
 {
     (void)state;
-    /* As embag.proto and the file formats have them. */
+    /* The numbers of embag.proto, and the names of the file formats. */
     static const struct {
         enum eb_type type;
         enum eb_storage storage;
@@ -111,12 +111,12 @@ static void tells_floats_and_signs(void **state)
     }
     for (int type = EB_I8; type <= EB_U64; type++) {
         assert_false(eb_type_is_float((enum eb_type)type));
-        /* They alternate, signed ones first. */
+        /* Signed and unsigned types alternate, signed ones first. */
         assert_int_equal(eb_type_is_signed((enum eb_type)type), (type - EB_I8) % 2 == 0);
     }
 }
 
-/* How many types may be stored so. */
+/* Returns how many types this storage can hold. */
 static unsigned count_types(enum eb_storage storage)
 {
     unsigned count = 0;
