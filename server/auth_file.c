@@ -69,7 +69,7 @@ static uint8_t *read_open_file(
     const struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
 {
     if (file->bytes > bytes_max) {
-        eb_failure_set(failure, "larger than %zu bytes: not the file that is meant", bytes_max);
+        eb_failure_set(failure, "larger than %zu bytes, the maximum for this file", bytes_max);
         return NULL;
     }
     uint8_t *bytes = malloc(file->bytes + 1);
@@ -144,8 +144,8 @@ static bool read_token(
         eb_secret_digest(bytes, count, digest);
     } else {
         eb_failure_set(failure,
-            "%s: not a token: one line of %d to %d visible characters without spaces", path,
-            EB_AUTH_TOKEN_BYTES_MIN, EB_GRPC_TOKEN_BYTES_MAX);
+            "%s: not a token; expected one line of %d to %d visible characters without spaces",
+            path, EB_AUTH_TOKEN_BYTES_MIN, EB_GRPC_TOKEN_BYTES_MAX);
     }
     explicit_bzero(bytes, size);
     free(bytes);
@@ -202,17 +202,17 @@ static bool read_credentials(
     out->has_token = texts->token_file || texts->token_sha256;
     out->client_name = take(&texts->client_name);
     if (texts->token_file && texts->token_sha256) {
-        return refuse(place, "token_file: token_sha256 is there too; leave one out");
+        return refuse(place, "token_file: token_sha256 is given too; remove one of them");
     }
     if (!out->has_token && !out->client_name) {
-        return refuse(place, "name: it has no token_file, token_sha256 or client_name by which "
-                             "it could be known");
+        return refuse(place, "name: the principal cannot be authenticated; add token_file, "
+                             "token_sha256 or client_name");
     }
     if (out->client_name && !*out->client_name) {
         return refuse(place, "client_name: is empty");
     }
     if (texts->token_sha256 && !read_digest(texts->token_sha256, &out->token)) {
-        return refuse(place, "token_sha256: not the 64 hexadecimal digits of a SHA-256");
+        return refuse(place, "token_sha256: expected the 64 hexadecimal digits of a SHA-256");
     }
     char path[PATH_MAX];
     return !texts->token_file || (find_path(place->file, texts->token_file, path, place->failure) &&
@@ -224,7 +224,7 @@ static bool read_rights(
 {
     out->is_admin = texts->admin && strcmp(texts->admin, "true") == 0;
     if (texts->admin && !out->is_admin && strcmp(texts->admin, "false") != 0) {
-        return refuse(place, "admin: not true or false");
+        return refuse(place, "admin: expected true or false");
     }
     out->models = texts->models;
     out->model_count = texts->model_count;
@@ -234,8 +234,8 @@ static bool read_rights(
         bool is_all = strcmp(out->models[i], ALL_MODELS) == 0;
         out->has_all_models |= is_all;
         if (!*out->models[i] || (!is_all && strchr(out->models[i], '*'))) {
-            return refuse(place, "models: a name is empty, or has a * in it; a * alone is all "
-                                 "models");
+            return refuse(place, "models: a name is empty or contains a *; expected names, or * "
+                                 "alone for all models");
         }
     }
     return true;
@@ -245,11 +245,11 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
 {
     *what = NULL;
     if (strcmp(a->name, b->name) == 0) {
-        *what = "name: another principal has it";
+        *what = "name: another principal has the same one";
     } else if (a->has_token && b->has_token && eb_secret_is_same(&a->token, &b->token)) {
-        *what = "token: another principal has it";
+        *what = "token: another principal has the same one";
     } else if (a->client_name && b->client_name && strcmp(a->client_name, b->client_name) == 0) {
-        *what = "client_name: another principal has it";
+        *what = "client_name: another principal has the same one";
     }
     return *what;
 }
@@ -280,7 +280,8 @@ static bool fill(
     const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_failure *failure)
 {
     if (!texts || texts->principal_count == 0) {
-        return eb_failure_set(failure, "principals is empty: nobody could call");
+        return eb_failure_set(
+            failure, "principals is empty, so nobody could call; add at least one");
     }
     auth->principals = calloc(texts->principal_count, sizeof *auth->principals);
     if (!auth->principals) {
@@ -346,13 +347,13 @@ static bool read_end(const char *text, size_t text_bytes, const struct auth_text
         return true;
     }
     if (strcmp(texts->end, "true") != 0) {
-        return eb_failure_set(failure, "end: not true");
+        return eb_failure_set(failure, "end: expected true");
     }
     size_t line_bytes;
     const char *line = find_last_line(text, text_bytes, &line_bytes);
     return is_end_line(line, line_bytes) ||
-           eb_failure_set(failure, "end: not in the last line; write \"end: true\" there, at its "
-                                   "beginning");
+           eb_failure_set(
+               failure, "end: expected \"end: true\" as the last line, without indentation");
 }
 
 /* Returns NULL with *failure set, without the path, if the file is not valid. */

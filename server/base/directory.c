@@ -61,7 +61,7 @@ bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *
     int error = errno;
     *is_directory = false;
     return error == ENOENT ||
-           eb_failure_set(failure, "%s: it cannot be looked at (%s); %s", path, strerror(error),
+           eb_failure_set(failure, "%s: it cannot be accessed (%s); %s", path, strerror(error),
                error == ELOOP ? "the link leads to itself: correct it or remove it"
-                              : "check its permissions, and those of what it leads to");
+                              : "check its permissions, and those of the target if it is a link");
 }

@@ -34,7 +34,7 @@ bool eb_load_meter_add(
         progress->report(progress->context, path, meter->done_bytes, meter->total_bytes);
     }
     return !progress || !progress->go_on || progress->go_on(progress->context, bytes) ||
-           eb_failure_set(failure, "%s: the load was given up", path);
+           eb_failure_set(failure, "%s: the load was cancelled", path);
 }
 
 void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes)

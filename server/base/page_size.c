@@ -20,17 +20,18 @@ static const char *transparent_hint(const char *root)
 {
     char text[EB_CGROUP_TEXT_BYTES];
     if (!eb_cgroup_read(root, TRANSPARENT_FILE, text)) {
-        return "this kernel has no transparent huge pages: set huge_pages to off, or to 1g where "
-               "it has a pool of such pages";
+        return "this kernel has no transparent huge pages: set huge_pages to off, or to 1g if the "
+               "system has a pool of 1 GiB pages";
     }
     if (strstr(text, "[never]")) {
-        return "the system forbids them: write madvise to /" TRANSPARENT_FILE ", then load again";
+        return "the system forbids transparent huge pages: write madvise to /" TRANSPARENT_FILE
+               ", then load again";
     }
     if (eb_cgroup_read(root, "proc/self/status", text) && strstr(text, "\nTHP_enabled:\t0")) {
-        return "whoever started the process forbade them (prctl PR_SET_THP_DISABLE): start it "
-               "without";
+        return "transparent huge pages were disabled when the process was started (prctl "
+               "PR_SET_THP_DISABLE): start it without that";
     }
-    return "memory was short or in pieces: free some, or write 1 to /proc/sys/vm/compact_memory, "
+    return "memory was short or fragmented: free some, or write 1 to /proc/sys/vm/compact_memory, "
            "then load again";
 }
 
@@ -44,7 +45,8 @@ static void advise_giant(uint64_t bytes, const char *root, char out[EB_PAGE_HINT
         return;
     }
     snprintf(out, EB_PAGE_HINT_BYTES,
-        "free pages needed: %" PRIu64 ", in the whole pool: %.*s; start the system with "
+        "free pages of 1 GiB needed: %" PRIu64
+        ", pages in the whole pool: %.*s; start the system with "
         "hugepagesz=1G hugepages=N, or write N to /" GIANT_FILE ", then load again",
         pages, (int)strcspn(count, "\n"), count);
 }

@@ -77,13 +77,13 @@ static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
 static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {
     if (begins_with(yaml, yaml_bytes, "\xff\xfe") || begins_with(yaml, yaml_bytes, "\xfe\xff")) {
-        return eb_failure_set(failure, "it is UTF-16; write it as UTF-8");
+        return eb_failure_set(failure, "the file is UTF-16; write it as UTF-8");
     }
     if (has_escaped_nul(yaml, yaml_bytes)) {
-        return eb_failure_set(failure, "it holds an escaped NUL; no text of ours has one");
+        return eb_failure_set(failure, "the file holds an escaped NUL, which no value may contain");
     }
     return !has_directive(yaml, yaml_bytes) ||
-           eb_failure_set(failure, "a line begins with '%%'; directives have no meaning here");
+           eb_failure_set(failure, "a line begins with '%%'; YAML directives are not supported");
 }
 
 /* Returns the first line, counted from 1, that has a tab in its indentation, which YAML forbids.
@@ -113,7 +113,7 @@ static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t erro
         error == CYAML_ERR_LIBYAML_PARSER ? find_tabbed_line((const char *)yaml, yaml_bytes) : 0;
     if (line > 0) {
         return eb_failure_set(failure,
-            "line %zu is indented by a tab; YAML takes spaces alone (%s%s)", line,
+            "line %zu is indented with a tab; YAML allows only spaces (%s%s)", line,
             cyaml_strerror(error), report->text);
     }
     return eb_failure_set(failure, "%s%s", cyaml_strerror(error), report->text);

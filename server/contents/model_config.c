@@ -253,7 +253,7 @@ static bool read_word(const struct place *place, const char *field, const char *
     if (!text) {
         return true;
     }
-    char why[WORDS_BYTES] = "is not known; allowed are";
+    char why[WORDS_BYTES] = "is unknown; expected one of";
     size_t used = strlen(why);
     for (const struct word *word = words; word->text; word++) {
         if (strcasecmp(text, word->text) == 0) {
@@ -304,7 +304,7 @@ static bool read_config_index(
     errno = 0;
     long long number = strtoll(text, NULL, 10);
     if (!is_config_number(text, true) || errno != 0) {
-        return refuse_config(place, field, text, "is no integer of 64 bits");
+        return refuse_config(place, field, text, "is not a 64-bit integer");
     }
     *is_given = true;
     *value = number;
@@ -348,7 +348,8 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
     }
     char why[WORDS_BYTES];
     snprintf(why, sizeof why,
-        "is missing; rows of %s may end with padding, and without it have (bytes - 4) * %d values",
+        "is missing but required, since rows of %s may end with padding; rows without padding have "
+        "(bytes - 4) * %d values",
         formats[table->format].name, formats[table->format].per_byte);
     return refuse_config(place, "dim", NULL, why);
 }
@@ -375,7 +376,7 @@ static bool read_table(
     table->missing = (enum eb_missing)missing;
     table->dim = (uint32_t)dim;
     if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
-        return refuse_config(place, "dim", texts->dim, "means nothing without a format");
+        return refuse_config(place, "dim", texts->dim, "requires a format");
     }
     return is_good && check_dim(place, table);
 }
@@ -401,8 +402,7 @@ static bool read_feature(const struct place *place, struct model_feature_texts *
     feature->missing = (enum eb_missing)missing;
     feature->id_map.kind = (enum eb_id_map_kind)id_map;
     if (is_good && texts->seed && feature->id_map.kind != EB_ID_MAP_HASH_MODULO) {
-        return refuse_config(
-            place, "seed", texts->seed, "means nothing without id_map: hash_modulo");
+        return refuse_config(place, "seed", texts->seed, "requires id_map: hash_modulo");
     }
     return is_good;
 }
@@ -412,7 +412,8 @@ static bool read_group_feature(const struct place *place, const struct eb_model_
 {
     const struct eb_model_config_feature *found = eb_model_config_find_feature(config, name);
     if (!found) {
-        return refuse_config(place, "features", name, "is no feature; describe it under features");
+        return refuse_config(
+            place, "features", name, "is not a feature; describe it under features");
     }
     *feature = (size_t)(found - config->features);
     return true;
@@ -426,7 +427,7 @@ static bool read_config_group(const struct place *place, const struct eb_model_c
     }
     if (texts->features_count == 0) {
         return refuse_config(
-            place, "features", NULL, "is missing or empty; a group has at least one");
+            place, "features", NULL, "is missing or empty; a group needs at least one");
     }
     group->features = calloc(texts->features_count, sizeof *group->features);
     if (!group->features) {
@@ -490,7 +491,7 @@ static bool sort_list(const struct list *list, struct eb_failure *failure)
         const void *entry = entries + i * list->entry_bytes;
         const void *before = entries + (i - 1) * list->entry_bytes;
         if (strcmp(name_of(before), name_of(entry)) == 0) {
-            return eb_failure_set(failure, "%s: two of them are called '%.64s'; rename one",
+            return eb_failure_set(failure, "%s: two entries are called '%.64s'; rename one of them",
                 list->name, name_of(entry));
         }
     }
@@ -579,7 +580,8 @@ static bool read_features(
             return false;
         }
         if (eb_model_config_find_table(config, feature->name)) {
-            return refuse_config(&place, "name", feature->name, "is a table's name too; rename it");
+            return refuse_config(
+                &place, "name", feature->name, "is also the name of a table; rename the feature");
         }
         if (!eb_model_config_find_table(config, feature->table) &&
             !check_selected(&place, config, "table", feature->table)) {
@@ -636,7 +638,8 @@ static bool read_serve(const struct place *place, const char *text, uint64_t *se
         return true;
     }
     if (!is_config_number(text, false) || errno != 0 || number == 0) {
-        return refuse_config(place, "serve", text, "is neither 'highest' nor a version's number");
+        return refuse_config(
+            place, "serve", text, "is invalid; expected 'highest' or a version number");
     }
     *serve = number;
     return true;
@@ -693,7 +696,7 @@ static bool read_config_file(const struct eb_table_file *file, uint32_t name_byt
     struct eb_model_config *config, struct eb_failure *failure)
 {
     if (file->bytes > EB_MODEL_CONFIG_BYTES_MAX) {
-        return eb_failure_set(failure, "larger than %d bytes: not a description of a model",
+        return eb_failure_set(failure, "larger than %d bytes, the maximum for a model.yaml",
             EB_MODEL_CONFIG_BYTES_MAX);
     }
     uint8_t *yaml = malloc(file->bytes + 1);

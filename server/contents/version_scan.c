@@ -236,8 +236,9 @@ static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
         return true;
     }
     eb_failure_set(failure,
-        "what describes its tensors has %" PRIu64 " bytes, and may need %" PRIu64
-        " bytes of memory, %" PRIu64 " are available; free some or write fewer tensors to a file",
+        "the description of its tensors has %" PRIu64 " bytes and may need %" PRIu64
+        " bytes of memory, but %" PRIu64
+        " are available; free some or write fewer tensors to each file",
         json_bytes, needed, available);
     return eb_failure_blame(failure, ENOMEM);
 }
@@ -287,7 +288,7 @@ static bool scan_open_file(struct scanning *scanning, const struct scanned *scan
     bool is_by_rows = parsed->kind != EB_FILE_SAFETENSORS && parsed->is_split;
     if (is_by_rows && parsed->piece >= parsed->pieces) {
         return eb_failure_set(scanning->failure,
-            "it is called part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0",
+            "its name says that it is piece %" PRIu32 " of %" PRIu32 "; pieces are numbered from 0",
             parsed->piece, parsed->pieces);
     }
     switch (parsed->kind) {
@@ -405,7 +406,7 @@ static bool check_locations(const struct scanning *scanning, const struct eb_ten
         const struct eb_tensor_location *location = &index->locations[i];
         if (!is_there(scanning->scan, location)) {
             return eb_failure_set(scanning->failure,
-                "tensor '%.128s' is not in %.128s; copy all files of the list here",
+                "tensor '%.128s' is not in %.128s; copy all files of the list to this directory",
                 location->tensor, location->file);
         }
     }
@@ -416,8 +417,8 @@ static bool read_scan_index(
     const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
 {
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
-        return eb_failure_set(
-            failure, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
+        return eb_failure_set(failure, "larger than %d bytes, the maximum for a list of tensors",
+            EB_TENSOR_INDEX_BYTES_MAX);
     }
     if (!check_scan_memory(file->bytes, failure)) {
         return false;
@@ -464,7 +465,7 @@ static bool check_listed(
         }
     }
     return eb_failure_set(failure,
-        "it is a part of several, and no list says which there are; add "
+        "it is one of several pieces, but there is no list of them; add "
         "%.*s.safetensors.index.json",
         (int)piece.base_bytes, name);
 }

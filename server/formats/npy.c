@@ -40,9 +40,9 @@ static const struct {
     {'b', "a boolean; convert it with astype('u1')"},
     {'?', "a boolean; convert it with astype('u1')"},
     {'c', "a complex number; store real and imaginary part side by side"},
-    {'S', "a byte string, no number"},
-    {'a', "a byte string, no number"},
-    {'U', "a string, no number"},
+    {'S', "a byte string, not a number"},
+    {'a', "a byte string, not a number"},
+    {'U', "a string, not a number"},
     {'O', "a Python object; convert it to a numeric type"},
     {'M', "a date; convert it with astype('i8')"},
     {'m', "a time span; convert it with astype('i8')"},
@@ -112,20 +112,20 @@ static bool read_string(struct cursor *cursor, char out[WORD_BYTES], struct eb_f
 {
     int quote = peek(cursor);
     if (quote != '\'' && quote != '"') {
-        return fail_at(cursor, "a string was expected", failure);
+        return fail_at(cursor, "expected a string", failure);
     }
     cursor->at++;
     size_t length = 0;
     while (cursor->at < cursor->end && cursor->head[cursor->at] != quote) {
         uint8_t byte = cursor->head[cursor->at];
         if (length == WORD_BYTES - 1 || byte < ' ' || byte > '~' || byte == '\\') {
-            return fail_at(cursor, "this string is no key and no type", failure);
+            return fail_at(cursor, "this string is neither a key nor a type", failure);
         }
         out[length++] = (char)byte;
         cursor->at++;
     }
     out[length] = '\0';
-    return accept(cursor, (char)quote) || fail_at(cursor, "a string does not end", failure);
+    return accept(cursor, (char)quote) || fail_at(cursor, "a string has no closing quote", failure);
 }
 
 static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
@@ -145,7 +145,7 @@ static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_
         cursor->at++;
     }
     if (cursor->at == start) {
-        return fail_at(cursor, "field 'shape': a number was expected", failure);
+        return fail_at(cursor, "field 'shape': expected a number", failure);
     }
     accept(cursor, 'L'); /* Python 2 wrote long integers with an L. */
     return eb_tensor_add_dim(tensor, value, failure);
@@ -155,12 +155,12 @@ static bool read_npy_shape(
     struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (!accept(cursor, '(')) {
-        return fail_at(cursor, "field 'shape': a tuple was expected", failure);
+        return fail_at(cursor, "field 'shape': expected a tuple", failure);
     }
     bool has_comma = false;
     while (!accept(cursor, ')')) {
         if (tensor->rank > 0 && !has_comma) {
-            return fail_at(cursor, "field 'shape': ',' or ')' was expected", failure);
+            return fail_at(cursor, "field 'shape': expected ',' or ')'", failure);
         }
         if (!read_dim(cursor, tensor, failure)) {
             return false;
@@ -177,14 +177,14 @@ static bool read_order(struct cursor *cursor, bool *fortran_order, struct eb_fai
 {
     *fortran_order = accept_word(cursor, "True");
     return *fortran_order || accept_word(cursor, "False") ||
-           fail_at(cursor, "field 'fortran_order': True or False was expected", failure);
+           fail_at(cursor, "field 'fortran_order': expected True or False", failure);
 }
 
 static bool read_descr(struct cursor *cursor, char out[WORD_BYTES], struct eb_failure *failure)
 {
     if (peek(cursor) == '[') {
         return eb_failure_set(failure,
-            "field 'descr': a record of several fields is no table; save each field on its own");
+            "field 'descr': a record of several fields is not a table; save each field on its own");
     }
     return read_string(cursor, out, failure);
 }
@@ -206,7 +206,7 @@ static bool read_npy_field(struct cursor *cursor, struct fields *fields, struct 
         return false;
     }
     if (!accept(cursor, ':')) {
-        return fail_at(cursor, "':' was expected", failure);
+        return fail_at(cursor, "expected ':'", failure);
     }
     if (strcmp(key, "descr") == 0) {
         return note_once(cursor, &fields->has_descr, failure) &&
@@ -220,24 +220,24 @@ static bool read_npy_field(struct cursor *cursor, struct fields *fields, struct 
         return note_once(cursor, &fields->has_shape, failure) &&
                read_npy_shape(cursor, fields->tensor, failure);
     }
-    return fail_at(cursor, "a field that is not descr, fortran_order or shape", failure);
+    return fail_at(cursor, "unknown field; expected descr, fortran_order or shape", failure);
 }
 
 static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_failure *failure)
 {
     if (!accept(cursor, '{')) {
-        return fail_at(cursor, "'{' was expected", failure);
+        return fail_at(cursor, "expected '{'", failure);
     }
     for (bool has_comma = true; !accept(cursor, '}'); has_comma = accept(cursor, ',')) {
         if (!has_comma) {
-            return fail_at(cursor, "',' or '}' was expected", failure);
+            return fail_at(cursor, "expected ',' or '}'", failure);
         }
         if (!read_npy_field(cursor, fields, failure)) {
             return false;
         }
     }
     if (peek(cursor) != -1) {
-        return fail_at(cursor, "something follows the dict", failure);
+        return fail_at(cursor, "unexpected text after the dict", failure);
     }
     if (!fields->has_descr || !fields->has_order || !fields->has_shape) {
         return fail_at(cursor, "one of descr, fortran_order and shape is missing", failure);
@@ -250,8 +250,8 @@ static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_fa
 {
     const uint8_t *head = cursor->head;
     if (cursor->end < MAGIC_BYTES || memcmp(head, MAGIC, MAGIC_BYTES) != 0) {
-        return eb_failure_set(
-            failure, "byte 0: not an npy file, it does not start with \\x93NUMPY; use numpy.save");
+        return eb_failure_set(failure,
+            "byte 0: not an npy file, since it does not start with \\x93NUMPY; use numpy.save");
     }
     if (cursor->end < PREFIX_BYTES_LONG) {
         return eb_failure_set(failure,
@@ -259,8 +259,8 @@ static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_fa
     }
     if (head[6] < 1 || head[6] > 3 || head[7] != 0) {
         return eb_failure_set(failure,
-            "byte 6: npy version %u.%u is unknown; 1.0, 2.0 and 3.0 can be read", (unsigned)head[6],
-            (unsigned)head[7]);
+            "byte 6: npy version %u.%u is not supported; expected 1.0, 2.0 or 3.0",
+            (unsigned)head[6], (unsigned)head[7]);
     }
     uint64_t length = (uint64_t)head[8] | (uint64_t)head[9] << 8;
     cursor->at = PREFIX_BYTES;
@@ -277,8 +277,8 @@ static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_fa
     }
     if (end > cursor->end) {
         return eb_failure_set(failure,
-            "byte 8: a header of %" PRIu64 " bytes is too long, no table needs more than %d",
-            length, EB_NPY_HEADER_BYTES_MAX);
+            "byte 8: a header of %" PRIu64 " bytes is too long; expected at most %d", length,
+            EB_NPY_HEADER_BYTES_MAX);
     }
     cursor->end = end;
     return true;
@@ -306,7 +306,8 @@ static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_
         return true;
     }
     return eb_failure_set(failure,
-        "field 'descr': '%s' is no element type of a table (f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8)",
+        "field 'descr': '%s' is not an element type of a table; expected f2 f4 f8, i1 i2 i4 i8 or "
+        "u1 u2 u4 u8",
         descr);
 }
 
@@ -318,8 +319,8 @@ static bool interpret(const struct fields *fields, struct eb_failure *failure)
         return false;
     }
     if (fields->fortran_order && tensor->rank > 1) {
-        return eb_failure_set(failure,
-            "field 'fortran_order': columns come first; convert it with numpy.ascontiguousarray");
+        return eb_failure_set(failure, "field 'fortran_order': the array is in column-major order; "
+                                       "convert it with numpy.ascontiguousarray");
     }
     return eb_tensor_measure(tensor, failure);
 }
@@ -341,10 +342,11 @@ bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
         return eb_failure_set(failure,
-            "byte %" PRIu64 ": %s, %" PRIu64 " bytes follow the header, but shape %s of %s has "
-            "%" PRIu64 "; write it again",
-            cursor.end, found < tensor->data_bytes ? "the file is cut short" : "data is too long",
-            found, shape, eb_storage_name(tensor->storage), tensor->data_bytes);
+            "byte %" PRIu64 ": %s, %" PRIu64
+            " bytes follow the header, but shape %s of %s needs %" PRIu64 "; write it again",
+            cursor.end,
+            found < tensor->data_bytes ? "the file is cut short" : "the file is too long", found,
+            shape, eb_storage_name(tensor->storage), tensor->data_bytes);
     }
     return true;
 }

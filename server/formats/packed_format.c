@@ -74,7 +74,7 @@ static bool check_format_rows(const struct eb_packed_format *format, struct eb_f
 {
     if (format->parts == 0 || format->part >= format->parts) {
         return eb_failure_set(failure,
-            "fields 'parts', 'part': part %" PRIu32 " of %" PRIu32 "; parts count from 0",
+            "fields 'parts', 'part': part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0",
             format->part, format->parts);
     }
     if (format->rows_total > INT64_MAX) {
@@ -85,12 +85,12 @@ static bool check_format_rows(const struct eb_packed_format *format, struct eb_f
     if (format->row_first > rows || format->tensor.dims[0] > rows - format->row_first) {
         return eb_failure_set(failure,
             "fields 'row_first', 'shape': %" PRIu64 " rows from row %" PRIu64
-            " on are more than the %" PRIu64 " of this part of the table",
+            " on reach past the %" PRIu64 " rows of this part of the table",
             format->tensor.dims[0], format->row_first, rows);
     }
     if (format->unknown_row < -1 || format->unknown_row >= (int64_t)format->rows_total) {
         return eb_failure_set(failure,
-            "field 'unknown_row': %" PRIi64 " is neither -1 nor one of %" PRIu64 " rows",
+            "field 'unknown_row': %" PRIi64 " is neither -1 nor one of the %" PRIu64 " rows",
             format->unknown_row, format->rows_total);
     }
     return true;
@@ -100,13 +100,13 @@ static bool check_format_shape(const struct eb_tensor *tensor, struct eb_failure
 {
     if (tensor->rank == 0 || tensor->rank > EB_TENSOR_RANK_MAX) {
         return eb_failure_set(
-            failure, "field 'rank': %" PRIu32 " is not 1 to %d", tensor->rank, EB_TENSOR_RANK_MAX);
+            failure, "field 'rank': %" PRIu32 " is not in 1..%d", tensor->rank, EB_TENSOR_RANK_MAX);
     }
     uint64_t elements = 1;
     for (uint32_t i = 1; i < tensor->rank; i++) {
         if (tensor->dims[i] == 0 || tensor->dims[i] > UINT32_MAX / elements) {
             return eb_failure_set(
-                failure, "field 'shape': a row has no value, or more than 2^32 - 1");
+                failure, "field 'shape': a row has no values, or more than 2^32 - 1");
         }
         elements *= tensor->dims[i];
     }
@@ -119,7 +119,7 @@ static bool check_row_type(const struct eb_packed_format *format, struct eb_fail
     if (storage <= EB_STORAGE_UNSPECIFIED || storage >= EB_STORAGE_COUNT ||
         !eb_type_is_valid((int)format->type) || !eb_storage_holds(storage, format->type)) {
         return eb_failure_set(failure,
-            "fields 'storage', 'T': %s (%u) does not store a table of %s (%u)",
+            "fields 'storage', 'T': storage %s (%u) cannot hold a table of type %s (%u)",
             eb_storage_name(storage), (unsigned)storage, eb_type_name(format->type),
             (unsigned)format->type);
     }
@@ -140,8 +140,8 @@ static bool lay_out_rows(struct eb_packed_format *format, struct eb_failure *fai
     if (format->row_stride_bytes < row_bytes ||
         format->row_stride_bytes > row_bytes * STRIDE_FACTOR_MAX) {
         return eb_failure_set(failure,
-            "field 'row_stride': %" PRIu64 " for rows of %" PRIu64 " bytes; it is between so many "
-            "and twice as many",
+            "field 'row_stride': %" PRIu64 " for rows of %" PRIu64
+            " bytes; expected at least the bytes of a row, and at most twice as many",
             format->row_stride_bytes, row_bytes);
     }
     struct eb_packed_section *rows = &format->sections[EB_PACKED_ROWS];
@@ -157,11 +157,11 @@ static bool check_format_keys(const struct eb_packed_format *format, struct eb_f
     uint64_t rows = format->tensor.dims[0];
     if (bytes != 0 && (bytes % sizeof(int64_t) != 0 || bytes / sizeof(int64_t) != rows)) {
         return eb_failure_set(failure,
-            "field 'keys': %" PRIu64 " bytes are not a key of 8 bytes for each of %" PRIu64 " rows",
-            bytes, rows);
+            "field 'keys': %" PRIu64 " bytes; expected 8 bytes for each of %" PRIu64 " rows", bytes,
+            rows);
     }
     return bytes > 0 || rows == 0 || format->sections[EB_PACKED_KEY_INDEX].bytes == 0 ||
-           eb_failure_set(failure, "field 'key index': the file has no keys for it");
+           eb_failure_set(failure, "field 'key index': the file has an index of keys but no keys");
 }
 
 static uint64_t measure_head(uint64_t data_bytes)
@@ -177,7 +177,7 @@ static bool place_sections(struct eb_packed_format *format, struct eb_failure *f
         uint64_t bytes = format->sections[i].bytes;
         if (bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX) {
             return eb_failure_set(failure,
-                "the table has more than the %" PRIu64 " bytes of a packed file; split it",
+                "the table has more than %" PRIu64 " bytes, the maximum of a packed file; split it",
                 EB_PACKED_FORMAT_FILE_BYTES_MAX);
         }
         data_bytes = bytes > 0 ? align(data_bytes) + bytes : data_bytes;
@@ -186,7 +186,8 @@ static bool place_sections(struct eb_packed_format *format, struct eb_failure *f
     format->file_bytes = format->head_bytes + data_bytes;
     if (format->file_bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX) {
         return eb_failure_set(failure,
-            "the file would have %" PRIu64 " bytes, more than %" PRIu64 "; split the table",
+            "the file would have %" PRIu64 " bytes, more than the maximum of %" PRIu64
+            "; split the table",
             format->file_bytes, EB_PACKED_FORMAT_FILE_BYTES_MAX);
     }
     uint64_t end = format->head_bytes;
@@ -277,19 +278,20 @@ bool eb_packed_format_measure(
     memcpy(&fields, header, sizeof fields);
     if (fields.version != VERSION) {
         return eb_failure_set(failure,
-            "byte 16: version %" PRIu32 " of packed tables is unknown, %d can be read; pack the "
-            "table again",
+            "byte 16: version %" PRIu32
+            " of packed tables is not supported; expected %d; pack the table again",
             fields.version, VERSION);
     }
     if (fields.file_bytes != file_bytes) {
         return eb_failure_set(failure,
-            "the file has %" PRIu64 " bytes and says that it has %" PRIu64 "; copy it again",
+            "the file has %" PRIu64 " bytes, but its header says %" PRIu64 "; copy it again",
             file_bytes, fields.file_bytes);
     }
     if (file_bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX || fields.head_bytes > file_bytes ||
         fields.head_bytes != measure_head(file_bytes - fields.head_bytes)) {
         return eb_failure_set(failure,
-            "byte 144: a head of %" PRIu64 " bytes in a file of %" PRIu64 "; copy it again",
+            "byte 144: a head of %" PRIu64 " bytes does not match a file of %" PRIu64
+            " bytes; copy it again",
             fields.head_bytes, file_bytes);
     }
     *head_bytes = fields.head_bytes;
@@ -312,9 +314,9 @@ static bool check_agreement(const struct header *header, const uint8_t *head,
     if (header->head_bytes != format->head_bytes || header->file_bytes != format->file_bytes ||
         header->row_offset_bytes != format->row_offset_bytes ||
         memcmp(header->sections, format->sections, sizeof format->sections) != 0) {
-        return eb_failure_set(failure,
-            "fields 'row_offset' to 'key index': they do not fit shape and storage; pack the table "
-            "again");
+        return eb_failure_set(failure, "fields 'row_offset' to 'key index': they do not match "
+                                       "shape and storage; pack the table "
+                                       "again");
     }
     uint64_t checksums_end = eb_packed_format_checksum_offset(eb_packed_format_block_count(format));
     const uint64_t *dims_end = header->dims + header->rank;
@@ -323,7 +325,7 @@ static bool check_agreement(const struct header *header, const uint8_t *head,
         !is_zero(header->zeros, sizeof header->zeros) ||
         !is_zero(head + checksums_end, format->head_bytes - checksums_end)) {
         return eb_failure_set(
-            failure, "the head has fields that are not known here; use the embag that wrote it");
+            failure, "the head has unknown fields; use the version of embag that wrote it");
     }
     return true;
 }
@@ -343,7 +345,7 @@ bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t f
     uint64_t digest = take_digest(head, head_bytes);
     if (header.digest != digest) {
         return eb_failure_set(failure,
-            "the head is damaged: its digest is %016" PRIx64 ", its bytes give %016" PRIx64
+            "the head is damaged: its digest is %016" PRIx64 ", but its bytes give %016" PRIx64
             "; copy the file again",
             header.digest, digest);
     }

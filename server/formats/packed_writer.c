@@ -18,13 +18,13 @@ static const char *find_written_hint(int error)
     switch (error) {
     case EEXIST: return "remove it or choose another name";
     case ENOENT:
-    case ENOTDIR: return "make its directory or choose another";
+    case ENOTDIR: return "create its directory or choose another one";
     case EACCES:
     case EPERM:
     case EROFS: return "check the directory's permissions";
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: return "free some room or choose another disk";
+    case EFBIG: return "free some space or choose another disk";
     case EMFILE: return "raise ulimit -n or write fewer files";
     default: return "check the disk and its file system";
     }
@@ -102,13 +102,14 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
     writer->is_open = true;
     /* So far only the owner may read it, but the server may run as another user. */
     if (fchmod(writer->descriptor, 0644) != 0) {
-        return refuse_written(writer, "opened to others", failure);
+        return refuse_written(writer, "made readable for other users", failure);
     }
     /* Some file systems cannot reserve space; then a lack of it shows later. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
         errno != EOPNOTSUPP) {
         return eb_failure_set(failure,
-            "%s: %" PRIu64 " bytes cannot be had for it (%s); free some or choose another disk",
+            "%s: %" PRIu64
+            " bytes of disk space cannot be reserved for it (%s); free some or choose another disk",
             writer->path, writer->format.file_bytes, strerror(errno));
     }
     return true;
@@ -267,7 +268,8 @@ static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_
         return refuse_written(writer, "put into place", failure);
     }
     writer->is_hidden = false;
-    return fsync(directory) == 0 || refuse_written(writer, "kept", failure);
+    return fsync(directory) == 0 ||
+           refuse_written(writer, "written to the disk's directory", failure);
 }
 
 bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure *failure)

@@ -70,7 +70,8 @@ bool eb_safetensors_head_bytes(
     }
     if (length > EB_SAFETENSORS_HEADER_BYTES_MAX) {
         return eb_failure_set(failure,
-            "byte 0: a header of %" PRIu64 " bytes is above %d; this is no safetensors file",
+            "byte 0: a header of %" PRIu64
+            " bytes is longer than %d, so this is not a safetensors file",
             length, EB_SAFETENSORS_HEADER_BYTES_MAX);
     }
     if (length > file_bytes - LENGTH_BYTES) {
@@ -96,7 +97,7 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
 {
     const char *name = json_string_value(dtype);
     if (!name) {
-        return eb_failure_set(reading->failure, "field 'dtype' is missing or no string");
+        return eb_failure_set(reading->failure, "field 'dtype' is missing or not a string");
     }
     reading->dtype = (struct dtype){.name = name};
     for (size_t i = 0; i < DTYPE_COUNT; i++) {
@@ -108,7 +109,8 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
     if (reading->dtype.storage == EB_STORAGE_UNSPECIFIED) {
         struct eb_failure why;
         eb_failure_set(&why,
-            "field 'dtype': '%.32s' is no element type of a table; convert it to F64, F32, F16, "
+            "field 'dtype': '%.32s' is not an element type of a table; convert it to F64, F32, "
+            "F16, "
             "BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64",
             name);
         note_unfit(reading, &why);
@@ -146,7 +148,7 @@ static bool read_dims(struct reading *reading, const json_t *shape)
         uint64_t dim;
         if (!read_safetensors_count(json_array_get(shape, i), &dim)) {
             return eb_failure_set(
-                reading->failure, "field 'shape': entry %zu is no integer of at least 0", i);
+                reading->failure, "field 'shape': entry %zu is not an integer of at least 0", i);
         }
         if (!eb_tensor_add_dim(reading->tensor, dim, &why)) {
             note_unfit(reading, &why);
@@ -164,7 +166,7 @@ static bool read_safetensors_shape(struct reading *reading, const json_t *shape)
     struct eb_failure why;
     uint64_t bytes;
     if (!json_is_array(shape)) {
-        return eb_failure_set(reading->failure, "field 'shape' is missing or no array");
+        return eb_failure_set(reading->failure, "field 'shape' is missing or not an array");
     }
     if (!read_dims(reading, shape)) {
         return false;
@@ -191,18 +193,18 @@ static bool read_offsets(
     if (json_array_size(offsets) != 2 ||
         !read_safetensors_count(json_array_get(offsets, 0), &begin) ||
         !read_safetensors_count(json_array_get(offsets, 1), &end)) {
-        return eb_failure_set(
-            failure, "field 'data_offsets' is missing or no array of two integers of at least 0");
+        return eb_failure_set(failure,
+            "field 'data_offsets' is missing or not an array of two integers of at least 0");
     }
     if (end < begin) {
         return eb_failure_set(failure,
-            "field 'data_offsets': the end %" PRIu64 " is less than the begin %" PRIu64, end,
+            "field 'data_offsets': the end %" PRIu64 " is before the beginning %" PRIu64, end,
             begin);
     }
     if (end > layout->file_bytes - layout->data_start) {
         return eb_failure_set(failure,
-            "field 'data_offsets': the end %" PRIu64 " lies past the last byte, the file holds "
-            "%" PRIu64 " bytes of data; it is cut short, write it again",
+            "field 'data_offsets': the end %" PRIu64 " is past the last of the %" PRIu64
+            " bytes of data; the file is cut short, write it again",
             end, layout->file_bytes - layout->data_start);
     }
     if (reading->dtype.bits > 0 && end - begin != tensor->data_bytes) {
@@ -210,7 +212,7 @@ static bool read_offsets(
         eb_tensor_shape_text(tensor, shape);
         return eb_failure_set(failure,
             "field 'data_offsets': %" PRIu64 " to %" PRIu64 " is %" PRIu64
-            " bytes, but shape %s of %s has %" PRIu64,
+            " bytes, but shape %s of %s needs %" PRIu64,
             begin, end, end - begin, shape, reading->dtype.name, tensor->data_bytes);
     }
     tensor->data_offset = layout->data_start + begin;
@@ -221,15 +223,14 @@ static bool read_offsets(
 static bool read_tensor(struct reading *reading, const json_t *value, const struct layout *layout)
 {
     if (!json_is_object(value)) {
-        return eb_failure_set(reading->failure, "its description is no object");
+        return eb_failure_set(reading->failure, "its description is not an object");
     }
     return read_dtype(reading, json_object_get(value, "dtype")) &&
            read_safetensors_shape(reading, json_object_get(value, "shape")) &&
            read_offsets(reading, json_object_get(value, "data_offsets"), layout) &&
            (json_object_size(value) == TENSOR_FIELDS ||
                eb_failure_set(reading->failure,
-                   "it has fields beside 'dtype', 'shape' and 'data_offsets', whose meaning is "
-                   "not known"));
+                   "it has unknown fields; expected only 'dtype', 'shape' and 'data_offsets'"));
 }
 
 /* Puts the tensor's name in front of the text. Always returns false. */
@@ -250,7 +251,8 @@ static bool check_metadata(json_t *metadata, struct eb_failure *failure)
     {
         is_valid = is_valid && json_is_string(value);
     }
-    return is_valid || eb_failure_set(failure, "field '" METADATA_KEY "' is no object of strings");
+    return is_valid ||
+           eb_failure_set(failure, "field '" METADATA_KEY "' is not an object of strings");
 }
 
 static bool read_tensors(json_t *root, const struct layout *layout, struct eb_safetensors *out,
@@ -309,14 +311,15 @@ static bool check_ranges(
                 "field 'data_offsets': it begins at %" PRIu64 ", but the tensors before it end at "
                 "%" PRIu64 ": %s; write the file again",
                 begin - layout->data_start, covered - layout->data_start,
-                begin < covered ? "they overlap" : "bytes between belong to no tensor");
+                begin < covered ? "they overlap" : "the bytes in between belong to no tensor");
             return locate_safetensors(failure, entry->name);
         }
         covered += entry->tensor.data_bytes;
     }
     if (covered != layout->file_bytes) {
         return eb_failure_set(failure,
-            "byte %" PRIu64 ": %" PRIu64 " bytes behind the last tensor belong to none; write the "
+            "byte %" PRIu64 ": %" PRIu64
+            " bytes after the last tensor belong to no tensor; write the "
             "file again",
             covered, layout->file_bytes - covered);
     }
@@ -336,7 +339,7 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
         /* Every error in the JSON itself has a text. */
         eb_failure_set(failure, "out of memory");
     } else if (!root) {
-        eb_failure_set(failure, "byte %d: the header is no JSON: %s; write the file again",
+        eb_failure_set(failure, "byte %d: the header is not valid JSON: %s; write the file again",
             error.position + LENGTH_BYTES, error.text);
     }
     return root;
@@ -385,7 +388,8 @@ static bool read_location(const char *tensor, const json_t *file,
     const char *name = json_string_value(file);
     if (!name || name[0] == '\0' || strchr(name, '/')) {
         return eb_failure_set(failure,
-            "field '" MAP_KEY "': the file of tensor '%.128s' is no name of a file beside this one",
+            "field '" MAP_KEY
+            "': the file of tensor '%.128s' is not the name of a file in this directory",
             tensor);
     }
     location->tensor = strdup(tensor);
@@ -397,7 +401,7 @@ static bool read_map(json_t *map, struct eb_tensor_index *index, struct eb_failu
 {
     if (!json_is_object(map)) {
         return eb_failure_set(
-            failure, "field '" MAP_KEY "' is missing or no object of tensors and files");
+            failure, "field '" MAP_KEY "' is missing or not an object that maps tensors to files");
     }
     index->locations = calloc(json_object_size(map) + 1, sizeof *index->locations);
     if (!index->locations) {
@@ -421,7 +425,7 @@ bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_ten
     json_error_t error;
     json_t *root = json_loadb((const char *)json, json_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
-        return eb_failure_set(failure, "byte %d: it is no JSON: %s; write the file again",
+        return eb_failure_set(failure, "byte %d: not valid JSON: %s; write the file again",
             error.position, error.text[0] ? error.text : "out of memory");
     }
     bool is_good = read_map(json_object_get(root, MAP_KEY), index, failure);

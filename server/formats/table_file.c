@@ -24,11 +24,11 @@ static bool stamp_table_file(struct eb_table_file *file, struct eb_failure *fail
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
         int error = errno;
-        eb_failure_set(failure, "it cannot be looked at: %s", strerror(error));
+        eb_failure_set(failure, "it cannot be accessed: %s", strerror(error));
         return eb_failure_blame(failure, error);
     }
     if (!S_ISREG(status.st_mode)) {
-        return eb_failure_set(failure, "it is no regular file; remove it or rename it");
+        return eb_failure_set(failure, "it is not a regular file; remove or rename it");
     }
     file->bytes = (uint64_t)status.st_size;
     file->device = status.st_dev;
@@ -45,8 +45,8 @@ static const char *find_table_file_hint(int error)
     case ENOTDIR: return "put it back, or correct the link that leads to it";
     case ELOOP: return "correct the link";
     case EACCES:
-    case EPERM: return "give the server's user the right to read it";
-    default: return "see that its disk answers and that files can be opened";
+    case EPERM: return "give the server's user permission to read it";
+    default: return "check that its disk responds and that files can be opened";
     }
 }
 

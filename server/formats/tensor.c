@@ -21,7 +21,7 @@ bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (tensor->rank == 0) {
         return eb_failure_set(failure,
-            "field 'shape': a scalar is no table; the first dimension is the number of rows");
+            "field 'shape': a scalar is not a table; the first dimension is the number of rows");
     }
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(tensor, shape);
@@ -31,7 +31,8 @@ bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure)
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (i > 0 && tensor->dims[i] == 0) {
             return eb_failure_set(failure,
-                "field 'shape': rows of %s hold no value; every dimension but the first must be at "
+                "field 'shape': the rows of shape %s hold no values; every dimension but the first "
+                "must be at "
                 "least 1",
                 shape);
         }

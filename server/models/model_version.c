@@ -41,8 +41,8 @@ static bool check_version_groups(
         const struct eb_model_config_group *group = &config->groups[i];
         if (group->feature_count > features_max) {
             return eb_failure_set(failure,
-                "model.yaml: group '%.64s' has %zu features, and a request may ask for %" PRIu32
-                "; raise queries_max, or make several groups of it",
+                "model.yaml: group '%.64s' has %zu features, but a request may ask for %" PRIu32
+                "; raise queries_max or split the group",
                 group->name, group->feature_count, features_max);
         }
     }

@@ -160,12 +160,12 @@ static bool check_number(const struct eb_repository_model *model,
 {
     if (version->number == 0) {
         return eb_failure_set(failure,
-            "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model->path,
-            version->name, UINT64_MAX);
+            "%s/%s: not a version; expected a number from 1 to %" PRIu64 "; rename the directory",
+            model->path, version->name, UINT64_MAX);
     }
     return !is_shared ||
            eb_failure_set(failure,
-               "%s/%s: another directory is version %" PRIu64 " too; remove one of them",
+               "%s/%s: another directory is also version %" PRIu64 "; remove one of them",
                model->path, version->name, version->number);
 }
 
@@ -323,7 +323,7 @@ static bool add_models(const struct scan *scan, const char *directory,
     }
     return repository->count > 0 ||
            eb_failure_set(scan->failure,
-               "%s: there is no model in it; tables go to MODEL/VERSION/ below it", directory);
+               "%s: there is no model in it; put tables into MODEL/VERSION/ below it", directory);
 }
 
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,

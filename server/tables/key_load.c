@@ -119,7 +119,7 @@ bool eb_key_load(
     }
     return eb_key_index_open(
                index, load->bytes, table->index_bytes, table->tensor.dims[0], &reason) ||
-           eb_failure_set(failure, "%s: its index of keys is of no use: %s; pack the table again",
+           eb_failure_set(failure, "%s: its index of keys is invalid: %s; pack the table again",
                load->plan->scan.files[piece->file].path, reason);
 }
 

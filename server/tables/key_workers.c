@@ -207,7 +207,8 @@ static bool prepare_team(struct team *team, struct shift *shift)
 static bool refuse_pair(const struct eb_key_pair *pair, struct eb_failure *failure)
 {
     return eb_failure_set(failure,
-        "rows %" PRIu32 " and %" PRIu32 " have the same key %" PRId64 "; every row needs its own",
+        "rows %" PRIu32 " and %" PRIu32 " have the same key %" PRId64
+        "; every row needs a key of its own",
         pair->first_row, pair->second_row, pair->key);
 }
 
@@ -215,9 +216,10 @@ static bool refuse_pair(const struct eb_key_pair *pair, struct eb_failure *failu
 static bool refuse_keys(const struct shift *shift)
 {
     return eb_failure_set(shift->failure,
-        "no index of its %" PRIu64 " keys could be made: in each of %d attempts, every one with a "
-        "hash of its own, some keys found no room; hashes are made of the keys in their order, so "
-        "put the rows, with their keys, into another order and try again",
+        "no index of its %" PRIu64
+        " keys could be built: in each of %d attempts, each with another hash function, some keys "
+        "found no slot; the hash functions depend on the order of the keys, so reorder the rows "
+        "together with their keys and try again",
         shift->build.plan.row_count, EB_KEY_ATTEMPTS_MAX);
 }
 
@@ -254,7 +256,7 @@ static bool run_attempts(struct shift *shift, struct team *team, uint32_t *row)
             return true;
         }
     }
-    return shift->is_given_up ? eb_failure_set(shift->failure, "the load was given up")
+    return shift->is_given_up ? eb_failure_set(shift->failure, "the load was cancelled")
                               : refuse_keys(shift);
 }
 

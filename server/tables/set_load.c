@@ -171,7 +171,8 @@ static bool check_set_memory(const struct loading *loading, const char *director
     }
     eb_load_meter_run_short(&loading->meter, most - available);
     return eb_failure_set(loading->failure,
-        "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free some or "
+        "%s: its tables need %" PRIu64 " bytes of memory, but %" PRIu64
+        " are available; free some or "
         "raise the container's limit",
         directory, needed, available);
 }
@@ -231,7 +232,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
         if (table->table.keys && table->has_default &&
             eb_key_index_find(&table->keys, table->default_index) < 0) {
             return eb_failure_set(failure,
-                "model.yaml: table '%.64s': default_index %" PRId64 " is none of its keys",
+                "model.yaml: table '%.64s': default_index %" PRId64 " is not one of its keys",
                 table->name, table->default_index);
         }
     }
@@ -241,7 +242,8 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
         if (table->table.keys && feature->has_default &&
             eb_key_index_find(&table->keys, feature->default_index) < 0) {
             return eb_failure_set(failure,
-                "model.yaml: feature '%.64s': default_index %" PRId64 " is no key of table '%.64s'",
+                "model.yaml: feature '%.64s': default_index %" PRId64
+                " is not a key of table '%.64s'",
                 feature->name, feature->default_index, table->name);
         }
     }

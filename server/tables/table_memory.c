@@ -254,8 +254,8 @@ void *eb_table_memory_take(
         footprint == UINT64_MAX ? NULL : find_mapping(memory, footprint);
     if (!mapping) {
         eb_failure_set(failure,
-            "%" PRIu64 " bytes of memory are refused by the system (%s); give the process more",
-            bytes, strerror(errno));
+            "the system refuses %" PRIu64 " bytes of memory (%s); allow the process more", bytes,
+            strerror(errno));
         (void)eb_failure_blame(failure, ENOMEM);
         return NULL;
     }

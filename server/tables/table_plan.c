@@ -57,7 +57,8 @@ static bool sort_sources(struct planning *planning)
         const struct eb_model_config_table *b = planning->sources[i];
         if (strcmp(a->source, b->source) == 0) {
             return eb_failure_set(planning->failure,
-                "model.yaml: tables '%.64s' and '%.64s' have one source, '%.64s'; remove one",
+                "model.yaml: tables '%.64s' and '%.64s' have the same source '%.64s'; remove one "
+                "of them",
                 a->name, b->name, a->source);
         }
     }
@@ -93,13 +94,13 @@ static bool check_parts(const struct planning *planning, const struct eb_piece_r
         }
         if (parts > 0 && piece->number != i) {
             return eb_failure_set(planning->failure,
-                "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+                "%s: piece %zu of the %" PRIu32 " of table '%.64s' is missing; copy all pieces",
                 path_of(plan, piece), i, parts, piece->name);
         }
     }
     return parts == 0 || range->count == parts ||
            eb_failure_set(planning->failure,
-               "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+               "%s: piece %zu of the %" PRIu32 " of table '%.64s' is missing; copy all pieces",
                path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
 }
 
@@ -148,12 +149,12 @@ static bool join_pieces(
         const struct eb_tensor *part = &pieces[i].tensor;
         if (!is_keyed_alike(telling, &pieces[i])) {
             return eb_failure_set(planning->failure,
-                "%s: of it and %s only one has keys; pack both in one way",
+                "%s: only one of this file and %s has keys; pack both in the same way",
                 path_of(plan, &pieces[i]), path_of(plan, telling));
         }
         if (!is_layout_alike(pieces, &pieces[i])) {
             return eb_failure_set(planning->failure,
-                "%s: it has another format, type or row shape than %s; write both in one way",
+                "%s: it differs from %s in format, type or row shape; write both in the same way",
                 path_of(plan, &pieces[i]), path_of(plan, pieces));
         }
         if (__builtin_add_overflow(whole->dims[0], part->dims[0], &whole->dims[0]) ||
@@ -177,21 +178,20 @@ static bool check_layout_packed(
         if (packed->parts != 1) {
             return eb_failure_set(planning->failure,
                 "%s: it holds part %" PRIu32 " of %" PRIu32
-                " of its table's rows; serving parts is "
-                "not built, pack all rows",
+                " of its table's rows; a server cannot serve parts, so pack all rows",
                 path_of(plan, &pieces[i]), packed->part, packed->parts);
         }
         if (packed->row_first != rows || packed->rows_total != table->tensor.dims[0]) {
             return eb_failure_set(planning->failure,
-                "%s: it holds rows from %" PRIu64 " of a table of %" PRIu64
-                ", but stands for those "
-                "from %" PRIu64 " of %" PRIu64 "; copy the files of one packing",
+                "%s: it holds the rows from %" PRIu64 " of a table of %" PRIu64
+                ", but in its place the rows from %" PRIu64 " of a table of %" PRIu64
+                " are expected; use files that were packed together",
                 path_of(plan, &pieces[i]), packed->row_first, packed->rows_total, rows,
                 table->tensor.dims[0]);
         }
         if (packed->packing != pieces->packed->packing) {
             return eb_failure_set(planning->failure,
-                "%s: it was not packed together with %s; copy the files of one packing",
+                "%s: it was not packed together with %s; use files that were packed together",
                 path_of(plan, &pieces[i]), path_of(plan, pieces));
         }
         rows += pieces[i].tensor.dims[0];
@@ -211,16 +211,20 @@ static bool check_layout_keys(const struct planning *planning, const struct eb_p
     const struct eb_piece *telling = find_telling(&table->rows);
     if (telling->packed && eb_packed_format_is_keyed(telling->packed)) {
         return eb_failure_set(planning->failure,
-            "%s: the packed table '%.64s' has keys of its own; remove one of them", path,
-            table->name);
+            "%s: the packed table '%.64s' already contains keys; remove this file or pack the "
+            "table without keys",
+            path, table->name);
     }
     if (keys.rank != 1 || (keys.storage != EB_STORAGE_I64 && keys.storage != EB_STORAGE_U64)) {
         return eb_failure_set(planning->failure,
-            "%s: keys are one dimension of int64 or uint64; convert them with astype('i8')", path);
+            "%s: expected keys as an array of one dimension of int64 or uint64; convert them with "
+            "astype('i8')",
+            path);
     }
     return keys.dims[0] == table->tensor.dims[0] ||
            eb_failure_set(planning->failure,
-               "%s: %" PRIu64 " keys for the %" PRIu64 " rows of table '%.64s'; write one for each",
+               "%s: %" PRIu64 " keys for the %" PRIu64
+               " rows of table '%.64s'; write one key for each row",
                path, keys.dims[0], table->tensor.dims[0], table->name);
 }
 
@@ -240,7 +244,7 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     struct eb_key_plan keys;
     if (!eb_key_build_plan(table->tensor.dims[0], &keys)) {
         return eb_failure_set(planning->failure,
-            "%s: table '%.64s' has %" PRIu64 " rows; a keyed one may have %" PRIu64,
+            "%s: table '%.64s' has %" PRIu64 " rows; a keyed table may have at most %" PRIu64,
             path_of(planning->plan, piece), table->name, table->tensor.dims[0],
             EB_KEY_INDEX_ROWS_MAX);
     }
@@ -252,8 +256,8 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
             table->has_index ? sections[EB_PACKED_KEY_INDEX].bytes : keys.index_bytes;
         return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 ||
                eb_failure_set(planning->failure,
-                   "%s: an index of keys, but no keys, and it is not the whole table; pack it "
-                   "again",
+                   "%s: the file has an index of keys but no keys, and is not the whole table; "
+                   "pack it again",
                    path_of(planning->plan, piece));
     }
     return true;
@@ -272,7 +276,7 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
     }
     if (table->unknown_row >= 0 && (uint64_t)table->unknown_row >= rows) {
         return eb_failure_set(planning->failure,
-            "model.yaml: table '%.64s': unknown_row %" PRId64 " is none of its %" PRIu64 " rows",
+            "model.yaml: table '%.64s': unknown_row %" PRId64 " is not one of its %" PRIu64 " rows",
             table->name, table->unknown_row, rows);
     }
     if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
@@ -282,8 +286,8 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
     if (config && config->has_default && !table->is_keyed && config->default_index != -1 &&
         (config->default_index < 0 || (uint64_t)config->default_index >= rows)) {
         return eb_failure_set(planning->failure,
-            "model.yaml: table '%.64s': default_index %" PRId64 " is none of its %" PRIu64
-            " rows, nor -1 for zeros",
+            "model.yaml: table '%.64s': default_index %" PRId64 " is neither one of its %" PRIu64
+            " rows nor -1 for zeros",
             table->name, config->default_index, rows);
     }
     return true;
@@ -295,7 +299,8 @@ static bool check_width(const struct planning *planning, const struct eb_planned
     uint64_t bytes = eb_storage_row_bytes(table->storage, elements);
     return bytes <= planning->options->row_bytes_max ||
            eb_failure_set(planning->failure,
-               "%s: rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64,
+               "%s: rows of table '%.64s' have %" PRIu64
+               " bytes, more than row_bytes_max, which is %" PRIu64,
                path_of(planning->plan, table->rows.pieces), table->name, bytes,
                planning->options->row_bytes_max);
 }
@@ -456,8 +461,8 @@ static bool check_fit_default(const struct eb_model_config_feature *feature,
     bool is_row = feature->default_index >= 0 && (uint64_t)feature->default_index < rows;
     return table->is_keyed || !feature->has_default || feature->default_index == -1 || is_row ||
            eb_failure_set(failure,
-               "model.yaml: feature '%.64s': default_index %" PRId64 " is none of the %" PRIu64
-               " rows of table '%.64s', nor -1 for zeros",
+               "model.yaml: feature '%.64s': default_index %" PRId64
+               " is neither one of the %" PRIu64 " rows of table '%.64s' nor -1 for zeros",
                feature->name, feature->default_index, rows, table->name);
 }
 
@@ -467,8 +472,8 @@ static bool check_use(const struct eb_model_config_feature *feature,
 {
     if (feature->id_map.kind != EB_ID_MAP_NONE && (table->is_keyed || table->tensor.dims[0] == 0)) {
         return eb_failure_set(failure,
-            "model.yaml: feature '%.64s': id_map has no meaning for table '%.64s', which %s; leave "
-            "it out",
+            "model.yaml: feature '%.64s': id_map is not possible for table '%.64s', which %s; "
+            "remove it",
             feature->name, table->name, table->is_keyed ? "is keyed" : "has no rows");
     }
     if (feature->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
@@ -480,7 +485,7 @@ static bool check_use(const struct eb_model_config_feature *feature,
     if (!eb_type_is_float(table->type) && (feature->reduction == EB_REDUCTION_WEIGHTED_MEAN ||
                                               feature->reduction == EB_REDUCTION_SQRTN)) {
         return eb_failure_set(failure,
-            "model.yaml: feature '%.64s': reduction %s is for floating-point tables, and table "
+            "model.yaml: feature '%.64s': reduction %s requires a floating-point table, but table "
             "'%.64s' holds %s",
             feature->name, eb_reduction_name(feature->reduction), table->name,
             eb_type_name(table->type));
@@ -493,8 +498,9 @@ static bool check_feature(const struct eb_model_config_feature *feature,
 {
     const struct eb_planned_table *table = find_fit_table(plan, feature->table);
     if (find_fit_table(plan, feature->name)) {
-        return eb_failure_set(
-            failure, "model.yaml: feature '%.64s' has a table's name; rename it", feature->name);
+        return eb_failure_set(failure,
+            "model.yaml: feature '%.64s' has the name of a table; rename the feature",
+            feature->name);
     }
     const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, feature->table);
     if (!table && unfit) {
@@ -521,14 +527,14 @@ static bool check_fit_group(const struct eb_model_config *config,
         enum eb_type other = find_fit_table(plan, feature->table)->type;
         if (feature->reduction == EB_REDUCTION_NONE) {
             return eb_failure_set(failure,
-                "model.yaml: group '%.64s': feature '%.64s' has the reduction NONE, which no group "
-                "can have",
+                "model.yaml: group '%.64s': feature '%.64s' has the reduction NONE, which is not "
+                "possible in a group",
                 group->name, feature->name);
         }
         if (!eb_type_is_float(other) || other != type) {
             return eb_failure_set(failure,
-                "model.yaml: group '%.64s': feature '%.64s' is of type %s, and '%.64s' of %s; a "
-                "group's features are all of one floating-point type",
+                "model.yaml: group '%.64s': feature '%.64s' is of type %s, but '%.64s' is of type "
+                "%s; all features of a group must have the same floating-point type",
                 group->name, feature->name, eb_type_name(other), first->name, eb_type_name(type));
         }
     }
@@ -617,7 +623,7 @@ static bool refuse_none(const struct planning *planning, const char *directory)
     }
     if (scan->notes.files.count > 0) {
         return eb_failure_set(planning->failure,
-            "%s: there is no table in it; files of other formats are converted first, such as %s",
+            "%s: there is no table in it; convert files of other formats first, such as %s",
             directory, scan->notes.files.first.text);
     }
     return eb_failure_set(planning->failure,

@@ -52,12 +52,13 @@ static bool choose_packed(struct eb_planned_table *table, const struct eb_packed
 {
     enum eb_storage wanted = find_wanted(table);
     if (wanted != EB_STORAGE_UNSPECIFIED && wanted != packed->tensor.storage) {
-        return refuse_storage(
-            table, "a packed table stays as it is; pack it again with that storage", failure);
+        return refuse_storage(table,
+            "a packed table cannot be converted when it is loaded; pack it again with that storage",
+            failure);
     }
     if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
         return eb_failure_set(failure,
-            "model.yaml: table '%.64s': a packed table has no other format; leave format out",
+            "model.yaml: table '%.64s': format is not possible for a packed table; remove it",
             table->name);
     }
     table->storage = packed->tensor.storage;
@@ -103,7 +104,7 @@ static bool set_dim(
     uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
     return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
            eb_failure_set(failure,
-               "dim %" PRIu32 " makes rows of %" PRIu64 " bytes%s, these have %" PRIu64
+               "dim %" PRIu32 " needs rows of %" PRIu64 " bytes%s, but these have %" PRIu64
                "; correct dim or format",
                dim, needed, may_pad ? ", padded by fewer than 128" : "", row_bytes);
 }
@@ -117,19 +118,20 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
         return eb_failure_set(failure,
-            "fused rows are a u8 tensor of shape (rows, bytes), this is %s of %s; leave format out",
+            "expected fused rows as a u8 tensor of shape (rows, bytes), but this is %s of %s; "
+            "remove format",
             shape, eb_storage_name(tensor->storage));
     }
     uint64_t elements = count_elements(format, tensor->dims[1]);
     if (elements == 0 || elements > UINT32_MAX) {
         return eb_failure_set(failure,
-            "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
+            "rows of %" PRIu64 " bytes are not fused rows; remove format", tensor->dims[1]);
     }
     format->elements = (uint32_t)elements;
     if (dim == 0 && format->layout == EB_FUSED_F16_FIRST) {
         return eb_failure_set(failure,
             "format %s needs a dim: rows of %" PRIu64 " bytes have %" PRIu64
-            " values if they are not padded, else fewer",
+            " values if they are not padded, and fewer if they are",
             fused_formats[name].name, tensor->dims[1], elements);
     }
     return dim == 0 || set_dim(format, dim, tensor->dims[1], failure);
@@ -158,8 +160,8 @@ bool eb_table_storage_check_row(struct eb_table_storage_check *check,
         char others[OTHERS_BYTES];
         list_others(format, others);
         return eb_failure_set(failure,
-            "values of scale %g and bias %g are not finite: the rows may be of format %s; name the "
-            "right one, or correct the row",
+            "values of scale %g and bias %g are not finite: the rows may be of format %s; give the "
+            "right format, or correct the row",
             (double)scale->scale, (double)scale->bias, others);
     }
     enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
@@ -183,9 +185,9 @@ bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
     char others[OTHERS_BYTES];
     list_others(format, others);
     return eb_failure_set(failure,
-        "no row of this format has the scale %g and bias %g with such codes, and %" PRIu64
-        " of %" PRIu64 " rows with codes are like it: the rows may be of format %s; name the right "
-        "one, or correct the rows",
+        "in this format, a row with such codes cannot have the scale %g and bias %g, and %" PRIu64
+        " of %" PRIu64 " rows with codes are like it: the rows may be of format %s; give the right "
+        "format, or correct the rows",
         (double)check->scale.scale, (double)check->scale.bias, counters->zero + counters->negative,
         counters->coded, others);
 }
@@ -196,7 +198,8 @@ static bool choose_fused(struct eb_planned_table *table, struct eb_failure *fail
     enum eb_model_format name = table->config->format;
     enum eb_storage wanted = table->config->storage;
     if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
-        return refuse_storage(table, "its format says another; leave storage out", failure);
+        return refuse_storage(
+            table, "its format already determines the storage; remove storage", failure);
     }
     if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, failure)) {
         struct eb_failure why = *failure;
@@ -221,11 +224,12 @@ static bool choose_values(struct eb_planned_table *table, struct eb_failure *fai
     table->file_row_bytes = eb_storage_row_bytes(tensor->storage, eb_tensor_row_elements(tensor));
     if (!eb_type_is_float(table->type) && table->storage != tensor->storage) {
         return refuse_storage(
-            table, "its values are integers, which stay as they are; leave storage out", failure);
+            table, "its values are integers, which are not converted; remove storage", failure);
     }
     if (!eb_storage_holds(table->storage, table->type)) {
         return eb_failure_set(failure,
-            "model.yaml: table '%.64s': storage %s: values of type %s cannot be stored so; write "
+            "model.yaml: table '%.64s': storage %s: values of type %s cannot be stored in this "
+            "way; write "
             "the file as f32",
             table->name, eb_storage_name(table->storage), eb_type_name(table->type));
     }

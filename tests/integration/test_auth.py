@@ -444,7 +444,7 @@ class Reload(AuthTest):
         server = self.serve_rules()
         self.authority.write('auth.yaml', 'principals: [{name: x}]')
         self.reload(server, 'reload_failed')
-        self.assertIn('no token_file, token_sha256 or client_name', server.find('reload_failed'))
+        self.assertIn('add token_file, token_sha256 or client_name', server.find('reload_failed'))
         self.assertEqual(self.caller(server, RANKING).lookup(request_of('spec')).model, 'spec')
 
 

@@ -84,7 +84,8 @@ class Checkpoints(OwnServerTest):
         np.testing.assert_array_equal(np.frombuffer(result.values, '<f4'), EMB[1] + EMB[4])
         lines = [line for line in self.server.log.splitlines() if 'tensors_passed_over' in line]
         self.assertEqual(len(lines), 1, lines)
-        self.assertRegex(lines[0], r'level=info .*version=1 count=5 first=.*a scalar is no table')
+        self.assertRegex(lines[0],
+                         r'level=info .*version=1 count=5 first=.*a scalar is not a table')
         self.assertRegex(lines[0], 'remedy=.*an entry of tables that names one makes it an error')
         self.check_tool(0, r'tensor mask is passed over: .*BOOL(.|\n)*3 tables')
 
@@ -92,8 +93,9 @@ class Checkpoints(OwnServerTest):
         self.write('model.safetensors', STATE)
         self.describe('tables: [{name: m, source: mask}]')
         log = Embagd(self.repository.path).start_fails()
-        self.assertRegex(log, r"m/1/model\.safetensors: tensor 'mask', .*'BOOL' is no element type")
-        self.check_tool(1, r"tensor 'mask', .*'BOOL' is no element type")
+        self.assertRegex(log,
+                         r"m/1/model\.safetensors: tensor 'mask', .*'BOOL' is not an element type")
+        self.check_tool(1, r"tensor 'mask', .*'BOOL' is not an element type")
 
     def test_patterns_choose_tables(self):
         self.write('model.safetensors', STATE)
@@ -156,7 +158,7 @@ class Checkpoints(OwnServerTest):
         run = subprocess.run([served.EMBAG, 'pack', '--tensor', 'n', path, out], check=False,
                              timeout=60, stderr=subprocess.PIPE, text=True)
         self.assertEqual(run.returncode, 1)
-        self.assertIn("tensor 'n': field 'shape': a scalar is no table", run.stderr)
+        self.assertIn("tensor 'n': field 'shape': a scalar is not a table", run.stderr)
 
 
 if __name__ == '__main__':

@@ -205,7 +205,7 @@ class BrokenDescriptions(OwnServerTest):
 
     def test_row_that_is_not_there(self):
         self.check_start('tables: [{name: emb_table, default_index: 5}]',
-                         r"model\.yaml: table 'emb_table': default_index 5 is none of its 5 rows")
+                         r"model\.yaml: table 'emb_table': default_index 5 is neither one of its 5")
 
 
 if __name__ == '__main__':

@@ -430,11 +430,11 @@ class BrokenFeatures(OwnServerTest):
             'features: [{name: f, table: nowhere}]':
                 r"model\.yaml: feature 'f': table 'nowhere' is not in this version",
             'features: [{name: f, table: emb_table, default_index: 5}]':
-                r"feature 'f': default_index 5 is none of the 5 rows",
+                r"feature 'f': default_index 5 is neither one of the 5 rows",
             'features: [{name: f, table: emb_table, missing: unknown_row}]':
                 r"feature 'f': missing: unknown_row needs an unknown_row of table 'emb_table'",
             'features: [{name: emb_table, table: emb_table}]':
-                r"feature 'emb_table' has a table's name",
+                r"feature 'emb_table' has the name of a table",
             'features: [{name: f, table: emb_table, reduction: none}]\n'
             'groups: [{name: g, features: [f]}]':
                 r"group 'g': feature 'f' has the reduction NONE",

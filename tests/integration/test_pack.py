@@ -294,15 +294,16 @@ class Pack(WithDirectory):
                 np.testing.assert_array_equal(file.rows()[:, 8:8 + dim * bits // 8],
                                               codes[:, :dim * bits // 8])
                 np.testing.assert_array_equal(file.rows()[:, :8].copy().view('<f4'), numbers)
-                self.refuse('no row of this format has the scale 0', 'pack', '--format',
-                            'fbgemm_' + name, fused, self.output)
+                self.refuse('in this format, a row with such codes cannot have the scale 0', 'pack',
+                            '--format', 'fbgemm_' + name, fused, self.output)
         numbers[4, 0] = 0
         fused = self.save('f.npy', np.concatenate([numbers.view('u1'), codes], axis=1))
         self.pack('--format', 'torchrec_int2', '--dim', '48', fused, self.path('zero.embag'))
         numbers[:, 0] = -1
         fused = self.save('f.npy', np.concatenate([numbers.view('u1'), codes], axis=1))
-        self.refuse('row 0 of those packed: no row of this format has the scale -1 and', 'pack',
-                    '--format', 'torchrec_int2', '--dim', '48', fused, self.path('none.embag'))
+        self.refuse('row 0 of those packed: in this format, a row with such codes cannot '
+                    'have the scale -1 and', 'pack', '--format',
+                    'torchrec_int2', '--dim', '48', fused, self.path('none.embag'))
         self.assertFalse(os.path.exists(self.path('none.embag')))
         self.refuse('format torchrec_int2 needs a dim: rows of 16 bytes have 48 values if', 'pack',
                     '--format', 'torchrec_int2', fused, self.path('none.embag'))
@@ -314,9 +315,9 @@ class Pack(WithDirectory):
         fused[5, 12:].view('<f4')[:] = 1, np.nan
         self.refuse('row 5 of those packed: values of scale 1 and bias nan', 'pack', '--format',
                     'fbgemm_int8', self.save('f.npy', fused), self.output)
-        self.refuse('fused rows are a u8 tensor', 'pack', '--format', 'fbgemm_int8', self.input,
-                    self.output)
-        self.refuse('rows of 8 bytes are no fused rows', 'pack', '--format', 'fbgemm_int8',
+        self.refuse('expected fused rows as a u8 tensor', 'pack', '--format', 'fbgemm_int8',
+                    self.input, self.output)
+        self.refuse('rows of 8 bytes are not fused rows', 'pack', '--format', 'fbgemm_int8',
                     self.save('f.npy', np.zeros((2, 8), 'u1')), self.output)
         self.refuse('not one of fbgemm_int8', 'pack', '--format', 'x', self.input, self.output,
                     status=2)
@@ -513,7 +514,7 @@ class Check(WithDirectory):
         self.assertEqual(embag('check', self.path('m/2'))[0], 0)
         with open(self.path('m/model.yaml'), 'w', encoding='utf-8') as file:
             file.write('tables: [{name: t, default_index: 999}]')
-        self.refuse('default_index 999 is none of its keys', 'check', self.path('m/2'))
+        self.refuse('default_index 999 is not one of its keys', 'check', self.path('m/2'))
         table = self.table.copy()
         table[9, 9] = np.nan
         os.makedirs(self.path('n/1'))
@@ -528,7 +529,8 @@ class Check(WithDirectory):
             os.makedirs(self.path(name + '/1'))
             np.save(self.path(name + '/1/t.npy'), np.zeros((1, columns), 'f4'))
         self.assertEqual(embag('check', self.path('wide/1'))[0], 0)
-        self.refuse('65540 bytes; row_bytes_max is 65536', 'check', self.path('wider/1'))
+        self.refuse('65540 bytes, more than row_bytes_max, which is 65536', 'check',
+                    self.path('wider/1'))
         self.assertEqual(embag('check', '--row-bytes-max', '65540', self.path('wider/1'))[0], 0)
         for length, status in ((255, 0), (256, 1)):
             with open(self.path('wide/model.yaml'), 'w', encoding='utf-8') as file:

@@ -53,7 +53,8 @@ static void tells_how_many_pages_of_1_gib_are_missing(void **state)
     const struct eb_scratch *scratch = *state;
     expect_hint(scratch, EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
     eb_scratch_write_text(scratch, GIANT, "3\n");
-    expect_hint(scratch, EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
+    expect_hint(
+        scratch, EB_PAGE_1G, 1, "free pages of 1 GiB needed: 1, pages in the whole pool: 3; ");
     expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
     expect_hint(scratch, EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
     expect_hint(scratch, EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");

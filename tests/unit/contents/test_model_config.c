@@ -105,13 +105,13 @@ static void reads_tables(void **state)
 static void rejects_bad_dims(void **state)
 {
     (void)state;
-    expect_failure(
-        "tables: [{name: a, dim: 4}]", "tables[0].dim: '4' means nothing without a format");
+    expect_failure("tables: [{name: a, dim: 4}]", "tables[0].dim: '4' requires a format");
     expect_failure("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
     expect_failure("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
     expect_failure("tables: [{name: b}, {name: a, format: torchrec_int8}]",
-        "tables[1].dim: is missing; rows of torchrec_int8 may end with padding, and without it "
-        "have (bytes - 4) * 1 values");
+        "tables[1].dim: is missing but required, since rows of torchrec_int8 may end with padding; "
+        "rows "
+        "without padding have (bytes - 4) * 1 values");
     expect_failure("tables: [{name: a, format: torchrec_int4}]", "(bytes - 4) * 2 values");
     expect_failure("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
     expect_failure("tables: [{name: a, format: torchrec}]",
@@ -286,50 +286,52 @@ static void says_what_is_wrong_and_where(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"tables: [{name: a}, {name: b, storage: int7}]",
-            "tables[1].storage: 'int7' is not known; allowed are f32, f16, bf16, f8_e4m3, f8_e5m2, "
+            "tables[1].storage: 'int7' is unknown; expected one of f32, f16, bf16, f8_e4m3, "
+            "f8_e5m2, "
             "int8, int4, int2"},
-        {"tables: [{name: a, missing: never}]",
-            "tables[0].missing: 'never' is not known; allowed are error, skip, zero, unknown_row"},
-        {"tables: [{name: a, missing: ''}]", "tables[0].missing: '' is not known"},
-        {"tables: [{name: a, format: fbgemm}]", "tables[0].format: 'fbgemm' is not known"},
+        {"tables: [{name: a, missing: never}]", "tables[0].missing: 'never' is unknown; expected "
+                                                "one of error, skip, zero, unknown_row"},
+        {"tables: [{name: a, missing: ''}]", "tables[0].missing: '' is unknown"},
+        {"tables: [{name: a, format: fbgemm}]", "tables[0].format: 'fbgemm' is unknown"},
         {"tables: [{storage: int8}]", "tables[0].name: is missing"},
         {"tables: [{}]", "tables[0].name: is missing"},
         {"tables: [{name: ''}]", "tables[0].name: '' is empty"},
         {"tables: [{name: \"a\\x07b\"}]", "tables[0].name: 'a\\x07b'"},
         {"tables: [{name: a12345678901234567890123456789012}]", "tables[0].name: "},
         {"tables: [{name: a, source: ''}]", "tables[0].source: '' is empty"},
-        {"tables: [{name: a}, {name: b}, {name: a}]", "tables: two of them are called 'a'"},
+        {"tables: [{name: a}, {name: b}, {name: a}]", "tables: two entries are called 'a'"},
         {"tables: [{name: a, default_index: 1.5}]",
-            "tables[0].default_index: '1.5' is no integer of 64 bits"},
-        {"tables: [{name: a, default_index: 9223372036854775808}]", "is no integer of 64 bits"},
-        {"tables: [{name: a, default_index: +1}]", "is no integer of 64 bits"},
-        {"tables: [{name: a, default_index: ' 1'}]", "is no integer of 64 bits"},
+            "tables[0].default_index: '1.5' is not a 64-bit integer"},
+        {"tables: [{name: a, default_index: 9223372036854775808}]", "is not a 64-bit integer"},
+        {"tables: [{name: a, default_index: +1}]", "is not a 64-bit integer"},
+        {"tables: [{name: a, default_index: ' 1'}]", "is not a 64-bit integer"},
         {"tables: [{name: a, unknown_row: -1}]",
             "tables[0].unknown_row: '-1' is not a number from 0 to 9223372036854775807"},
         {"features: [{name: f}]", "features[0].table: is missing"},
         {"features: [{name: f, table: t}, {name: f, table: u}]",
-            "features: two of them are called 'f'"},
+            "features: two entries are called 'f'"},
         {"tables: [{name: f}]\nfeatures: [{name: f, table: t}]",
-            "features[0].name: 'f' is a table's name too"},
+            "features[0].name: 'f' is also the name of a table"},
         {"features: [{name: f, table: t, reduction: average}]",
-            "features[0].reduction: 'average' is not known; allowed are sum, mean, weighted_mean"},
+            "features[0].reduction: 'average' is unknown; expected one of sum, mean, "
+            "weighted_mean"},
         {"features: [{name: f, table: t, id_map: hash}]",
-            "features[0].id_map: 'hash' is not known; allowed are none, modulo, hash_modulo"},
-        {"features: [{name: f, table: t, seed: 1}]", "features[0].seed: '1' means nothing"},
+            "features[0].id_map: 'hash' is unknown; expected one of none, modulo, hash_modulo"},
+        {"features: [{name: f, table: t, seed: 1}]", "features[0].seed: '1' requires id_map"},
         {"features: [{name: f, table: t, max_ids: 0}]", "features[0].max_ids: '0' is not a number"},
         {"features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, h]}]",
-            "groups[0].features: 'h' is no feature"},
+            "groups[0].features: 'h' is not a feature"},
         {"groups: [{name: g}]", "groups[0].features: is missing or empty"},
         {"groups: [{name: g, features: []}]", "groups[0].features: is missing or empty"},
         {"versions: {keep: 0}", "versions.keep: '0' is not a number from 1 to 64"},
         {"versions: {keep: 65}", "versions.keep: '65' is not a number from 1 to 64"},
         {"versions: {keep_s: forever}", "versions.keep_s: 'forever' is not a number from 0 to"},
         {"versions: {serve: lowest}",
-            "versions.serve: 'lowest' is neither 'highest' nor a version"},
+            "versions.serve: 'lowest' is invalid; expected 'highest' or a version"},
         {"versions: {labels: [{name: a}]}", "versions.labels[0].version: is missing"},
         {"versions: {labels: [{name: a, version: 0}]}", "versions.labels[0].version: '0' is no"},
         {"versions: {labels: [{name: a, version: 1}, {name: a, version: 2}]}",
-            "versions.labels: two of them are called 'a'"},
+            "versions.labels: two entries are called 'a'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_failure(cases[i][0], cases[i][1]);
@@ -363,9 +365,9 @@ static void refuses_yaml_that_is_none_of_ours(void **state)
         {"\xff\xfet", "UTF-16"},
         {"\xfe\xfft", "UTF-16"},
         {"tables: []\n---\ntables: []", "document"},
-        {"tables:\n\t- {name: t}\n", "line 2 is indented by a tab"},
-        {"tables:\n- name: t\n\tstorage: int8\n", "line 3 is indented by a tab"},
-        {"tables:\n- \tname: t\n  storage: f16\n", "line 2 is indented by a tab"},
+        {"tables:\n\t- {name: t}\n", "line 2 is indented with a tab"},
+        {"tables:\n- name: t\n\tstorage: int8\n", "line 3 is indented with a tab"},
+        {"tables:\n- \tname: t\n  storage: f16\n", "line 2 is indented with a tab"},
         {"versions: {keep: 3,\n\tkeep_s: x}", "versions.keep_s: 'x'"},
         {"tables: [{name: a", ""},
         {"\xff\xfe\xff", ""},

@@ -99,9 +99,9 @@ static void refuses_an_unfit_tensor_that_the_description_names(void **state)
     (void)state;
     write_state();
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: mask}]",
-        "m.safetensors: tensor 'mask'", "'BOOL' is no element type of a table");
+        "m.safetensors: tensor 'mask'", "'BOOL' is not an element type of a table");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: n, source: bn.num_batches_tracked}]",
-        "tensor 'bn.num_batches_tracked'", "a scalar is no table");
+        "tensor 'bn.num_batches_tracked'", "a scalar is not a table");
     eb_set_fixture_expect_failure(
         &fixture, "features: [{name: f, table: mask}]", "tensor 'mask'", "'BOOL'");
     eb_set_fixture_expect_failure(
@@ -124,8 +124,8 @@ static void says_what_an_empty_version_holds(void **state)
     (void)state;
     eb_scratch_write_safetensors(
         &fixture.scratch, "m.safetensors", "{\"n\":" TENSOR("I64", "[]", "[0,8]") "}", 8);
-    eb_set_fixture_expect_failure(
-        &fixture, "", "m.safetensors: there is no table in it: tensor 'n'", "a scalar is no table");
+    eb_set_fixture_expect_failure(&fixture, "",
+        "m.safetensors: there is no table in it: tensor 'n'", "a scalar is not a table");
     eb_set_fixture_remove(&fixture, "m.safetensors");
     eb_scratch_write(&fixture.scratch, "model.pt", "x", 1);
     eb_scratch_write(&fixture.scratch, "README", "x", 1);
@@ -191,9 +191,8 @@ static void names_one_file_of_another_format_in_full(void **state)
     struct eb_table_options options = {.row_bytes_max = 65536, .name_bytes_max = 255};
     assert_false(eb_table_plan_read(directory, &options, &plan, &failure));
     eb_scratch_expect(failure.text, long_name);
-    eb_scratch_expect(failure.text,
-        ": there is no table in it; files of other formats are converted "
-        "first, such as 'model0.pt': safetensors.torch.save_file(");
+    eb_scratch_expect(failure.text, ": there is no table in it; convert files of other formats "
+                                    "first, such as 'model0.pt': safetensors.torch.save_file(");
     assert_null(strstr(failure.text, "model1.pt"));
 }
 

@@ -131,14 +131,14 @@ static void rejects_other_types_by_name(void **state)
     expect_bad_npy(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
     expect_bad_npy(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
     expect_bad_npy(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
-    expect_bad_npy(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
-    expect_bad_npy(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
-    expect_bad_npy(DICT("''", "False", "(5, 2)"), 40, "no element type");
+    expect_bad_npy(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is not an element type");
+    expect_bad_npy(DICT("'<f'", "False", "(5, 2)"), 40, "not an element type");
+    expect_bad_npy(DICT("''", "False", "(5, 2)"), 40, "not an element type");
     expect_bad_npy(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
-    expect_bad_npy(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
-    expect_bad_npy(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
+    expect_bad_npy(DICT("4", "False", "(5, 2)"), 40, "expected a string");
+    expect_bad_npy(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "nor a type");
     expect_bad_npy(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
-    expect_bad_npy(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
+    expect_bad_npy(DICT("'<\\x664'", "False", "(5, 2)"), 40, "nor a type");
 }
 
 static void rejects_bad_orders(void **state)
@@ -172,7 +172,7 @@ static void rejects_bad_dicts(void **state)
     (void)state;
     expect_bad_npy("", 40, "'{'");
     expect_bad_npy("[]", 40, "'{'");
-    expect_bad_npy("{,}", 40, "a string was expected");
+    expect_bad_npy("{,}", 40, "expected a string");
     expect_bad_npy("{}", 40, "missing");
     expect_bad_npy("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
     expect_bad_npy("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
@@ -182,17 +182,17 @@ static void rejects_bad_dicts(void **state)
     expect_bad_npy("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
     expect_bad_npy("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
     expect_bad_npy("{'descr' '<f4'}", 40, "':'");
-    expect_bad_npy("{'version': 1}", 40, "not descr");
-    expect_bad_npy("{5: 1}", 40, "a string was expected");
-    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
-    expect_bad_npy("{'descr': '<f4', ", 40, "a string was expected");
+    expect_bad_npy("{'version': 1}", 40, "expected descr");
+    expect_bad_npy("{5: 1}", 40, "expected a string");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)") "x", 40, "unexpected text after");
+    expect_bad_npy("{'descr': '<f4', ", 40, "expected a string");
 }
 
 static void rejects_data_of_another_length(void **state)
 {
     (void)state;
     expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
-    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
+    expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 needs 40");
     expect_bad_npy(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
     expect_bad_npy(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
 }

@@ -159,28 +159,30 @@ static void expect_no_layout(const struct eb_packed_format *format, const char *
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
-    EXPECT_FAILURE(tensor.storage, EB_STORAGE_UNSPECIFIED, "'storage', 'T': unspecified (0)");
+    EXPECT_FAILURE(
+        tensor.storage, EB_STORAGE_UNSPECIFIED, "'storage', 'T': storage unspecified (0)");
     EXPECT_FAILURE(tensor.storage, EB_STORAGE_COUNT, "'storage'");
-    EXPECT_FAILURE(type, EB_F64, "int8 (15) does not store a table of f64 (2)");
+    EXPECT_FAILURE(type, EB_F64, "storage int8 (15) cannot hold a table of type f64 (2)");
     EXPECT_FAILURE(type, EB_TYPE_COUNT, "'T'");
     EXPECT_FAILURE(tensor.rank, 0, "'rank': 0");
     EXPECT_FAILURE(tensor.rank, 9, "'rank': 9");
-    EXPECT_FAILURE(tensor.dims[1], 0, "'shape': a row has no value");
+    EXPECT_FAILURE(tensor.dims[1], 0, "'shape': a row has no values");
     EXPECT_FAILURE(tensor.dims[1], UINT64_C(1) << 32, "more than 2^32 - 1");
     EXPECT_FAILURE(row_stride_bytes, 10, "'row_stride': 10 for rows of 11 bytes");
     EXPECT_FAILURE(row_stride_bytes, 23, "'row_stride': 23");
     EXPECT_FAILURE(rows_total, 4, "'row_first', 'shape': 5 rows from row 0");
     EXPECT_FAILURE(rows_total, UINT64_C(1) << 63, "'rows_total'");
-    EXPECT_FAILURE(row_first, 1, "5 rows from row 1 on are more than the 5");
+    EXPECT_FAILURE(row_first, 1, "5 rows from row 1 on reach past the 5");
     EXPECT_FAILURE(row_first, UINT64_MAX, "'row_first'");
     EXPECT_FAILURE(parts, 0, "'parts'");
-    EXPECT_FAILURE(parts, 2, "more than the 3 of this part");
+    EXPECT_FAILURE(parts, 2, "reach past the 3 rows of this part");
     EXPECT_FAILURE(part, 1, "part 1 of 1");
     EXPECT_FAILURE(unknown_row, 5, "'unknown_row': 5");
     EXPECT_FAILURE(unknown_row, -2, "'unknown_row': -2");
     EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 41, "'keys': 41 bytes");
     EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 48, "'keys': 48 bytes");
-    EXPECT_FAILURE(sections[EB_PACKED_KEY_INDEX].bytes, 192, "'key index': the file has no keys");
+    EXPECT_FAILURE(sections[EB_PACKED_KEY_INDEX].bytes, 192,
+        "'key index': the file has an index of keys but no keys");
 }
 
 static void refuses_what_no_file_can_hold(void **state)
@@ -189,7 +191,8 @@ static void refuses_what_no_file_can_hold(void **state)
     struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     format.sections[EB_PACKED_KEYS].bytes = 40;
     format.sections[EB_PACKED_KEY_INDEX].bytes = UINT64_MAX;
-    expect_no_layout(&format, "more than the 17592186044416 bytes of a packed file; split it");
+    expect_no_layout(
+        &format, "more than 17592186044416 bytes, the maximum of a packed file; split it");
     format.sections[EB_PACKED_KEY_INDEX].bytes = EB_PACKED_FORMAT_FILE_BYTES_MAX;
     expect_no_layout(&format, "split the table");
     format = eb_packed_fixture_format(5, 3);
@@ -232,7 +235,7 @@ static void names_what_is_no_packed_table(void **state)
     assert_false(eb_packed_format_measure(head, 511, &head_bytes, &failure));
     eb_scratch_expect(failure.text, "byte 511: the file ends inside its header");
     assert_false(eb_packed_format_measure(head, 5000, &head_bytes, &failure));
-    eb_scratch_expect(failure.text, "has 5000 bytes and says that it has 4156");
+    eb_scratch_expect(failure.text, "has 5000 bytes, but its header says 4156");
     head[16] = 2;
     assert_false(eb_packed_format_measure(head, format.file_bytes, &head_bytes, &failure));
     eb_scratch_expect(failure.text, "version 2");

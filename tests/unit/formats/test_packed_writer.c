@@ -186,7 +186,7 @@ static void says_where_no_file_can_be(void **state)
     eb_scratch_path(scratch, "absent/t.embag", path);
     assert_false(eb_packed_writer_open(&writer, path, &format, &failure));
     eb_scratch_expect(failure.text, "absent/t.embag: it cannot be written");
-    eb_scratch_expect(failure.text, "make its directory");
+    eb_scratch_expect(failure.text, "create its directory");
 }
 
 static void begins_nothing_that_has_no_room(void **state)
@@ -203,7 +203,7 @@ static void begins_nothing_that_has_no_room(void **state)
     bool is_open = eb_packed_writer_open(&writer, path, &format, &failure);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_false(is_open);
-    eb_scratch_expect(failure.text, "bytes cannot be had for it");
+    eb_scratch_expect(failure.text, "bytes of disk space cannot be reserved for it");
     assert_int_equal(count_entries(scratch), 0);
 }
 

@@ -155,15 +155,15 @@ static void expect_unfit(const char *dtype, const char *shape, size_t data_bytes
 static void lists_tensors_that_cannot_be_tables(void **state)
 {
     (void)state;
-    expect_unfit("I64", "[]", 8, "a scalar is no table");
-    expect_unfit("BOOL", "[]", 1, "'BOOL' is no element type");
-    expect_unfit("BOOL", "[4,2]", 8, "'BOOL' is no element type");
+    expect_unfit("I64", "[]", 8, "a scalar is not a table");
+    expect_unfit("BOOL", "[]", 1, "'BOOL' is not an element type");
+    expect_unfit("BOOL", "[4,2]", 8, "'BOOL' is not an element type");
     expect_unfit("C64", "[4]", 32, "'C64'");
     expect_unfit("F8_E8M0", "[4]", 4, "'F8_E8M0'");
     expect_unfit("F6_E2M3", "[4]", 3, "'F6_E2M3'");
     expect_unfit("F6_E3M2", "[8]", 6, "'F6_E3M2'");
     expect_unfit("F4", "[2,3]", 3, "'F4'");
-    expect_unfit("F32", "[5,0]", 0, "rows of (5, 0) hold no value");
+    expect_unfit("F32", "[5,0]", 0, "rows of shape (5, 0) hold no values");
     expect_unfit("F32", "[1,1,1,1,1,1,1,5,2]", 40, "8 dim");
     /* Only the position of a tensor of an unknown type is known. */
     expect_unfit("F3_E1M1", "[4]", 2, "'F3_E1M1'");
@@ -176,16 +176,17 @@ static void rejects_unfit_tensors_that_are_malformed(void **state)
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"BOOL\"", "[4]", "[0,5]") "}", 5, "5 bytes, but shape (4,)");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"I64\"", "[]", "[0,4]") "}", 4, "shape () of I64 has 8");
-    expect_bad_safetensors("{\"t\":" TENSOR("\"F4\"", "[5]", "[0,2]") "}", 2, "of F4 has 3");
+        "{\"t\":" TENSOR("\"I64\"", "[]", "[0,4]") "}", 4, "shape () of I64 needs 8");
+    expect_bad_safetensors("{\"t\":" TENSOR("\"F4\"", "[5]", "[0,2]") "}", 2, "of F4 needs 3");
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"C64\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"X9\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
     expect_bad_safetensors("{\"t\":" TENSOR("\"X9\"", "[-1]", "[0,4]") "}", 4, "entry 0");
-    expect_bad_safetensors("{\"t\":" TENSOR("\"X9\"", "[4]", "[0,5]") "}", 4, "past the last byte");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"X9\"", "[4]", "[4,0]") "}", 4, "less than the begin");
+        "{\"t\":" TENSOR("\"X9\"", "[4]", "[0,5]") "}", 4, "past the last of the");
+    expect_bad_safetensors(
+        "{\"t\":" TENSOR("\"X9\"", "[4]", "[4,0]") "}", 4, "before the beginning");
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"X9\"", "[4]", "[1,4]") "}", 4, "belong to no tensor");
     expect_bad_safetensors(
@@ -200,14 +201,14 @@ static void rejects_bad_lengths(void **state)
         uint64_t length;
         const char *part;
     } cases[] = {
-        {UINT64_C(1) << 60, "1152921504606846976 bytes is above 100000000"},
-        {UINT64_MAX, "is above"},
-        {100000001, "is above"},
+        {UINT64_C(1) << 60, "1152921504606846976 bytes is longer than 100000000"},
+        {UINT64_MAX, "is longer than"},
+        {100000001, "is longer than"},
         {100000000, "past the end"},
         {93, "past the end"},
         {0, "does not start with '{'"},
-        {1, "no JSON"},
-        {91, "no JSON"},
+        {1, "not valid JSON"},
+        {91, "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_scratch_table table = {.size = 100};
@@ -226,12 +227,12 @@ static void rejects_headers_that_are_no_object(void **state)
     (void)state;
     expect_bad_safetensors(" {}", 0, "'{'");
     expect_bad_safetensors("[]", 0, "'{'");
-    expect_bad_safetensors("{]", 0, "no JSON");
-    expect_bad_safetensors("{} x", 0, "no JSON");
+    expect_bad_safetensors("{]", 0, "not valid JSON");
+    expect_bad_safetensors("{} x", 0, "not valid JSON");
     expect_bad_safetensors("{\"t\":" F32_5X2 ",\"t\":" F32_5X2 "}", 40, "duplicate");
-    expect_bad_safetensors("{\"\xff\":" F32_5X2 "}", 40, "no JSON");
-    expect_bad_safetensors("{\"a\\u0000b\":" F32_5X2 "}", 40, "no JSON");
-    expect_bad_safetensors("{\"t\":5}", 40, "tensor 't': its description is no object");
+    expect_bad_safetensors("{\"\xff\":" F32_5X2 "}", 40, "not valid JSON");
+    expect_bad_safetensors("{\"a\\u0000b\":" F32_5X2 "}", 40, "not valid JSON");
+    expect_bad_safetensors("{\"t\":5}", 40, "tensor 't': its description is not an object");
     expect_bad_safetensors("{\"__metadata__\":5}", 0, "__metadata__");
     expect_bad_safetensors("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
 }
@@ -248,7 +249,7 @@ static void rejects_unknown_fields_of_a_tensor(void **state)
     (void)state;
     expect_bad_safetensors(
         "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
-        "tensor 't': it has fields beside 'dtype', 'shape' and 'data_offsets'");
+        "tensor 't': it has unknown fields; expected only 'dtype', 'shape' and 'data_offsets'");
 }
 
 static void rejects_deep_nesting(void **state)
@@ -258,7 +259,7 @@ static void rejects_deep_nesting(void **state)
     memset(json, '[', 3000);
     memcpy(json, "{\"t\":", 5);
     json[3000] = '\0';
-    expect_bad_safetensors(json, 0, "no JSON");
+    expect_bad_safetensors(json, 0, "not valid JSON");
 }
 
 static void rejects_bad_types(void **state)
@@ -278,7 +279,7 @@ static void rejects_bad_shapes_of_safetensors(void **state)
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"F32\"", "[9223372036854775807,9]", "[0,4]") "}", 4, "2^64");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "no JSON");
+        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "not valid JSON");
 }
 
 static void rejects_bad_offsets(void **state)
@@ -293,13 +294,13 @@ static void rejects_bad_offsets(void **state)
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,4e1]") "}", 40, "'data_offsets'");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[40,0]") "}", 40, "less than the begin");
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[40,0]") "}", 40, "before the beginning");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,41]") "}", 40, "past the last byte");
+        "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,41]") "}", 40, "past the last of the");
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,39]") "}", 40, "39 bytes, but shape");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[5,3]", "[0,40]") "}", 40, "(5, 3) of F32 has 60");
+        "{\"t\":" TENSOR("\"F32\"", "[5,3]", "[0,40]") "}", 40, "(5, 3) of F32 needs 60");
 }
 
 static void rejects_ranges_that_do_not_tile_the_data(void **state)
@@ -314,9 +315,9 @@ static void rejects_ranges_that_do_not_tile_the_data(void **state)
     expect_bad_safetensors(PAIR("[0,4]", "[0,4]"), 4, "overlap");
     expect_bad_safetensors(PAIR("[0,4]", "[5,9]"), 9, "belong to no tensor");
     expect_bad_safetensors(PAIR("[1,5]", "[5,9]"), 9, "belong to no tensor");
-    expect_bad_safetensors(PAIR("[0,4]", "[4,8]"), 9, "1 bytes behind the last tensor");
+    expect_bad_safetensors(PAIR("[0,4]", "[4,8]"), 9, "1 bytes after the last tensor");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "behind the last tensor");
+        "{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "after the last tensor");
 #undef PAIR
 }
 

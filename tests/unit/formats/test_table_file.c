@@ -58,12 +58,12 @@ static void refuses_what_is_no_file(void **state)
     struct eb_table_file file;
     struct eb_failure failure;
     assert_false(eb_table_file_open(scratch->root, &file, &failure));
-    eb_scratch_expect(failure.text, "no regular file");
+    eb_scratch_expect(failure.text, "not a regular file");
     char fifo[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(scratch, "fifo", fifo);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_false(eb_table_file_open(fifo, &file, &failure));
-    eb_scratch_expect(failure.text, "no regular file");
+    eb_scratch_expect(failure.text, "not a regular file");
     assert_false(eb_table_file_open("/nowhere", &file, &failure));
     eb_scratch_expect(failure.text, "No such file or directory); put it back");
 }

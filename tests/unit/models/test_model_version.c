@@ -87,7 +87,7 @@ static void gives_up_when_it_is_told_to(void **state)
     struct eb_load_progress progress = {.go_on = give_up, .context = &told};
     assert_null(eb_model_version_load(&source, &options, &progress, &failure));
     assert_int_equal(told, 40);
-    eb_scratch_expect(failure.text, "/1/t.npy: the load was given up");
+    eb_scratch_expect(failure.text, "/1/t.npy: the load was cancelled");
 }
 
 static unsigned unused_count;

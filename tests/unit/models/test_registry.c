@@ -333,7 +333,7 @@ static void knows_one_version_by_whatever_directory(void **state)
     registry_fixture_make(fixture, "m/7");
     registry_fixture_look(fixture);
     eb_scratch_expect(fixture->told, "failed m 7 ");
-    eb_scratch_expect(fixture->told, "/m/7: another directory is version 7 too");
+    eb_scratch_expect(fixture->told, "/m/7: another directory is also version 7");
     fixture->now_ms += 2 * KEEP_MS;
     registry_fixture_settle(fixture, "m");
     assert_string_equal(fixture->told, "");
@@ -477,7 +477,7 @@ static void shows_what_cannot_be_looked_at(void **state)
     fixture->registry.is_dirty = false;
     struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);
     assert_int_equal(snapshot->count, 2);
-    eb_scratch_expect(eb_snapshot_find(snapshot, "n")->failure, "/n: it cannot be looked at (");
+    eb_scratch_expect(eb_snapshot_find(snapshot, "n")->failure, "/n: it cannot be accessed (");
     eb_snapshot_free(snapshot);
     assert_int_equal(unlink(path), 0);
     registry_fixture_make(fixture, "n/1");

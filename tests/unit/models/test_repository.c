@@ -105,12 +105,13 @@ static void says_which_names_are_no_version(void **state)
     scan(scratch, NULL, &repository);
     const struct eb_repository_version *versions = repository.models[0].versions;
     assert_int_equal(repository.models[0].version_count, 5);
-    eb_scratch_expect(versions[0].failure, "/m/0012: another directory is version 12 too");
-    eb_scratch_expect(versions[1].failure, "/m/12: another directory is version 12 too");
+    eb_scratch_expect(versions[0].failure, "/m/0012: another directory is also version 12");
+    eb_scratch_expect(versions[1].failure, "/m/12: another directory is also version 12");
     assert_null(versions[2].failure);
     assert_int_equal(versions[3].number, 0);
-    eb_scratch_expect(versions[3].failure, "/m/0: versions are numbers from 1 to ");
-    eb_scratch_expect(versions[4].failure, "/m/18446744073709551616: versions are numbers");
+    eb_scratch_expect(versions[3].failure, "/m/0: not a version; expected a number from 1 to ");
+    eb_scratch_expect(
+        versions[4].failure, "/m/18446744073709551616: not a version; expected a number");
     eb_repository_deinit(&repository);
 }
 
@@ -153,11 +154,11 @@ static void blames_what_cannot_be_looked_at_alone(void **state)
     struct eb_repository repository;
     scan(scratch, NULL, &repository);
     assert_int_equal(repository.count, 2);
-    eb_scratch_expect(repository.models[0].failure, "/loop: it cannot be looked at (");
+    eb_scratch_expect(repository.models[0].failure, "/loop: it cannot be accessed (");
     const struct eb_repository_model *m = &repository.models[1];
     assert_null(m->failure);
     assert_int_equal(m->version_count, 2);
-    eb_scratch_expect(m->versions[0].failure, "/m/2: it cannot be looked at (");
+    eb_scratch_expect(m->versions[0].failure, "/m/2: it cannot be accessed (");
     assert_int_equal(m->versions[0].number, 2);
     assert_null(m->versions[1].failure);
     eb_repository_deinit(&repository);

@@ -327,9 +327,9 @@ static void says_why_a_directory_is_no_version(void **state)
     struct asked asked;
     struct eb_registry_version *version = eb_registry_find_version(model(), 1);
     version->is_on_disk = false;
-    version->failure = strdup("m/1: another directory is version 1 too");
+    version->failure = strdup("m/1: another directory is also version 1");
     push_command(&asked, EB_MODEL_LOAD, 1);
-    expect(&asked, EB_MODEL_FAILED, "m/1: another directory is version 1 too");
+    expect(&asked, EB_MODEL_FAILED, "m/1: another directory is also version 1");
 }
 
 static void unloads_what_is_served_of_a_model_that_was_taken_away(void **state)

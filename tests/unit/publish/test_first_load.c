@@ -108,7 +108,7 @@ static void serves_the_next_lower_version_where_one_is_broken(void **state)
     write_first_table("m/04/t.npy");
     assert_int_equal(expect_served("m"), 2);
     eb_scratch_expect(find_tried("m", 3)->failure, "m/3/t.npy: byte 0: not an npy");
-    eb_scratch_expect(find_tried("m", 4)->failure, "another directory is version 4 too");
+    eb_scratch_expect(find_tried("m", 4)->failure, "another directory is also version 4");
 }
 
 static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
@@ -159,7 +159,7 @@ static void names_what_stands_in_the_place_of_all_versions(void **state)
     (void)state;
     write_first_table("m/1/t.npy");
     write_first_table("m/01/t.npy");
-    expect_failure("/m/01: another directory is version 1 too");
+    expect_failure("/m/01: another directory is also version 1");
 }
 
 static void names_a_version_to_be_served_that_is_not_there(void **state)
@@ -250,7 +250,7 @@ static void serves_the_next_lower_version_where_memory_is_short(void **state)
     eb_faults.eb_machine_available_bytes = tell_short_memory;
     assert_int_equal(expect_served("m"), 1);
     eb_scratch_expect(find_tried("m", 2)->failure,
-        " bytes of memory, 0 are available; free some or raise the container's limit");
+        " bytes of memory, but 0 are available; free some or raise the container's limit");
 }
 
 EB_TEST_GROUP(first_load)

@@ -436,7 +436,7 @@ static void tries_again_what_was_hindered_after_a_pause(void **state)
     add_version("m", 2);
     atomic_store(&refused_count, 1);
     ask_manager(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
-    eb_scratch_expect(fixture->text, "bytes of memory are refused by the system");
+    eb_scratch_expect(fixture->text, "the system refuses ");
     WAIT_FOR(served("m") == 2);
 }
 

@@ -154,9 +154,11 @@ static void refuses_keys_that_do_not_fit(void **state)
     eb_set_fixture_expect_failure(
         &fixture, "", "/t.keys.npy: ", "9 keys for the 10 rows of table 't'");
     eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I64, wide, keys);
-    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t.keys.npy: ", "expected keys as an array of one dimension of int64");
     eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I32, flat, keys);
-    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t.keys.npy: ", "expected keys as an array of one dimension of int64");
     write_load_keys("t.keys.npy", 0, 10);
     write_load_keys("t-00000-of-00002.keys.npy", 0, 10);
     eb_set_fixture_expect_failure(&fixture, "", ".keys.npy: ", "keys of table 't' is also in");
@@ -169,11 +171,11 @@ static void knows_keys_that_stand_for_empty_bags(void **state)
     write_load_rows("t.npy", 10);
     write_load_keys("t.keys.npy", 0, 10);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, default_index: 3}]",
-        "model.yaml: ", "table 't': default_index 3 is none of its keys");
+        "model.yaml: ", "table 't': default_index 3 is not one of its keys");
     eb_set_fixture_expect_failure(&fixture, "features: [{name: f, table: t, default_index: 3}]",
-        "model.yaml: ", "feature 'f': default_index 3 is no key of table 't'");
+        "model.yaml: ", "feature 'f': default_index 3 is not a key of table 't'");
     eb_set_fixture_expect_failure(&fixture, "features: [{name: f, table: t, id_map: modulo}]",
-        "model.yaml: ", "feature 'f': id_map has no meaning for table 't', which is keyed");
+        "model.yaml: ", "feature 'f': id_map is not possible for table 't', which is keyed");
     eb_set_fixture_load(&fixture,
         "tables: [{name: t, default_index: -153600000, unknown_row: 9}]\n"
         "features: [{name: f, table: t, default_index: -153598976}]",
@@ -220,7 +222,7 @@ static void gives_up_a_build(void **state)
     write_load_rows("t.npy", MANY);
     write_load_keys("t.keys.npy", 0, MANY);
     fixture.progress = &progress;
-    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "the load was given up");
+    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "the load was cancelled");
 }
 
 /* ---- packed ---- */
@@ -324,7 +326,7 @@ static void refuses_packed_pieces_of_which_some_have_no_keys(void **state)
         write_packed_keys(
             "t-00002-of-00003.embag", (struct content){20, 30, 50, keyed == 2, false});
         eb_set_fixture_expect_failure(
-            &fixture, "", "/t-00002-of-00003.embag: ", "only one has keys");
+            &fixture, "", "/t-00002-of-00003.embag: ", "only one of this file and");
         eb_set_fixture_remove(&fixture, "t-00000-of-00003.embag");
         eb_set_fixture_remove(&fixture, "t-00001-of-00003.embag");
         eb_set_fixture_remove(&fixture, "t-00002-of-00003.embag");
@@ -337,7 +339,7 @@ static void refuses_keys_beside_those_of_a_packed_table(void **state)
     write_packed_keys("t.embag", (struct content){0, 50, 50, true, true});
     write_load_keys("t.keys.npy", 0, 50);
     eb_set_fixture_expect_failure(
-        &fixture, "", "/t.keys.npy: ", "the packed table 't' has keys of its own");
+        &fixture, "", "/t.keys.npy: ", "the packed table 't' already contains keys");
 }
 
 static void loads_no_packed_table_of_which_a_byte_is_wrong_or_missing(void **state)

@@ -114,7 +114,7 @@ static void misses_pieces(void **state)
         }
         eb_set_fixture_remove(&fixture, names[missing]);
         char text[64];
-        snprintf(text, sizeof text, "part %zu of the 3 of table 't' is missing", missing);
+        snprintf(text, sizeof text, "piece %zu of the 3 of table 't' is missing", missing);
         eb_set_fixture_expect_failure(&fixture, "", fixture.scratch.root, text);
     }
 }
@@ -132,7 +132,7 @@ static void refuses_pieces_that_are_there_twice(void **state)
     eb_set_fixture_remove(&fixture, "t-00001-of-00003.npy");
     write_piece("t-00002-of-00002.npy", 5, 12);
     eb_set_fixture_expect_failure(&fixture, "", "t-00002-of-00002.npy",
-        "it is called part 2 of 2; parts are numbered from 0");
+        "its name says that it is piece 2 of 2; pieces are numbered from 0");
 }
 
 static void refuses_pieces_that_do_not_fit_together(void **state)
@@ -143,10 +143,10 @@ static void refuses_pieces_that_do_not_fit_together(void **state)
     write_piece("t-00000-of-00002.npy", 0, 5);
     eb_set_fixture_write_npy(&fixture, "t-00001-of-00002.npy", EB_STORAGE_F32, wide, values);
     eb_set_fixture_expect_failure(
-        &fixture, "", "t-00001-of-00002.npy", "another format, type or row shape than");
+        &fixture, "", "t-00001-of-00002.npy", "in format, type or row shape");
     eb_set_fixture_write_npy(&fixture, "t-00001-of-00002.npy", EB_STORAGE_I32, same, values);
     eb_set_fixture_expect_failure(
-        &fixture, "", "t-00001-of-00002.npy", "another format, type or row shape than");
+        &fixture, "", "t-00001-of-00002.npy", "in format, type or row shape");
 }
 
 /* ---- packed ---- */
@@ -216,11 +216,13 @@ static void refuses_packed_pieces_of_other_packings(void **state)
     (void)state;
     write_packed_pieces("t-00000-of-00002.embag", 7, 0, 18);
     write_packed_pieces("t-00001-of-00002.embag", 11, 8, 19);
-    eb_set_fixture_expect_failure(&fixture, "", "t-00001-of-00002.embag", "another format");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "t-00001-of-00002.embag", "in format, type or row shape");
     eb_set_fixture_remove(&fixture, "t-00001-of-00002.embag");
     write_packed_pieces("t-00001-of-00002.embag", 10, 8, 18);
     eb_set_fixture_expect_failure(&fixture, "", "t-00000-of-00002.embag",
-        "it holds rows from 0 of a table of 18, but stands for those from 0 of 17");
+        "it holds the rows from 0 of a table of 18, but in its place the rows from 0 of a table of "
+        "17 ");
     eb_set_fixture_remove(&fixture, "t-00000-of-00002.embag");
     write_packed_pieces("t-00000-of-00002.embag", 8, 0, 18);
     struct eb_table_set set;
@@ -251,7 +253,7 @@ static void refuses_a_piece_of_a_table_that_is_served_in_pieces(void **state)
     format.rows_total = 18;
     assert_true(eb_packed_format_lay_out(&format, &failure));
     eb_packed_fixture_write(&fixture.scratch, "t.embag", &format);
-    eb_set_fixture_expect_failure(&fixture, "", "/t.embag", "serving parts is not built");
+    eb_set_fixture_expect_failure(&fixture, "", "/t.embag", "a server cannot serve parts");
 }
 
 static void refuses_what_a_packed_table_cannot_be(void **state)
@@ -259,9 +261,9 @@ static void refuses_what_a_packed_table_cannot_be(void **state)
     (void)state;
     write_packed_pieces("t.embag", 7, 0, 7);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, storage: int4}]",
-        "/t.embag: ", "a packed table stays as it is");
+        "/t.embag: ", "a packed table cannot be converted");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
-        "/t.embag: ", "a packed table has no other format");
+        "/t.embag: ", "format is not possible for a packed table");
 }
 
 static void finds_damage_while_it_loads(void **state)
@@ -308,13 +310,13 @@ static void refuses_lists_that_are_not_met(void **state)
          "safetensors\"}}",
             "tensor 'b' is not in m-00002-of-00002.safetensors"},
         {"{\"weight_map\":{\"b\":\"m-00001-of-00002.safetensors\"}}", "tensor 'b' is not in"},
-        {"{\"weight_map\":{\"a\":\"../a.safetensors\"}}", "file of tensor 'a' is no name"},
-        {"{\"weight_map\":{\"a\":5}}", "file of tensor 'a' is no name"},
-        {"{\"weight_map\":[]}", "field 'weight_map' is missing or no object"},
-        {"[]", "field 'weight_map' is missing or no object"},
-        {"{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "it is no JSON: duplicate"},
-        {"{", "it is no JSON"},
-        {"", "it is no JSON"},
+        {"{\"weight_map\":{\"a\":\"../a.safetensors\"}}", "file of tensor 'a' is not the name"},
+        {"{\"weight_map\":{\"a\":5}}", "file of tensor 'a' is not the name"},
+        {"{\"weight_map\":[]}", "field 'weight_map' is missing or not an object"},
+        {"[]", "field 'weight_map' is missing or not an object"},
+        {"{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "not valid JSON: duplicate"},
+        {"{", "not valid JSON"},
+        {"", "not valid JSON"},
     };
     eb_scratch_write_safetensors(
         &fixture.scratch, "m-00001-of-00002.safetensors", "{\"a\":" F16_2X2 "}", 8);
@@ -330,7 +332,7 @@ static void refuses_a_piece_that_is_not_listed(void **state)
     eb_scratch_write_safetensors(
         &fixture.scratch, "m-00001-of-00002.safetensors", "{\"a\":" F16_2X2 "}", 8);
     eb_set_fixture_expect_failure(&fixture, "", "/m-00001-of-00002.safetensors: ",
-        "no list says which there are; add m.safetensors.index.json");
+        "there is no list of them; add m.safetensors.index.json");
 }
 
 /* ---- digests ---- */
@@ -379,14 +381,14 @@ static void reads_a_description_only_where_there_is_memory_for_it(void **state)
     eb_scratch_write(&fixture.scratch, "m.safetensors", file, sizeof file - 1);
     available_bytes = HEADER * EB_VERSION_SCAN_JSON_MEMORY - 1;
     eb_set_fixture_expect_failure(
-        &fixture, "", "/m.safetensors: ", "may need 5000000 bytes of memory, 4999999 are");
+        &fixture, "", "/m.safetensors: ", "may need 5000000 bytes of memory, but 4999999 are");
     available_bytes++;
     eb_set_fixture_load(&fixture, "", &set);
     eb_table_set_deinit(&set);
     write_list(list);
     available_bytes = LIST * EB_VERSION_SCAN_JSON_MEMORY - 1;
     eb_set_fixture_expect_failure(&fixture, "",
-        "/m.safetensors.index.json: ", "may need 6000000 bytes of memory, 5999999 are");
+        "/m.safetensors.index.json: ", "may need 6000000 bytes of memory, but 5999999 are");
     available_bytes++;
     eb_set_fixture_load(&fixture, "", &set);
     eb_table_set_deinit(&set);

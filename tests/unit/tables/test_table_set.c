@@ -434,7 +434,7 @@ static void names_the_broken_tensor(void **state)
 {
     const struct eb_scratch *scratch = *state;
     eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 9);
-    expect_failure(scratch, "a.safetensors", "behind the last tensor");
+    expect_failure(scratch, "a.safetensors", "after the last tensor");
     eb_scratch_write_safetensors(scratch, "a.safetensors", "{\"t\":5}", 0);
     expect_failure(scratch, "a.safetensors", "tensor 't'");
     eb_scratch_write(scratch, "a.safetensors", "1234567", 7);
@@ -484,7 +484,8 @@ static void refuses_a_row_past_the_limit(void **state)
     eb_table_set_deinit(&set);
     narrow.row_bytes_max = 7;
     assert_false(eb_set_load(scratch->root, &narrow, NULL, &set, &failure));
-    eb_scratch_expect(failure.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
+    eb_scratch_expect(
+        failure.text, "rows of table 't' have 8 bytes, more than row_bytes_max, which is 7");
 }
 
 static void refuses_a_directory_without_tables(void **state)
@@ -507,10 +508,10 @@ static void refuses_what_is_no_regular_file(void **state)
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(scratch, "a.npy", path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect_failure(scratch, "a.npy", "no regular file");
+    expect_failure(scratch, "a.npy", "not a regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    expect_failure(scratch, "a.npy", "no regular file");
+    expect_failure(scratch, "a.npy", "not a regular file");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
     expect_failure(scratch, "a.npy", "cannot be opened");

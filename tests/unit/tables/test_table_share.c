@@ -411,7 +411,7 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     read_bytes = 0;
     available_bytes = needed - 1;
     assert_false(eb_set_load(path, &options, &progress, &two, &failure));
-    eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, 20971519 are");
+    eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, but 20971519 are");
     assert_int_equal(read_bytes, 0);
     /* It is not known yet whether "t" is resident. */
     assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);

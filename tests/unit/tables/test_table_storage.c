@@ -176,7 +176,8 @@ static void refuses_what_makes_no_sense(void **state)
         {"tables: [{name: d, storage: f32}]", "table 'd': storage f32: values of type f64"},
         {"tables: [{name: i, storage: int8}]", "table 'i': storage int8: its values are integers"},
         {"tables: [{name: i, storage: f32}]", "table 'i': storage f32: its values are integers"},
-        {"tables: [{name: i, format: fbgemm_int8}]", "table 'i': fused rows are a u8 tensor"},
+        {"tables: [{name: i, format: fbgemm_int8}]",
+            "table 'i': expected fused rows as a u8 tensor"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         eb_set_fixture_expect_failure(&fixture, cases[i][0], "model.yaml: ", cases[i][1]);
@@ -302,14 +303,14 @@ static void refuses_a_dim_that_does_not_fit(void **state)
     struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 29}]",
-        "table 't': dim 29 makes rows of 33 bytes", "these have 32");
+        "table 't': dim 29 needs rows of 33 bytes", "but these have 32");
     write_padded(&first, 128);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 16}]",
-        "dim 16 makes rows of 20 bytes, padded by fewer than 128", "these have 148");
+        "dim 16 needs rows of 20 bytes, padded by fewer than 128", "but these have 148");
     struct eb_fused_format last = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 16};
     write_padded(&last, 4);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8, dim: 16}]",
-        "dim 16 makes rows of 24 bytes, these have 28", "correct dim or format");
+        "dim 16 needs rows of 24 bytes, but these have 28", "correct dim or format");
 }
 
 /* TorchRec's rows of 16 values have 32 bytes here, the last 12 of them padding. In a format whose
@@ -320,14 +321,15 @@ static void refuses_rows_of_another_layout(void **state)
     struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
-        "row 0 of table 't': no row of this format has the scale 0 and bias 0",
+        "row 0 of table 't': in this format, a row with such codes cannot have the scale 0 and "
+        "bias 0",
         "may be of format fbgemm_int8_f16 or torchrec_int8");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8_f16}]",
-        "row 0 of table 't': no row of this format", "of format fbgemm_int8 or torchrec_int8");
+        "row 0 of table 't': in this format, a row with", "of format fbgemm_int8 or torchrec_int8");
     struct eb_fused_format nibbles = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 16};
     write_padded(&nibbles, 4);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int4}]",
-        "no row of this format", "may be of format torchrec_int4;");
+        "in this format, a row with", "may be of format torchrec_int4;");
 }
 
 /* Writes rows `first` to `end` - 1 of 4 rows in TorchRec's format. Row r has the scale scales[r]
@@ -376,8 +378,10 @@ static void refuses_tables_most_of_whose_scales_cannot_be(void **state)
         const char *count;
     } cases[] = {
         {{0, 0, 0, 0}, "row 0 of table 't'", "4 of 4 rows with codes"},
-        {{0, 0, -1, 0}, "has the scale 0 and", "4 of 4 rows with codes"},
-        {{1, -1, 1, -2}, "row 1 of table 't': no row of this format has the scale -1 and",
+        {{0, 0, -1, 0}, "have the scale 0 and", "4 of 4 rows with codes"},
+        {{1, -1, 1, -2},
+            "row 1 of table 't': in this format, a row with such codes cannot have the scale -1 "
+            "and",
             "2 of 4 rows"},
         {{NAN, -1, 1, 1}, "row 1 of table 't'", "1 of 3 rows"},
         {{NAN, NAN, NAN, 0}, "row 3 of table 't'", "1 of 1 rows"},
@@ -386,7 +390,7 @@ static void refuses_tables_most_of_whose_scales_cannot_be(void **state)
         write_scaled("t.npy", cases[i].scales, 0, 4);
         eb_set_fixture_expect_failure(&fixture, SCALED, cases[i].row, cases[i].count);
         eb_set_fixture_expect_failure(
-            &fixture, SCALED, "/t.npy: ", "may be of format fbgemm_int8 or fbgemm_int8_f16; name");
+            &fixture, SCALED, "/t.npy: ", "may be of format fbgemm_int8 or fbgemm_int8_f16; give");
     }
 }
 
@@ -421,9 +425,9 @@ static void reads_f32_scales_that_are_aligned(void **state)
     expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 5}]", 5);
     expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 8}]", 8);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8, dim: 4}]",
-        "dim 4 makes rows of 12 bytes", "these have 16");
+        "dim 4 needs rows of 12 bytes", "but these have 16");
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8_f16, dim: 9}]",
-        "dim 9 makes rows of 13 bytes", "these have 16");
+        "dim 9 needs rows of 13 bytes", "but these have 16");
 }
 
 static void refuses_fused_rows_whose_values_are_not_finite(void **state)
@@ -455,10 +459,10 @@ static void refuses_rows_that_are_not_fused(void **state)
     static const uint8_t bytes[24] = {0};
     eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, narrow, bytes);
     eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
-        "/t.npy: ", "rows of 8 bytes are no fused rows");
+        "/t.npy: ", "rows of 8 bytes are not fused rows");
     eb_set_fixture_expect_failure(&fixture,
         "tables: [{name: t, format: fbgemm_int4, storage: int8}]",
-        "/t.npy: ", "its format says another");
+        "/t.npy: ", "its format already determines");
     eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, flat, bytes);
     eb_set_fixture_expect_failure(
         &fixture, "tables: [{name: t, format: fbgemm_int4}]", "/t.npy: ", "this is (24,) of u8");
@@ -507,19 +511,20 @@ static void refuses_what_does_not_fit_the_tables(void **state)
         {"tables: [{name: v}]", "table 'v': its source 'v' is not in this version"},
         {"tables: [{name: v, source: w}]", "table 'v': its source 'w' is not in this version"},
         {"tables: [{name: a, source: t}, {name: b, source: t}]",
-            "tables 'a' and 'b' have one source, 't'"},
+            "tables 'a' and 'b' have the same source 't'"},
         {"tables: [{name: u, source: t}]", "table 'u' is also in"},
-        {"tables: [{name: t, unknown_row: 5}]", "table 't': unknown_row 5 is none of its 5 rows"},
+        {"tables: [{name: t, unknown_row: 5}]",
+            "table 't': unknown_row 5 is not one of its 5 rows"},
         {"tables: [{name: t, missing: unknown_row}]",
             "table 't': missing: unknown_row needs an unknown_row"},
         {"tables: [{name: t, default_index: 5}]",
-            "table 't': default_index 5 is none of its 5 rows"},
+            "table 't': default_index 5 is neither one of its 5 rows"},
         {"tables: [{name: t, default_index: -2}]",
-            "table 't': default_index -2 is none of its 5 rows"},
+            "table 't': default_index -2 is neither one of its 5 rows"},
         {"features: [{name: f, table: x}]", "feature 'f': table 'x' is not in this version"},
-        {"features: [{name: u, table: t}]", "feature 'u' has a table's name"},
+        {"features: [{name: u, table: t}]", "feature 'u' has the name of a table"},
         {"features: [{name: f, table: t, default_index: 5}]",
-            "feature 'f': default_index 5 is none of the 5 rows of table 't'"},
+            "feature 'f': default_index 5 is neither one of the 5 rows of table 't'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
@@ -545,21 +550,22 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
         {"features: [{name: f, table: t, missing: unknown_row}]",
             "feature 'f': missing: unknown_row needs an unknown_row of table 't'"},
         {"features: [{name: f, table: none, id_map: modulo}]",
-            "feature 'f': id_map has no meaning for table 'none', which has no rows"},
+            "feature 'f': id_map is not possible for table 'none', which has no rows"},
         {"features: [{name: f, table: whole, reduction: sqrtn}]",
-            "feature 'f': reduction SQRTN is for floating-point tables, and table 'whole' holds i"},
+            "feature 'f': reduction SQRTN requires a floating-point table, but table 'whole' holds "
+            "i"},
         {"features: [{name: f, table: whole, reduction: weighted_mean}]",
-            "feature 'f': reduction WEIGHTED_MEAN is for floating-point tables"},
+            "feature 'f': reduction WEIGHTED_MEAN requires a floating-point table"},
         {"features: [{name: f, table: t}, {name: g, table: whole}]\n"
          "groups: [{name: x, features: [f, g]}]",
-            "group 'x': feature 'g' is of type i32, and 'f' of f32"},
+            "group 'x': feature 'g' is of type i32, but 'f' is of type f32"},
         {"features: [{name: g, table: whole}]\ngroups: [{name: x, features: [g]}]",
             "group 'x': feature 'g' is of type i32"},
         {"features: [{name: f, table: t}, {name: g, table: doubles}]\n"
          "groups: [{name: x, features: [f, f, g]}]",
-            "group 'x': feature 'g' is of type f64, and 'f' of f32"},
+            "group 'x': feature 'g' is of type f64, but 'f' is of type f32"},
         {"features: [{name: f, table: t, reduction: none}]\ngroups: [{name: x, features: [f]}]",
-            "group 'x': feature 'f' has the reduction NONE, which no group can have"},
+            "group 'x': feature 'f' has the reduction NONE, which is not possible in a group"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
