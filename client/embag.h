@@ -87,6 +87,10 @@ struct embag_request {
     bool errors_per_query;     /* an error of one query or group is in its embag_result */
     bool report_missing;       /* results list the positions of the indices that named no row */
     const char *version_label; /* selects a version by its label if version is 0; NULL: none */
+    /* W3C trace context of the caller, for the server's log:
+     * "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"; NULL or empty: none. It is sent as
+     * it is; the server ignores an invalid one, and refuses one longer than its name_bytes_max. */
+    const char *traceparent;
 };
 
 struct embag_result {

@@ -221,6 +221,8 @@ static struct eb_wire_request make_wire_request(
         .errors_per_query = request->errors_per_query,
         .report_missing = request->report_missing,
         .priority = (uint32_t)request->priority,
+        .traceparent = request->traceparent,
+        .traceparent_bytes = request->traceparent ? strlen(request->traceparent) : 0,
         .query_count = request->query_count,
         .queries = arrays,
         .group_count = request->group_count,

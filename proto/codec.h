@@ -22,7 +22,10 @@ struct eb_decode_failure {
     struct eb_error error;
     uint64_t request_id; /* of the request; 0 if it could not be read */
     bool cancel;         /* of the request; false if it could not be read */
-    bool undecodable;    /* the bytes are no message: a stream that carries them ends */
+    /* [traceparent_bytes] of the request, as in eb_wire_request; 0 bytes if it could not be read */
+    const char *traceparent;
+    size_t traceparent_bytes;
+    bool undecodable; /* the bytes are no message: a stream that carries them ends */
 };
 
 /* Returns the cap with which an arena can decode every LookupRequest of `size` bytes within the

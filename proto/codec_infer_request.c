@@ -904,6 +904,7 @@ struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const u
         failure->request_id = 0;
         failure->cancel = false;
         failure->undecodable = failure->error.status == EB_STATUS_INTERNAL;
+        failure->traceparent_bytes = 0;
     }
     return request;
 }

@@ -33,6 +33,7 @@ struct reading {
     struct eb_field_reader message;
     struct eb_field_reader model;
     struct eb_field_reader label;
+    struct eb_field_reader traceparent;
     size_t query_count; /* queries in the message */
     size_t group_count; /* groups in the message */
     size_t group_bytes;
@@ -73,7 +74,6 @@ static const char *const unbuilt_names[] = {
     [EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED] = "unnormalized",
     [EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE] = "min_sequence",
     [EB_FIELD_LOOKUP_REQUEST_SHARD_EPOCH] = "shard_epoch",
-    [EB_FIELD_LOOKUP_REQUEST_TRACEPARENT] = "traceparent",
     [EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE] = "allow_incomplete",
 };
 
@@ -243,7 +243,6 @@ static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
 {
     uint64_t value = field->varint;
-    struct eb_field_reader text;
     switch (field->tag) {
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_REQUEST_ID): out->request_id = value; return true;
     case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_MODEL):
@@ -278,8 +277,7 @@ static bool take_lookup_field(
     case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL):
         return eb_codec_take_name(field, &reading->limits, &reading->label);
     case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_TRACEPARENT):
-        return eb_codec_take_name(field, &reading->limits, &text) &&
-               take_unbuilt(reading, field, text.at < text.end);
+        return eb_codec_take_name(field, &reading->limits, &reading->traceparent);
     default: return field->number > EB_FIELD_LOOKUP_REQUEST_MAX;
     }
 }
@@ -322,6 +320,8 @@ static struct eb_wire_request *read_lookup_request(struct reading *reading)
         !check_request(reading, request)) {
         return NULL;
     }
+    request->traceparent = (const char *)reading->traceparent.at;
+    request->traceparent_bytes = eb_field_reader_bytes(&reading->traceparent);
     request->model = eb_codec_keep_text(reading->model, reading->arena, reading->error);
     request->version_label = eb_codec_keep_text(reading->label, reading->arena, reading->error);
     return request->model && request->version_label && read_queries(reading, request) &&
@@ -351,6 +351,8 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
         failure->request_id = eb_guard_find_varint(bytes, size, EB_FIELD_LOOKUP_REQUEST_REQUEST_ID);
         failure->cancel = eb_guard_find_varint(bytes, size, EB_FIELD_LOOKUP_REQUEST_CANCEL) != 0;
         failure->undecodable = failure->error.status == EB_STATUS_INTERNAL;
+        failure->traceparent = (const char *)reading.traceparent.at;
+        failure->traceparent_bytes = eb_field_reader_bytes(&reading.traceparent);
     }
     return request;
 }
@@ -419,6 +421,8 @@ static void write_lookup_request(
     eb_field_put_number(
         writer, EB_FIELD_LOOKUP_REQUEST_ERRORS_PER_QUERY, request->errors_per_query);
     eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_REPORT_MISSING, request->report_missing);
+    eb_field_put_bytes(writer, EB_FIELD_LOOKUP_REQUEST_TRACEPARENT, request->traceparent,
+        request->traceparent_bytes);
     eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_PRIORITY, request->priority);
     if (request->version_label) {
         eb_field_put_text(writer, EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL, request->version_label);

@@ -99,6 +99,10 @@ struct eb_wire_request {
      * eb_lookup_request_set_timeout can overwrite. */
     bool is_timed;
     uint32_t priority; /* 0: interactive; 1: batch; decoded: no other value */
+    /* [traceparent_bytes] W3C trace context, valid or not; 0 bytes: none. Decoded: borrowed from
+     * the message's bytes, without a NUL. */
+    const char *traceparent;
+    size_t traceparent_bytes;
     size_t query_count;
     struct eb_wire_query *queries;
     size_t group_count;

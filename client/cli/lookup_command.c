@@ -4,6 +4,7 @@
 #include "client/cli/load_clock.h"
 #include "client/cli/output.h"
 #include "kernels/bag.h"
+#include "proto/trace_parent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static const char usage[] =
     "  --output-type TYPE     f32, f16, bf16 or f64; the table's type unless given\n"
     "Further:\n"
     "  --timeout-ms N         1000 unless given\n"
+    "  --traceparent TEXT     W3C trace context for the server's log, 00-TRACE-SPAN-FLAGS\n"
     "  --json                 one JSON object; its values are one flat list in C order, its\n"
     "                         latency_us is the call's\n" EB_ACCESS_USAGE
     "On a refusal stdout stays empty, the error is on stderr and the exit status is 1, also with\n"
@@ -65,6 +67,7 @@ struct options {
     const char *weights;
     uint64_t version;
     const char *label;
+    const char *traceparent;
     uint64_t indices_per_bag;
     uint64_t num_segments;
     uint64_t num_bags;
@@ -104,6 +107,7 @@ static const struct eb_flag flags[] = {
     {"missing", EB_FLAG_CHOICE, AT(missing), 0, 0, missing_policies},
     {"default-index", EB_FLAG_INTEGER, AT(default_index), 0, 0, NULL},
     {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, eb_output_types},
+    {"traceparent", EB_FLAG_TEXT, AT(traceparent), 0, 0, NULL},
     {"timeout-ms", EB_FLAG_NUMBER, AT(timeout_ms), 1, 86400000, NULL},
     {"json", EB_FLAG_SWITCH, AT(json), 0, 0, NULL},
     EB_ACCESS_FLAGS(struct options),
@@ -229,6 +233,7 @@ static int look_up(
         .model = options->model,
         .version = options->version,
         .version_label = options->label,
+        .traceparent = options->traceparent,
         .queries = query,
         .query_count = 1,
         .output_type = (enum embag_type)options->output_type,
@@ -289,6 +294,21 @@ static int run_with(struct embag_client *client, const struct options *options)
     return status;
 }
 
+/* Returns whether --traceparent is valid, if it is given. A server would ignore a wrong one. */
+static bool check_traceparent(const struct options *options)
+{
+    const char *text = options->traceparent;
+    struct eb_trace_parent unused;
+    if (!text || eb_trace_parent_parse(text, strlen(text), &unused)) {
+        return true;
+    }
+    fprintf(stderr,
+        "embag: lookup: invalid --traceparent \"%s\": expected 00-TRACE-SPAN-FLAGS with 32, 16 and "
+        "2 hexadecimal digits in lower case\n",
+        eb_output_printable(text).bytes);
+    return false;
+}
+
 static int run_lookup_command(const struct options *options)
 {
     if (!options->server || !options->table || options->indices.width == 0) {
@@ -296,6 +316,9 @@ static int run_lookup_command(const struct options *options)
             !options->server  ? "server"
             : !options->table ? "table"
                               : "indices");
+        return 2;
+    }
+    if (!check_traceparent(options)) {
         return 2;
     }
     struct embag_options settings = {

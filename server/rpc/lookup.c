@@ -151,6 +151,15 @@ static void note_shortage(struct eb_lookup *lookup)
     }
 }
 
+/* Notes the trace that the request names in its message. An invalid one is ignored, as in a header:
+ * tracing must not make a lookup fail. */
+static void read_trace(struct eb_lookup *lookup, const char *text, size_t text_bytes)
+{
+    if (text_bytes > 0 && eb_trace_parent_parse(text, text_bytes, &lookup->own_trace)) {
+        lookup->trace = &lookup->own_trace;
+    }
+}
+
 /* Reads the request. Takes `message`, which arrived at `arrival_ns`. The lookup's deadline is the
  * earliest of `deadline_ns`, which is the call's, the request's own timeout_us and the longest that
  * is allowed. Returns false with lookup->error (and is_undecodable) set. request_id and
@@ -177,12 +186,14 @@ static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message
         lookup->request_id = failure.request_id;
         lookup->is_withdrawal = failure.cancel;
         lookup->is_undecodable = failure.undecodable;
+        read_trace(lookup, failure.traceparent, failure.traceparent_bytes);
         note_shortage(lookup);
         return false;
     }
     lookup->request_id = lookup->request->request_id;
     lookup->is_withdrawal = lookup->request->cancel;
     lookup->is_batch = lookup->request->priority != 0;
+    read_trace(lookup, lookup->request->traceparent, lookup->request->traceparent_bytes);
     uint64_t timeout_us = lookup->request->timeout_us;
     if (timeout_us != 0 && timeout_us <= limits->deadline_max_ms * 1000) {
         lookup->deadline_ns = lookup->arrival_ns + timeout_us * 1000;
@@ -411,14 +422,15 @@ static struct eb_outgoing *answer_late(
 }
 
 /* Reports an answer that was ready in time and has waited beyond its deadline. */
-static void report_unsent(struct eb_rpc_call *call, uint64_t request_id)
+static void report_unsent(struct eb_rpc_call *call, const struct eb_reply_terms *terms)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_UNSENT,
         .status = EB_STATUS_DEADLINE_EXCEEDED,
         .text = unsent_text,
         .conn = call->conn,
         .call = call,
-        .request_id = request_id};
+        .request_id = terms->request_id,
+        .has_lost_trace = terms->has_own_trace};
     eb_outcome_count_refusal(call->conn, EB_REFUSAL_EXPIRED_UNSENT);
     eb_outcome_report(&outcome, EB_OUTCOME_READY);
 }
@@ -431,7 +443,7 @@ struct eb_outgoing *eb_lookup_drop_if_expired(
     }
     struct eb_reply_terms terms = *eb_reply_find_terms(message);
     if (!terms.has_more) {
-        report_unsent(grpc_call->user, terms.request_id);
+        report_unsent(grpc_call->user, &terms);
     }
     eb_reply_drop(message);
     return answer_late(grpc_call->user, grpc_call, &terms);
@@ -469,8 +481,10 @@ static void watch_answer(
 static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
     struct eb_outgoing *message, bool has_more)
 {
-    struct eb_reply_terms terms = {
-        .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .has_more = has_more};
+    struct eb_reply_terms terms = {.deadline_ns = lookup->deadline_ns,
+        .request_id = lookup->request_id,
+        .has_more = has_more,
+        .has_own_trace = lookup->trace};
     if (!has_more) {
         watch_answer(call, lookup, &terms);
     }

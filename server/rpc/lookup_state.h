@@ -9,6 +9,7 @@
 #include "proto/codec.h"
 #include "proto/grpc_server.h"
 #include "proto/list.h"
+#include "proto/trace_parent.h"
 #include "server/base/limits.h"
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
@@ -116,9 +117,11 @@ struct eb_lookup {
     struct eb_rpc_conn *conn; /* NULL: gone */
     struct eb_rpc_call *call; /* NULL: the call is over or has withdrawn this lookup */
     struct eb_lookup *bucket_next;
-    struct eb_lookup **bucket_link; /* the pointer that points to this lookup */
+    struct eb_lookup **bucket_link;      /* the pointer that points to this lookup */
+    const struct eb_trace_parent *trace; /* &own_trace; NULL: its call's trace */
     /* Taking an idle lookup does not clear these: their text and blocks are reused. */
     struct eb_error error;
+    struct eb_trace_parent own_trace; /* from the request; unset if `trace` is NULL */
     struct eb_arena arena;
 };
 

@@ -96,6 +96,18 @@ static const char *find_method_name(const struct eb_grpc_call *call)
     return call->path + (call->path[0] == '/');
 }
 
+/* Returns the trace that a request belongs to: the one that its message names, or else its call's.
+ */
+static const struct eb_trace_parent *find_trace(const struct eb_outcome *outcome)
+{
+    static const struct eb_trace_parent none;
+    if (outcome->lookup && outcome->lookup->trace) {
+        return outcome->lookup->trace;
+    }
+    const struct eb_grpc_call *call = outcome->call ? outcome->call->call : outcome->grpc_call;
+    return outcome->has_lost_trace ? &none : call->trace;
+}
+
 /* Fills in the data that every request has. `peer` is the buffer for the peer's address. */
 static struct eb_access_record begin_record(
     const struct eb_outcome *outcome, char peer[EB_ADDRESS_TEXT_BYTES])
@@ -107,7 +119,7 @@ static struct eb_access_record begin_record(
         .method = find_method_name(grpc_call),
         .peer = peer,
         .principal = call ? eb_auth_call_name(call) : NULL,
-        .trace = grpc_call->trace,
+        .trace = find_trace(outcome),
         .status = outcome->status,
         .error = outcome->text,
         .is_good = is_good_end(call, outcome->status),
@@ -120,7 +132,7 @@ static struct eb_access_record begin_record(
 /* Returns whether the access log's mode asks for the request. */
 static bool is_outcome_wanted(const struct eb_outcome *outcome, bool is_good)
 {
-    bool is_sampled = outcome->call && outcome->call->call->trace->is_sampled;
+    bool is_sampled = outcome->call && find_trace(outcome)->is_sampled;
     return eb_access_log_wants(&outcome->conn->loop->access_log, is_good, is_sampled);
 }
 

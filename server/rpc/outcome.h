@@ -23,7 +23,7 @@ enum eb_outcome_phase { EB_OUTCOME_READY, EB_OUTCOME_GONE };
  * -------  -----  ---------------------------------------------------------------
  * LOOKUP   READY  call, lookup, over_ns
  * LOOKUP   GONE   method_index, is_of_stream; times if its answer was sent
- * UNSENT   READY  call, request_id
+ * UNSENT   READY  call, request_id, has_lost_trace
  * REQUEST  READY  call; or grpc_call if the session refused it by its headers
  * REQUEST  GONE   method_index
  * CALL     READY  grpc_call; call unless it was refused before it had a state
@@ -50,6 +50,7 @@ struct eb_outcome {
     uint64_t request_id;
     unsigned method_index; /* as in eb_method_entry */
     bool is_of_stream;
+    bool has_lost_trace; /* UNSENT: the request named a trace of its own, which is gone by now */
 };
 
 /* The text of a request whose client has reset or cancelled it. */

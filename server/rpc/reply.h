@@ -25,7 +25,8 @@ struct eb_reply_terms {
     struct eb_answer_times times;
     unsigned method_index;
     bool is_of_stream;
-    bool has_more; /* another message answers the same request */
+    bool has_more;      /* another message answers the same request */
+    bool has_own_trace; /* the request named a trace, instead of its call's */
 };
 
 /* Sets the terms of a reply and marks it as timed. */

@@ -24,7 +24,7 @@ struct eb_access_record {
     const char *error;  /* why it failed; NULL: it did not fail, or no reason is known */
     const char *peer;
     const char *principal;               /* name in the auth_file; NULL: no principal is known */
-    const struct eb_trace_parent *trace; /* the call's */
+    const struct eb_trace_parent *trace; /* the request's; its trace_id may be "" */
     enum eb_status status;
     bool is_good;  /* it did not fail, or it ended as calls of its method usually do */
     bool is_timed; /* total_ns is known */

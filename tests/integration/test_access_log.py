@@ -20,6 +20,7 @@ from served import OwnServerTest
 from table_files import Table
 from test_auth import ALL, CHIEF, RANKING, AuthTest, request_of
 import embagd_process
+import served
 
 SECONDS = 60
 SLOW_MAX = 32   # requests that the status page shows
@@ -59,6 +60,14 @@ def fields_of(line):
 def lines_of(server, event='request'):
     """Returns all lines of an event so far."""
     return [fields for fields in map(fields_of, list(server.lines)) if fields['event'] == event]
+
+
+def trace_of(line):
+    """The traceparent that a line tells; None if there is none."""
+    if 'trace_id' not in line:
+        return None
+    return '00-%s-%s-%s' % (line['trace_id'], line['span_id'],
+                            '01' if line['sampled'] == 'true' else '00')
 
 
 def bad_request():
@@ -223,6 +232,46 @@ class Traces(AccessLogTest):
             self.assertEqual([line.get(name) for line in lines], [SPAN, SPAN, None, SPAN, SPAN])
         self.assertEqual([line.get('sampled') for line in lines],
                          ['true', 'false', None, 'true', 'true'])
+
+    def test_tells_the_trace_of_a_message_before_that_of_its_call(self):
+        server = self.serve('--access-log', 'all', *MANY)
+        other = '00-' + 'ab' * 16 + '-' + 'cd' * 8 + '-00'
+        def traced(text):
+            return request_of('spec', traceparent=text)
+        self.call(server, traced(other))
+        self.call(server, traced(other), ('traceparent', PARENT + '01'))
+        # What is invalid counts for nothing: the call's holds.
+        self.call(server, traced(PARENT + '0g'), ('traceparent', PARENT + '01'))
+        self.call(server, traced(''), ('traceparent', PARENT + '01'))
+        self.call(server, traced(PARENT + '01'), ('traceparent', 'x'))
+        stream = self.connect(server).channel.stream_stream(
+            SERVICE + 'LookupStream', request_serializer=as_bytes)
+        requests = [traced(other), traced('x'), request_of('none', traceparent=other), traced('')]
+        for number, request in enumerate(requests):
+            request.request_id = number
+        self.assertEqual(len(list(stream(iter(requests), timeout=SECONDS,
+                                         metadata=[('traceparent', PARENT + '01')]))), 4)
+        lines = self.finish(server)
+        expected = [other, other, PARENT + '01', PARENT + '01', PARENT + '01',
+                    other, PARENT + '01', other, PARENT + '01']
+        self.assertEqual([trace_of(line) for line in lines[:5]] + [
+            trace_of(line) for line in sorted(lines[5:], key=lambda line: line['request_id'])],
+                         expected)
+
+    def test_samples_by_the_traces_of_messages(self):
+        server = self.serve('--access-log', 'sampled', *MANY)
+        for own, call in (('01', '00'), ('00', '01'), ('01', '01'), ('00', '00'), ('01', '00')):
+            self.call(server, request_of('spec', traceparent=PARENT + own),
+                      ('traceparent', PARENT + call))
+        self.assertEqual([line['sampled'] for line in self.finish(server)],
+                         ['true', 'true', 'true'])
+
+    def test_the_tool_sends_a_trace(self):
+        server = self.serve('--access-log', 'all', *MANY)
+        subprocess.run([served.EMBAG, 'lookup', '--server', server.address, '--table', 'emb_table',
+                        '--indices', '0', '--num-bags', '1', '--traceparent', PARENT + '01'],
+                       check=True, stdout=subprocess.DEVNULL, timeout=SECONDS)
+        self.assertEqual(list(map(trace_of, self.finish(server))), [PARENT + '01'])
 
     def test_logs_traces_that_are_sampled_where_it_samples(self):
         for mode, count in (('sampled', 6), ('errors', 0), ('off', 0)):

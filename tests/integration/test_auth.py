@@ -34,9 +34,9 @@ PRINCIPALS_MAX, MODELS_MAX = 4096, 4096
 RANKING, ALL, CHIEF = 'ranking-token-0123456789', 'all-token-0123456789', 'chief-token-0123456789'
 
 
-def request_of(model):
+def request_of(model, **fields):
     """Returns a lookup of one bag of a model."""
-    return pb.LookupRequest(model=model, queries=[pb.BagQuery(
+    return pb.LookupRequest(model=model, **fields, queries=[pb.BagQuery(
         table='emb_table', indices=[0, 2], num_bags=1)])
 
 

@@ -316,10 +316,17 @@ class BadValues(BadRequest):
         self.refused(INVALID, r'queries\[0\].*weights', request(both))
 
     def test_refuses_what_is_not_built_by_name(self):
-        fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1, 'traceparent': 'x',
+        fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1,
                   'allow_incomplete': True}
         for name, value in fields.items():
             self.refused('UNIMPLEMENTED', r'\b%s\b' % name, request(**{name: value}))
+
+
+    def test_refuses_no_trace_but_one_that_is_too_long(self):
+        for text in '', 'x', '00-1-1-00', 'x' * 255:
+            self.assertEqual(self.client.lookup(request(GOOD.queries[0], traceparent=text)).version,
+                             1)
+        self.refused('RESOURCE_EXHAUSTED', r'traceparent', request(traceparent='x' * 256))
 
 
 class BadNames(BadRequest):

@@ -182,10 +182,14 @@ class RemoteEmbeddingBagCollection:
         self._client = client
         self._collection = Collection(features, **fields)
 
-    async def __call__(self, features: KeyedJagged) -> KeyedVectors:
-        """Returns the pooled vectors of all keys."""
+    async def __call__(self, features: KeyedJagged, *, traceparent: str = '') -> KeyedVectors:
+        """Returns the pooled vectors of all keys.
+
+        - traceparent: as in `embag.request.RequestFields`
+        """
         collection = self._collection
-        answer = await self._client.lookup(collection.ask(features), **collection.fields)
+        answer = await self._client.lookup(collection.ask(features),
+                                           **collection.traced(traceparent))
         sizes = collection.sizes(answer.version)
         if sizes is None:
             model = await self._client.model(collection.model, answer.version)

@@ -159,6 +159,12 @@ class Collection:
             self._groups.setdefault(said, []).append(key)
         self._known: tuple[int, dict[str, int]] = 0, {}
 
+    def traced(self, traceparent: str) -> RequestFields:
+        """Returns the fields of a request that belongs to a trace."""
+        fields = self.fields.copy()
+        fields['traceparent'] = traceparent
+        return fields
+
     def ask(self, jagged: KeyedJagged) -> list[Group]:
         """Returns the groups to look up."""
         bags = _Bags(jagged, self._is_weighted)
@@ -238,10 +244,13 @@ class RemoteEmbeddingBagCollection:
         self._client = client
         self._collection = Collection(features, **fields)
 
-    def __call__(self, features: KeyedJagged) -> KeyedVectors:
-        """Returns the pooled vectors of all keys."""
+    def __call__(self, features: KeyedJagged, *, traceparent: str = '') -> KeyedVectors:
+        """Returns the pooled vectors of all keys.
+
+        - traceparent: as in `embag.request.RequestFields`
+        """
         collection = self._collection
-        answer = self._client.lookup(collection.ask(features), **collection.fields)
+        answer = self._client.lookup(collection.ask(features), **collection.traced(traceparent))
         sizes = collection.sizes(answer.version)
         if sizes is None:
             model = self._client.model(collection.model, answer.version)

@@ -42,6 +42,7 @@ class RequestFields(TypedDict, total=False):
       are answered
     - report_missing: whether results have `missing_positions`
     - priority: 0, or 1 for requests that yield to those with 0
+    - traceparent: W3C trace context of the caller, for the server's log; an invalid one is ignored
     """
 
     model: str
@@ -52,6 +53,7 @@ class RequestFields(TypedDict, total=False):
     errors_per_query: bool
     report_missing: bool
     priority: int
+    traceparent: str
 
 
 class LookupFields(QueryFields, RequestFields, total=False):
@@ -191,11 +193,12 @@ class Request:
 
 def _message(*, model: str = '', version: int = 0, version_label: str = '',
              output_type: str | None = None, concat: bool = False, errors_per_query: bool = False,
-             report_missing: bool = False, priority: int = 0) -> pb.LookupRequest:
+             report_missing: bool = False, priority: int = 0,
+             traceparent: str = '') -> pb.LookupRequest:
     return pb.LookupRequest(
         model=model, version=version, version_label=version_label, concat=concat,
         output_type=dtypes.number_of('DATA_TYPE_', output_type), priority=priority,
-        errors_per_query=errors_per_query, report_missing=report_missing)
+        errors_per_query=errors_per_query, report_missing=report_missing, traceparent=traceparent)
 
 
 def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> int:

@@ -2,6 +2,7 @@
 bags."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -221,3 +222,30 @@ class NewVersion(OwnServerTest):
                 admin.command('ServeVersion', 'spec', 2)
             self.assertEqual(asked(jagged).length_per_key(), [5, 6])
             self.assertEqual(asked(jagged).to_dict()['b'].tolist(), [[5] * 6])
+
+
+class Traces(OwnServerTest):
+    """Traces that requests name, in the server's log."""
+
+    def test_each_lookup_has_its_own(self):
+        traces = ['00-%032x-%016x-01' % (n, n) for n in range(1, 6)]
+        server = self.serve('--access-log', 'all', '--loops', '1')
+        jagged = Jagged(['emb_table'], np.ones((1, 1), 'i4'), np.zeros(1, 'i8'))
+        one_bag = {'indices': [0], 'num_bags': 1}
+
+        async def ask():
+            async with aio.Client(server.address) as client:
+                asked = aio.RemoteEmbeddingBagCollection(client, ['emb_table'])
+                await asked(jagged, traceparent=traces[4])
+        with embag.Client(server.address) as client:
+            client.lookup('emb_table', **one_bag, traceparent=traces[0])
+            with client.stream() as stream:
+                for trace in traces[1:3]:
+                    stream.submit('emb_table', **one_bag, traceparent=trace).result(60)
+            asked = embag.RemoteEmbeddingBagCollection(client, ['emb_table'])
+            asked(jagged, traceparent=traces[3])
+            asyncio.run(ask())
+            client.lookup('emb_table', **one_bag)
+        server.stop()
+        told = re.findall(r'event=request .*/Lookup.* trace_id=(\w+) span_id=(\w+) ', server.log)
+        self.assertEqual(['00-%s-%s-01' % ids for ids in told], traces)

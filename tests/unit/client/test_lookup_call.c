@@ -342,7 +342,8 @@ static void sends_every_field(void **state)
         .concat = true,
         .priority = EMBAG_BATCH,
         .errors_per_query = true,
-        .report_missing = true};
+        .report_missing = true,
+        .traceparent = "00-1-2-03"};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
     eb_arena_init(&arena, &eb_memory_heap);
@@ -353,6 +354,8 @@ static void sends_every_field(void **state)
     assert_int_equal(wire->output_type, EMBAG_F16);
     assert_true(wire->concat && wire->errors_per_query && wire->report_missing);
     assert_int_equal(wire->priority, 1);
+    assert_int_equal(wire->traceparent_bytes, strlen("00-1-2-03"));
+    assert_memory_equal(wire->traceparent, "00-1-2-03", wire->traceparent_bytes);
     assert_int_equal(wire->request_id, 70000);
     assert_int_equal(wire->timeout_us, 2500);
     const struct eb_wire_query *seen = &wire->queries[0];

@@ -124,6 +124,23 @@ static void takes_a_flag_once(void **state)
     assert_string_equal(text, "embag: --offsets 0: the flag is there twice\n");
 }
 
+static void wants_a_traceparent_that_a_server_takes(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_lookup_command_main, "--table|t|--indices|1|--traceparent|00-4B\n",
+                         STDERR_FILENO, text),
+        2);
+    assert_string_equal(text, "embag: lookup: invalid --traceparent \"00-4B\\x0a\": expected "
+                              "00-TRACE-SPAN-FLAGS with 32, "
+                              "16 and 2 hexadecimal digits in lower case\n");
+    assert_int_equal(run(eb_lookup_command_main,
+                         "--model|echo|--table|t00|--indices|1|--num-bags=1|--traceparent|"
+                         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                         STDERR_FILENO, text),
+        0);
+}
+
 static void wants_a_table_and_indices(void **state)
 {
     (void)state;
@@ -169,6 +186,7 @@ EB_TEST_GROUP(lookup_command)
         cmocka_unit_test(asks_for_the_type_of_weights),
         cmocka_unit_test(says_what_the_server_refuses),
         cmocka_unit_test(takes_a_flag_once),
+        cmocka_unit_test(wants_a_traceparent_that_a_server_takes),
         cmocka_unit_test(wants_a_table_and_indices),
         cmocka_unit_test(lists_models_in_columns),
         cmocka_unit_test(lists_models_as_json),

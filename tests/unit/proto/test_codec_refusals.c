@@ -161,7 +161,7 @@ static void refuses_each_field_that_is_not_built(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "unnormalized", "min_sequence", "shard_epoch", "traceparent", "allow_incomplete"};
+        "unnormalized", "min_sequence", "shard_epoch", "allow_incomplete"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
         message.request_id = 5;
@@ -169,11 +169,50 @@ static void refuses_each_field_that_is_not_built(void **state)
         message.unnormalized = i == 0;
         message.min_sequence = i == 1;
         message.shard_epoch = i == 2;
-        message.traceparent = i == 3 ? "00-1-1-00" : "";
-        message.allow_incomplete = i == 4;
+        message.allow_incomplete = i == 3;
         char text[64];
         snprintf(text, sizeof text, "%s is not implemented", names[i]);
         fixture_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
+    }
+}
+
+static void refuses_a_traceparent_that_is_no_text(void **state)
+{
+    (void)state;
+    char text[257];
+    memset(text, '0', 256);
+    text[256] = '\0';
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.traceparent = text;
+    fixture_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
+        "LookupRequest.traceparent is longer than a name may be (byte 4)");
+    message.traceparent = "00-\xff";
+    fixture_refuse(
+        &message, EB_STATUS_INVALID_ARGUMENT, "LookupRequest.traceparent is not UTF-8 (byte 6)");
+    text[255] = '\0';
+    message.traceparent = text;
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_int_equal(fixture.request->traceparent_bytes, 255);
+    fixture_deinit(&fixture);
+}
+
+static void tells_the_traceparent_of_what_it_refuses(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.priority = 2;
+    for (int i = 0; i < 2; i++) {
+        message.traceparent = i == 0 ? "" : "00-1-1-00";
+        struct fixture fixture;
+        fixture_init(&fixture, &message);
+        fixture_decode(&fixture);
+        assert_null(fixture.request);
+        assert_int_equal(fixture.failure.traceparent_bytes, strlen(message.traceparent));
+        if (i == 1) {
+            assert_memory_equal(fixture.failure.traceparent, "00-1-1-00", 9);
+        }
+        fixture_deinit(&fixture);
     }
 }
 
@@ -483,6 +522,8 @@ EB_TEST_GROUP(codec_refusals)
         cmocka_unit_test(refuses_unknown_enum_values),
         cmocka_unit_test(refuses_a_query_without_a_table),
         cmocka_unit_test(refuses_each_field_that_is_not_built),
+        cmocka_unit_test(refuses_a_traceparent_that_is_no_text),
+        cmocka_unit_test(tells_the_traceparent_of_what_it_refuses),
         cmocka_unit_test(refuses_a_version_and_a_label_together),
         cmocka_unit_test(reports_the_request_before_its_queries_and_the_first_of_these),
         cmocka_unit_test(goes_on_behind_an_error_with_errors_per_query),

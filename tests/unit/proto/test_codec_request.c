@@ -55,6 +55,24 @@ static void decodes_a_version_by_its_label(void **state)
     fixture_deinit(&fixture);
 }
 
+static void decodes_a_traceparent_whatever_it_says(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "", "x", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+        message.traceparent = (char *)(uintptr_t)texts[i];
+        struct fixture fixture;
+        fixture_accept(&fixture, &message);
+        assert_int_equal(fixture.request->traceparent_bytes, strlen(texts[i]));
+        if (*texts[i]) {
+            assert_memory_equal(fixture.request->traceparent, texts[i], strlen(texts[i]));
+        }
+        fixture_deinit(&fixture);
+    }
+}
+
 static void decodes_the_fields_of_a_query(void **state)
 {
     (void)state;
@@ -292,6 +310,8 @@ static void encodes_what_protobuf_reads(void **state)
         .model = "m",
         .version = 3,
         .version_label = "stable",
+        .traceparent = "00-1-2-03 and more",
+        .traceparent_bytes = strlen("00-1-2-03"),
         .timeout_us = 7,
         .output_type = 4,
         .concat = true,
@@ -308,6 +328,7 @@ static void encodes_what_protobuf_reads(void **state)
     assert_string_equal(read->model, "m");
     assert_int_equal(read->version, 3);
     assert_string_equal(read->version_label, "stable");
+    assert_string_equal(read->traceparent, "00-1-2-03");
     assert_int_equal(read->timeout_us, 7);
     assert_int_equal(read->output_type, 4);
     assert_true(read->concat);
@@ -400,6 +421,7 @@ EB_TEST_GROUP(codec_request)
         cmocka_unit_test(decodes_a_request_without_queries),
         cmocka_unit_test(decodes_the_fields_of_the_request),
         cmocka_unit_test(decodes_a_version_by_its_label),
+        cmocka_unit_test(decodes_a_traceparent_whatever_it_says),
         cmocka_unit_test(decodes_the_fields_of_a_query),
         cmocka_unit_test(tells_a_default_row_of_zero_from_none),
         cmocka_unit_test(takes_indices_and_offsets_in_every_form),

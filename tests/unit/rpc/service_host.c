@@ -193,6 +193,8 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
         .cancel = request->cancel,
         .partial = request->partial,
         .priority = request->priority,
+        .traceparent = request->traceparent,
+        .traceparent_bytes = request->traceparent ? strlen(request->traceparent) : 0,
         .query_count = count,
         .queries = queries};
     *size = eb_lookup_request_bytes(&wire);

@@ -70,7 +70,8 @@ struct service_request {
     bool partial;
     bool is_bad; /* names an unknown output type, which the codec refuses */
     uint64_t timeout_us;
-    const char *table; /* NULL: "rows" */
+    const char *table;       /* NULL: "rows" */
+    const char *traceparent; /* NULL: none */
 };
 
 /* Returns the encoded request, which the caller frees. Sets *size. */

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,9 @@
 #define LINES_PER_S 100
 #define LATE_MS 2000
 #define LATE_MS_MAX 18000 /* used on slow machines */
+
+#define TRACEPARENT(digit, flags)                                                                  \
+    "00-" digit "000000000000000000000000000000" digit "-00f067aa0ba902b7-" flags
 
 static const struct service_request good = {.id = 5, .bags = 1};
 static const struct service_request bad = {.id = 6, .bags = 1, .table = "none"};
@@ -115,6 +119,39 @@ static void tells_each_request_of_a_stream(void **state)
     expect_lines(3, " event=request ");
     expect_lines(2, " code=OK method=embag.v1.EmbeddingBag/LookupStream stream=true ");
     expect_lines(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/LookupStream stream=true ");
+}
+
+static void tells_the_trace_that_each_message_names(void **state)
+{
+    struct service_fixture *fixture = *state;
+    struct service_call unary;
+    static const struct service_request traced[] = {
+        {.id = 1, .bags = 1, .traceparent = TRACEPARENT("1", "01")},
+        {.id = 2, .bags = 1, .traceparent = TRACEPARENT("2", "00")},
+        {.id = 3, .bags = 1, .traceparent = TRACEPARENT("3", "01"), .is_bad = true},
+        {.id = 4, .bags = 1, .traceparent = "00-4-4-04"},
+        {.id = 5, .bags = 1},
+    };
+    start_logging(fixture);
+    service_call_lookup(&fixture->peer, &unary, &traced[0]);
+    service_call_expect_end(&fixture->peer, &unary, EB_STATUS_OK);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
+    for (size_t i = 1; i < sizeof traced / sizeof traced[0]; i++) {
+        service_call_write(&fixture->call, &traced[i], i == 4);
+    }
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    stop_logging(fixture);
+    expect_lines(5, " event=request ");
+    expect_lines(3, " trace_id=");
+    expect_lines(1, " stream=false peer=");
+    for (int id = 1; id <= 3; id++) {
+        char words[160];
+        snprintf(words, sizeof words,
+            " trace_id=%d000000000000000000000000000000%d span_id=00f067aa0ba902b7 "
+            "parent_id=00f067aa0ba902b7 sampled=%s ",
+            id, id, id == 2 ? "false" : "true");
+        expect_lines(1, words);
+    }
 }
 
 static void tells_what_ends_a_stream_once(void **state)
@@ -228,8 +265,12 @@ static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
     start_logging(fixture);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     service_call_write(&fixture->call,
-        &(struct service_request){
-            .id = 5, .bags = 100000, .queries = 30, .partial = true, .timeout_us = late_ms * 1000},
+        &(struct service_request){.id = 5,
+            .bags = 100000,
+            .queries = 30,
+            .partial = true,
+            .timeout_us = late_ms * 1000,
+            .traceparent = TRACEPARENT("1", "01")},
         true);
     wire_peer_send(&fixture->peer);
     uint64_t begun_ns = uv_hrtime();
@@ -245,6 +286,7 @@ static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
     service_host_init(&fixture->host); /* for the next round or the teardown */
     const char *line = strstr(captured, " event=answer_unsent ");
     assert_true(!line || !strstr(line + 1, " event=answer_unsent "));
+    assert_true(!line || !memmem(line, strcspn(line, "\n"), "trace_id", strlen("trace_id")));
     return line;
 }
 
@@ -288,7 +330,8 @@ static void keeps_slow_lookups_whatever_is_logged(void **state)
     struct service_fixture *fixture = *state;
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
-    service_call_lookup(&fixture->peer, &fixture->call, &good);
+    service_call_lookup(&fixture->peer, &fixture->call,
+        &(struct service_request){.bags = 1, .traceparent = TRACEPARENT("1", "00")});
     service_peer_settle(&fixture->peer);
     service_host_release(&fixture->host);
     service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
@@ -297,6 +340,8 @@ static void keeps_slow_lookups_whatever_is_logged(void **state)
     assert_int_equal(stats->slow_count, 1);
     assert_string_equal(slow->method, "embag.v1.EmbeddingBag/Lookup");
     assert_string_equal(slow->model, "trial");
+    assert_string_equal(slow->trace, "10000000000000000000000000000001");
+    assert_string_equal(slow->span, "00f067aa0ba902b7");
     assert_memory_equal(slow->peer, "127.0.0.1:", 10);
     assert_int_equal(slow->indices, 1);
     assert_int_equal(slow->value_bytes, SERVICE_HOST_ROW_BYTES);
@@ -312,6 +357,7 @@ EB_TEST_GROUP(outcome_log)
     const struct CMUnitTest tests[] = {
         FIXTURE(tells_each_call_once),
         FIXTURE(tells_each_request_of_a_stream),
+        FIXTURE(tells_the_trace_that_each_message_names),
         FIXTURE(tells_what_ends_a_stream_once),
         FIXTURE(tells_what_was_no_request),
         FIXTURE(tells_what_its_client_gives_up),
