@@ -1,10 +1,10 @@
-/* One thing to measure: batches of bags over one table, or over the tables of a workload, and a
- * stock of indices that is large enough for rows not to be in cache when they come again.
+/* One case to measure: batches of bags over one table, or over the tables of a workload, and a
+ * stock of indices that is large enough for rows to have left the caches when they are read again.
  *
- * States: HOT repeats one batch, so that its rows are in cache as far as they fit. STEADY takes
- * another batch each time. FLUSHED does too, and puts its rows out of all caches before.
+ * States: HOT repeats one batch, so that its rows are in cache as far as they fit. STEADY uses
+ * another batch each time. FLUSHED does too, and flushes its rows from all caches first.
  *
- * Thread: read-only once made, pure. Memory: everything is borrowed. */
+ * Thread: read-only after initialisation; functions are pure. Memory: everything is borrowed. */
 #pragma once
 
 #include "client/cli/sampler.h"
@@ -14,16 +14,16 @@
 
 enum eb_bench_state { EB_BENCH_HOT, EB_BENCH_STEADY, EB_BENCH_FLUSHED };
 
-/* What batches read of one table. */
+/* The input of batches for one table. */
 struct eb_bench_feed {
     const struct eb_bench_table *table;
     uint32_t indices_per_bag;
     const int64_t *indices; /* [batch_count * bag_count * indices_per_bag] */
     const int32_t *offsets; /* [bag_count + 1] */
-    const void *weights;    /* beside indices; NULL: none */
-    /* The same table and indices by key; NULL: not wanted. */
+    const void *weights;    /* one for each index; NULL: none */
+    /* The same table and indices by key; NULL: not measured. */
     const struct eb_bench_keys *keyed;
-    const int64_t *keys; /* beside indices */
+    const int64_t *keys; /* one for each index */
 };
 
 struct eb_bench_case {
@@ -37,32 +37,33 @@ struct eb_bench_case {
     enum eb_type output_type;
     const struct eb_bag_ops *ops;
     const struct eb_bag_schedules *schedules;
-    bool is_ahead; /* the next batch is known while one is pooled */
+    bool is_ahead; /* whether the next batch is known while one is pooled */
 };
 
-/* The type that weights of a table's rows have here. */
+/* Returns the type of the weights for a table. */
 enum eb_type eb_bench_case_weights_type(const struct eb_table *table);
 
-/* Indices in one batch. */
+/* Returns the number of indices in one batch. */
 uint64_t eb_bench_case_rows(const struct eb_bench_case *bench);
-/* Indices of one feed in one batch. */
+/* Returns the number of indices of one feed in one batch. */
 uint64_t eb_bench_case_feed_rows(const struct eb_bench_case *bench, uint32_t feed);
-/* The batch that a thread takes at a position of its own way through the stock. */
+/* Returns the batch at a position of a thread's own sequence of batches. */
 uint64_t eb_bench_case_batch(const struct eb_bench_case *bench, unsigned thread, uint64_t position);
-/* The positions after which a thread's batches come again. */
+/* Returns the number of positions after which a thread's batches repeat. */
 uint64_t eb_bench_case_period(const struct eb_bench_case *bench);
 
+/* Return the indices and the weights of a feed in a batch. The weights are NULL if there are
+ * none. */
 const int64_t *eb_bench_case_indices(
     const struct eb_bench_case *bench, uint32_t feed, uint64_t batch);
-/* NULL: none. */
 const void *eb_bench_case_weights(const struct eb_bench_case *bench, uint32_t feed, uint64_t batch);
 
-/* A feed's result: rows, and bytes of one. */
+/* Return the number of rows of a feed's result, and the bytes of one. */
 uint64_t eb_bench_case_result_rows(const struct eb_bench_case *bench, uint32_t feed);
 uint64_t eb_bench_case_result_row_bytes(const struct eb_bench_case *bench, uint32_t feed);
-/* Where a feed's result begins when those of all feeds lie one behind the other; that of
- * feed_count is where all end. */
+/* Returns the offset of a feed's result if the results of all feeds are stored one after another.
+ * For feed_count it returns the size of all results. */
 uint64_t eb_bench_case_result_offset(const struct eb_bench_case *bench, uint32_t feed);
 
-/* Reads a batch's indices and weights, as a server has just done when it comes to pooling. */
+/* Reads the indices and weights of a batch, as a server has done shortly before it pools. */
 void eb_bench_case_touch(const struct eb_bench_case *bench, uint64_t batch);

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Says which system call failed, and why. */
+/* Reports on stderr which system call failed, and why. */
 static void complain(const char *what)
 {
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
@@ -105,7 +105,7 @@ static bool write_owed(
     return true;
 }
 
-/* Answers until the peer is gone. */
+/* Answers until the peer closes the connection. */
 static void serve_socket(const struct eb_bench_echo *echo, int socket)
 {
     int one = 1;

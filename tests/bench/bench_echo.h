@@ -1,7 +1,6 @@
-/* What servers share that move as many bytes as embagd does and read nothing of them: what has
- * come is counted, and for each request one of some answers is sent that lie in memory, each in its
- * own place and in its turn: as many as are in flight, since a server's answers lie nowhere else
- * either.
+/* Code of servers that move as many bytes as embagd but do not interpret them. They count received
+ * bytes, and for each request they send one of several answers in memory, in turn. There are as
+ * many answers in memory as requests in flight, as in a real server.
  *
  * Thread: one. Memory: heap, from init to deinit. */
 #pragma once
@@ -11,10 +10,10 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define EB_BENCH_ECHO_READ_BYTES ((size_t)256 << 10) /* of one read, as embagd's */
-#define EB_BENCH_ECHO_GATHER_MAX 64                  /* answers of one write */
+#define EB_BENCH_ECHO_READ_BYTES ((size_t)256 << 10) /* bytes of one read, as in embagd */
+#define EB_BENCH_ECHO_GATHER_MAX 64                  /* answers in one write */
 #define EB_BENCH_ECHO_BACKLOG 128
-/* Most bytes of an answer, and most answers. */
+/* Limit on the bytes of a request, on the bytes of an answer, and on the number of answers. */
 #define EB_BENCH_ECHO_SIZE_MAX UINT32_MAX
 
 struct eb_bench_echo_sizes {
@@ -25,42 +24,45 @@ struct eb_bench_echo_sizes {
 
 struct eb_bench_echo {
     struct eb_bench_echo_sizes sizes;
-    uint8_t *answers; /* [answer_count * answer_bytes], each 1 until it is made otherwise */
-    uint8_t *in;      /* [EB_BENCH_ECHO_READ_BYTES]; what is read is not kept */
-    /* Makes an answer in its place before it is sent; NULL: they are sent as they lie. Where there
-     * is one, there is one connection at a time. */
+    uint8_t *answers; /* [answer_count * answer_bytes], every byte 1 until `make` writes it */
+    uint8_t *in;      /* [EB_BENCH_ECHO_READ_BYTES]; received bytes are not kept */
+    /* Writes an answer into its memory before it is sent; NULL: answers are sent unchanged. If set,
+     * only one connection may be open at a time. */
     void (*make)(void *self, uint8_t *answer);
     void *self;
 };
 
-/* What has come and gone on one connection; begins zeroed. */
+/* The bytes received and sent on one connection; initially zeroed. */
 struct eb_bench_echo_flow {
-    uint64_t unanswered_bytes; /* received, not a whole request yet */
-    uint64_t owed_bytes;       /* to be sent */
+    uint64_t unanswered_bytes; /* received bytes of an incomplete request */
+    uint64_t owed_bytes;       /* bytes of answers that are still to be sent */
     uint64_t sent_bytes;
-    uint64_t made_bytes; /* of all answers so far: those that were sent, or are about to be */
+    uint64_t made_bytes; /* bytes of all answers that `make` has written so far */
 };
 
-/* Sizes are 1 to EB_BENCH_ECHO_SIZE_MAX. All memory is written once: what was only asked for is all
- * one page. false: said on stderr why not; *out may be deinited. */
+/* Allocates and writes all memory, because untouched pages would all be the same zero page. Sizes
+ * are 1 to EB_BENCH_ECHO_SIZE_MAX. Returns false after a message on stderr; *out may be
+ * deinited. */
 bool eb_bench_echo_init(struct eb_bench_echo *out, const struct eb_bench_echo_sizes *sizes);
-/* Accepts a zeroed one. */
+/* Frees the memory. Accepts a zeroed struct. */
 void eb_bench_echo_deinit(struct eb_bench_echo *echo);
 
-/* Counts what has come, and owes the answers to it. */
+/* Counts received bytes, and adds the answers to complete requests to the bytes owed. */
 void eb_bench_echo_receive(
     const struct eb_bench_echo *echo, struct eb_bench_echo_flow *flow, uint64_t received_bytes);
-/* What one write takes of the answers that are owed, made where they have not been: never one place
- * twice. Returns how many pieces there are, 0 only where nothing is owed. */
+/* Fills `out` with owed answers for one write, without using the memory of any answer twice, and
+ * calls `make` for those not written yet. Returns the number of pieces, 0 only if nothing is
+ * owed. */
 unsigned eb_bench_echo_gather(const struct eb_bench_echo *echo, struct eb_bench_echo_flow *flow,
     struct iovec out[EB_BENCH_ECHO_GATHER_MAX]);
-/* Counts what the system took of them. */
+/* Counts the bytes that the system accepted. */
 void eb_bench_echo_send(struct eb_bench_echo_flow *flow, uint64_t sent_bytes);
 
-/* Listens on a free port of loopback and says event=listening with its address and event=ready on
- * stderr, as embagd does. From then on a peer that is gone is an error of writing, not a signal
- * that ends the process. -1: said on stderr why not. */
+/* Listens on a free port of loopback and prints event=listening with its address and event=ready
+ * on stderr, as embagd does. Ignores SIGPIPE, so that a write to a closed connection fails instead
+ * of ending the process. Returns the socket, or -1 after a message on stderr. */
 int eb_bench_echo_listen(void);
-/* Serves one connection after the other with blocking calls, the least that any server could do,
- * until the process is killed. Returns where there can be no more: said on stderr why. */
+/* Serves one connection after the other with blocking calls, which is the least work that any
+ * server could do, until the process is killed. Returns if accept fails, after a message on
+ * stderr. */
 void eb_bench_echo_serve(const struct eb_bench_echo *echo, int listener);

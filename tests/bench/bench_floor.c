@@ -9,7 +9,7 @@
 struct floor {
     struct eb_bench_ours ours;
     uint64_t position;
-    uint64_t head_bytes; /* of an answer, before its results */
+    uint64_t head_bytes; /* bytes of an answer before its results */
 };
 
 static void make_answer(void *self, uint8_t *answer)
@@ -33,8 +33,8 @@ void eb_bench_floor_serve(
     uint64_t results_bytes = eb_bench_case_result_offset(bench, bench->feed_count);
     if (results_bytes > sizes->answer_bytes) {
         fprintf(stderr,
-            "embag-bench: --serve: an answer of %" PRIu64 " bytes has no room for a call's results "
-            "of %" PRIu64 ": ask for at least as many\n",
+            "embag-bench: --serve: an answer of %" PRIu64 " bytes is too small for the results of "
+            "a call: expected at least %" PRIu64 "\n",
             sizes->answer_bytes, results_bytes);
         return;
     }

@@ -1,9 +1,9 @@
-/* The least that a server can take for a case: for every request's bytes that it has received, one
- * call's check pass and pooling straight into the answer's place, and the answer's write. There is
- * no HTTP/2, no gRPC, no planning and no reading of the request: its batch comes from the stock,
- * and so, unless HOT, out of memory, where a server has its indices in the cache. Kernels and bytes
- * share a core's caches here, as they do in embagd, so that it takes more than the kernels alone
- * and a bare echo do together.
+/* A server that does the least possible work for a case. For every request received, it runs the
+ * check pass and the pooling of one call, straight into the memory of the answer, and writes the
+ * answer. There is no HTTP/2, no gRPC and no planning, and it does not parse the request: the batch
+ * comes from the stock. Unless the state is HOT, the batch is read from main memory, whereas a
+ * server has the indices of a request in cache. Kernels and I/O share the caches of a core here, as
+ * in embagd, so this costs more than the sum of the kernels alone and a bare echo.
  *
  * Thread: one. Memory: answers and the jobs of a call, while it serves; borrows the case. */
 #pragma once
@@ -11,9 +11,9 @@
 #include "tests/bench/bench_case.h"
 #include "tests/bench/bench_echo.h"
 
-/* Serves until the process is killed: each answer is a batch's, its results one behind the other at
- * its end; what is before them stands for frames and heads of messages. HOT: each the first
- * batch's, else of another each time. Returns where it cannot serve: said on stderr why, and what
- * to do. */
+/* Serves until the process is killed. Each answer ends with the results of a batch, one after
+ * another; the bytes before them represent frames and message heads. If HOT, every answer has the
+ * first batch, otherwise another batch each time. Returns if it cannot serve, after a message on
+ * stderr. */
 void eb_bench_floor_serve(
     const struct eb_bench_case *bench, const struct eb_bench_echo_sizes *sizes);

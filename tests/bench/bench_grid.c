@@ -8,10 +8,10 @@
 
 #define ROWS_DEFAULT 4000000
 
-/* What bags are cut from. */
+/* The table and indices of all bags. */
 struct source {
     const struct eb_bench_table *table;
-    const struct eb_bench_keys *keyed; /* NULL: not wanted */
+    const struct eb_bench_keys *keyed; /* NULL: not measured */
     const int64_t *keys;
     const struct eb_bench_stock *stock;
 };
@@ -61,7 +61,7 @@ static uint64_t find_largest_number(const struct eb_bench_list *list)
     return largest;
 }
 
-/* Each thread shall find a few batches of the largest shape. */
+/* Returns the number of indices that gives each thread a few batches of the largest shape. */
 static uint64_t count_least(const struct eb_bench_options *options)
 {
     return 4 * find_largest_number(&options->bags) *
@@ -115,8 +115,9 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
         spec.row_count = options->table_bytes / eb_bench_table_row_bytes(storage, dim);
     }
     if (spec.row_count == 0 || spec.row_count > EB_BENCH_ROWS_MAX) {
-        fprintf(stderr, "embag-bench: --table-bytes: that is %" PRIu64 " rows of %s %u\n",
-            spec.row_count, eb_storage_name(storage), dim);
+        fprintf(stderr,
+            "embag-bench: --table-bytes: %" PRIu64 " rows of %s with dim %u: expected 1 to %u\n",
+            spec.row_count, eb_storage_name(storage), dim, (unsigned)EB_BENCH_ROWS_MAX);
         return false;
     }
     bool good = eb_bench_table_init(&table, &spec, &failure) &&

@@ -12,7 +12,7 @@ static int64_t key_of(uint64_t row)
     return (int64_t)((row + 1) * UINT64_C(0x9E3779B97F4A7C15));
 }
 
-/* Builds into memory that is there. Keys that are all different find their places. */
+/* Builds the index in allocated memory. It cannot fail, because all keys are different. */
 static void build(struct eb_key_build *build, double *ns_per_row)
 {
     struct eb_key_pair pair;
@@ -49,7 +49,7 @@ bool eb_bench_keys_init(struct eb_bench_keys *out, const struct eb_bench_table *
     const char *reason = NULL;
     if (!eb_key_index_open(
             &out->index, work.index, work.plan.index_bytes, work.plan.row_count, &reason)) {
-        return eb_failure_set(failure, "the index of keys: %s", reason);
+        return eb_failure_set(failure, "the key index is invalid: %s", reason);
     }
     out->table.keys = &out->index;
     return true;

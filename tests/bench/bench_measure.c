@@ -8,21 +8,21 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Most rows between two looks at the clock: their jobs' scratch is to stay in the caches. */
+/* Limit on the rows of one reading, so that the scratch of their jobs stays in the caches. */
 #define READING_ROWS_MAX (UINT64_C(1) << 20)
 
-/* The case at work. */
+/* A case, and the runners that measure it. */
 struct rig {
     const struct eb_bench_case *bench;
     const struct eb_bench_plan *plan;
     uint32_t call_count;
-    uint64_t position; /* of the next turn */
+    uint64_t position; /* first batch of the next turn */
     struct eb_bench_ours *ours;
     struct eb_bench_theirs *theirs;
-    struct eb_bench_runner *runners; /* of ours, then of theirs */
+    struct eb_bench_runner *runners; /* ours, then theirs */
 };
 
-/* What one batch takes, which is not known yet: the second of two readings of one batch. */
+/* Returns an estimate of the time of one batch, in microseconds, from one turn with one thread. */
 static double estimate_batch_us(const struct eb_bench_case *bench)
 {
     struct eb_bench_ours ours;
@@ -34,7 +34,8 @@ static double estimate_batch_us(const struct eb_bench_case *bench)
     return ns / 1e3;
 }
 
-/* Batches for a reading of the wanted length: not so many that a turn would meet a row twice. */
+/* Returns the number of batches for a reading of the planned length, but not so many that a turn
+ * would use a batch twice. */
 static uint32_t choose_call_count(
     const struct eb_bench_case *bench, const struct eb_bench_plan *plan)
 {
@@ -76,7 +77,7 @@ static void close_rig(struct rig *rig)
     free(rig->runners);
 }
 
-/* Rows that all threads read between two looks at the clock. */
+/* Returns the number of rows that all threads read in one reading. */
 static double count_rows(const struct rig *rig)
 {
     return (double)eb_bench_case_rows(rig->bench) * rig->call_count * rig->bench->thread_count;
@@ -90,8 +91,8 @@ static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, 
     return eb_bench_workers_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
 }
 
-/* One pair. Both read the same stock, half of it apart, so that neither finds rows in cache that
- * the other one has just read. */
+/* Takes one pair of turns. Both read the same stock, half of it apart, so that neither finds rows
+ * in cache that the other has just read. */
 static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, double *theirs_ns)
 {
     const struct eb_bench_runner *ours = rig->runners;
@@ -108,7 +109,7 @@ static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, do
     rig->position += (uint64_t)rig->call_count * rig->plan->reading_count;
 }
 
-/* Takes what the check passes of a turn took, over all threads. */
+/* Returns the time of the check passes of a turn per row, over all threads, and resets it. */
 static double take_check_ns(struct rig *rig, double *keyed_ns)
 {
     double us = 0;
@@ -126,7 +127,7 @@ static double take_check_ns(struct rig *rig, double *keyed_ns)
     return 1e3 * us / (double)rows / rig->bench->thread_count;
 }
 
-/* One value of each pair. */
+/* Measurements, with one value for each pair. */
 struct series {
     double *ours;
     double *check;

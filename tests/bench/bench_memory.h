@@ -1,9 +1,9 @@
-/* Memory of the benchmark's own: what cannot be had ends it.
- * Thread: any. Memory: heap, given back by free(). */
+/* Allocates memory for the benchmark, and ends the process if there is none.
+ * Thread: any. Memory: heap, released by free(). */
 #pragma once
 
 #include <stddef.h>
 
-/* `bytes` zeroed bytes, aligned to 64. Without them the process says so and ends: there is nothing
- * to measure. */
+/* Returns `bytes` zeroed bytes, aligned to 64. If there is not enough memory, it prints a message
+ * on stderr and ends the process. */
 void *eb_bench_memory_take(size_t bytes);

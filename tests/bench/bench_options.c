@@ -53,7 +53,7 @@ static const char usage[] =
     "  --no-peer, --no-roofline   leave these out\n"
     "  --json                     one object per line instead of a table\n";
 
-/* What the command line says, as text. */
+/* The values of flags on the command line, as text. */
 struct texts {
     const char *row_type, *dim, *bags, *indices_per_bag, *distribution, *state, *threads;
     const char *rows, *table_bytes, *workload, *samples, *scale;
@@ -174,7 +174,7 @@ struct eb_bench_table_spec eb_bench_options_table(
     };
 }
 
-/* One element of a list: `bytes` bytes at `text`. */
+/* Reads one element of a list: `bytes` bytes at `text`. */
 static bool read_name(const struct names *names, const char *text, size_t bytes, uint64_t *out)
 {
     for (unsigned i = 0; i < names->count; i++) {
@@ -207,10 +207,10 @@ static bool read_number(const struct range *range, const char *text, size_t byte
            *out >> shift == value && *out >= range->min && *out <= range->max;
 }
 
-/* A flag whose value is a list of names or of numbers; a single value is a list of one. */
+/* A flag whose value is a list of names or numbers. A single value is a list of one. */
 struct listing {
     const char *flag;
-    const char *text; /* NULL: not given, *out stays as it is */
+    const char *text; /* NULL: not given, *out is not changed */
     const struct names *names;
     struct range range;
     struct eb_bench_list *out;
@@ -232,7 +232,7 @@ static bool read_list(const struct listing *listing)
         }
         if (listing->names ? !read_name(listing->names, at, bytes, value)
                            : !read_number(&listing->range, at, bytes, value)) {
-            return refuse_flag(listing->flag, listing->text, "not what it takes: see --help");
+            return refuse_flag(listing->flag, listing->text, "invalid value: see --help");
         }
         listing->out->count++;
         if (at[bytes] == '\0') {
@@ -264,7 +264,7 @@ static bool read_lists(const struct texts *texts, struct eb_bench_options *out)
     return true;
 }
 
-/* A flag of one value; `initial` where it is not given. */
+/* Reads a flag with one value. *out is `initial` if the flag is not given. */
 static bool read_single(struct listing listing, uint64_t initial, uint64_t *out)
 {
     struct eb_bench_list list = {.values = {initial}};
@@ -279,7 +279,7 @@ static bool check_states(const struct eb_bench_list *states_wanted)
 {
     for (unsigned i = 0; i < states_wanted->count; i++) {
         if (states_wanted->values[i] == EB_BENCH_FLUSHED && !eb_bench_rows_can_flush()) {
-            return refuse_flag("state", "flushed", "this machine flushes nothing for a program");
+            return refuse_flag("state", "flushed", "programs cannot flush caches on this machine");
         }
     }
     return true;
@@ -311,7 +311,7 @@ static bool read_numbers(const struct texts *texts, struct eb_bench_options *out
         }
     }
     if (out->rows > 0 && out->table_bytes > 0) {
-        return refuse_flag("table-bytes", texts->table_bytes, "--rows is given too");
+        return refuse_flag("table-bytes", texts->table_bytes, "cannot be used with --rows");
     }
     return true;
 }
@@ -349,7 +349,7 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
         }
         memcpy(one, at, bytes);
         if (!eb_sampler_parse(one, &out->distributions[out->distribution_count])) {
-            return refuse_flag("distribution", text, "not uniform, zipf:A or meta2021");
+            return refuse_flag("distribution", text, "expected uniform, zipf:A or meta2021");
         }
         out->distribution_count++;
         if (at[bytes] == '\0') {
@@ -359,7 +359,7 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
     }
 }
 
-/* "auto" unless given. */
+/* Reads the prefetch schedule, "auto" by default. */
 static bool read_prefetch(const char *text, struct eb_bench_options *out)
 {
     out->is_prefetch_measured = !text || strcmp(text, "auto") == 0;
@@ -378,7 +378,7 @@ static bool has_one_case(const struct eb_bench_options *options)
            options->thread_counts.count == 1 && options->distribution_count == 1;
 }
 
-/* What the lists say is read before. */
+/* Reads --serve. The lists must have been read before. */
 static bool read_serving(const char *text, struct eb_bench_options *out)
 {
     struct range sizes = {1, EB_BENCH_ECHO_SIZE_MAX};
@@ -389,7 +389,7 @@ static bool read_serving(const char *text, struct eb_bench_options *out)
     for (size_t i = 0; text && i <= last; i++) {
         size_t bytes = strcspn(at, ":");
         if (!read_number(&sizes, at, bytes, values[i]) || (at[bytes] == ':') != (i < last)) {
-            return refuse_flag("serve", text, "not bytes of a request, of an answer, and answers");
+            return refuse_flag("serve", text, "expected REQUEST_BYTES:ANSWER_BYTES:ANSWERS");
         }
         at += bytes + 1;
     }
@@ -397,7 +397,7 @@ static bool read_serving(const char *text, struct eb_bench_options *out)
                     out->states.values[0] != EB_BENCH_FLUSHED && !out->is_keyed && !out->is_ahead;
     return !text || is_plain ||
            refuse_flag("serve", text,
-               "takes one case, one thread, --state hot or steady, no --keyed and no --ahead");
+               "needs one case, one thread, --state hot or steady, no --keyed and no --ahead");
 }
 
 static bool read_others(const struct texts *texts, struct eb_bench_options *out)
@@ -409,15 +409,15 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
     if (texts->workload) {
         out->workload = eb_workload_find(texts->workload);
         if (!out->workload) {
-            return refuse_flag("workload", texts->workload, "there is none of that name");
+            return refuse_flag("workload", texts->workload, "no such workload: see --help");
         }
         if (texts->dim || texts->rows || texts->table_bytes || texts->bags ||
             texts->indices_per_bag) {
             return refuse_flag("workload", texts->workload,
-                "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
+                "defines dim, rows, bags and indices per bag: use --samples and --scale instead");
         }
         if (texts->keyed) {
-            return refuse_flag("workload", texts->workload, "has no keys: leave --keyed out");
+            return refuse_flag("workload", texts->workload, "cannot be used with --keyed");
         }
     }
     out->has_scales_apart = texts->scales_apart;

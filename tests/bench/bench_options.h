@@ -1,5 +1,5 @@
-/* What is asked of the benchmark on its command line. Where a flag takes a list, every combination
- * of all lists is measured.
+/* The options of the benchmark's command line. If flags take lists, every combination of their
+ * values is measured.
  * Thread: main. Memory: texts are borrowed from the arguments. */
 #pragma once
 
@@ -11,10 +11,10 @@
 #include "tests/bench/bench_echo.h"
 
 #define EB_BENCH_LIST_MAX 16
-/* Most rows of a table. */
+/* Limit on the rows of a table. */
 #define EB_BENCH_ROWS_MAX UINT32_MAX
 
-/* Values of a flag: numbers, or of an enum. */
+/* Values of a flag: numbers, or values of an enum. */
 struct eb_bench_list {
     uint64_t values[EB_BENCH_LIST_MAX];
     unsigned count;
@@ -29,41 +29,41 @@ struct eb_bench_options {
     struct eb_bench_list thread_counts;
     struct eb_sampler_distribution distributions[EB_BENCH_LIST_MAX];
     unsigned distribution_count;
-    uint64_t rows;                      /* 0: as many as table_bytes hold */
-    uint64_t table_bytes;               /* of elements, scales and biases */
+    uint64_t rows;                      /* 0: as many as fit into table_bytes */
+    uint64_t table_bytes;               /* bytes of elements, scales and biases */
     const struct eb_workload *workload; /* NULL: one table */
-    uint64_t scale;                     /* of the workload's rows */
-    uint64_t samples;                   /* bags of each of its tables */
+    uint64_t scale;                     /* divisor of the workload's rows */
+    uint64_t samples;                   /* bags for each of the workload's tables */
     enum eb_reduction reduction;
-    enum eb_type output_type; /* unspecified: the table's */
+    enum eb_type output_type; /* unspecified: the table's own type */
     enum eb_page_size pages;
     enum eb_page_size peer_pages;
     const struct eb_bag_ops *ops;
-    bool is_prefetch_measured; /* on each table */
-    bool is_prefetch_set;      /* `schedule` for all rows; neither: what is built in */
+    bool is_prefetch_measured; /* whether schedules are measured on each table */
+    bool is_prefetch_set;      /* whether `schedule` is used for all rows; neither: the defaults */
     struct eb_bag_schedule schedule;
     uint64_t seed;
     uint64_t pairs;
-    uint64_t reading_us;               /* 0: as suits the number of threads */
+    uint64_t reading_us;               /* 0: chosen by the number of threads */
     struct eb_bench_echo_sizes served; /* zero unless the case is served instead of measured */
     bool has_scales_apart;
     bool is_weighted;
-    bool is_keyed; /* the check pass by key too; not with a workload */
+    bool is_keyed; /* also measures the check pass by key; not with a workload */
     bool is_ahead;
     bool is_json;
     bool has_no_peer;
     bool has_no_roofline;
 };
 
-/* Reads the command line; what is wrong is said on stderr. */
+/* Reads the command line. Reports errors on stderr. */
 enum eb_arguments_outcome eb_bench_options_read(
     struct eb_bench_options *out, int argument_count, char **arguments);
 
-/* A table as the options want it, but for its rows and seed. */
+/* Returns the spec of a table by the options, without row_count and seed. */
 struct eb_bench_table_spec eb_bench_options_table(
     const struct eb_bench_options *options, enum eb_storage storage, uint32_t dim);
 
-/* The names of states, by number. */
+/* Returns the name of a state. */
 const char *eb_bench_options_state_name(enum eb_bench_state state);
-/* "2m", "1g", "4k". */
+/* Returns "2m", "1g" or "4k". */
 const char *eb_bench_options_page_name(enum eb_page_size pages);

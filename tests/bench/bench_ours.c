@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How a check pass names rows. */
+/* Whether a check pass looks rows up by number or by key. */
 enum naming { BY_ROW, BY_KEY };
 
 static struct eb_bag_query make_query(
@@ -33,7 +33,8 @@ static struct eb_bag_query make_query(
     };
 }
 
-/* The options have been checked, and indices are drawn from the table. */
+/* Reports a failed check and ends the process. It does not happen, because the options are checked
+ * and the indices are drawn from the table. */
 static void refuse_query(const struct eb_bag_error *error)
 {
     fprintf(stderr, "embag-bench: %s\n", error->text);
@@ -55,7 +56,7 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
     return bytes;
 }
 
-/* Makes the jobs of a call ready; their results lie at `out`. */
+/* Prepares the jobs of a call, whose results will be written to `out`. */
 static void check_call(
     struct eb_bench_ours *ours, uint32_t call, uint64_t batch, enum naming naming, uint8_t *out)
 {
@@ -85,7 +86,7 @@ static void check_call(
     };
 }
 
-/* How long it took. */
+/* Runs the check passes of a reading. Returns their time in microseconds. */
 static double check_calls(struct eb_bench_ours *ours, uint64_t position, enum naming naming)
 {
     double start_us = eb_load_clock_read_us();

@@ -3,10 +3,10 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* Digits of a number that was measured. */
+/* Significant digits of measured numbers. */
 #define DIGITS 6
 
-/* Bytes of a row, scale and bias included. */
+/* Returns the bytes of a row, including scale and bias. */
 static double count_row_bytes(const struct eb_bench_case *bench)
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
@@ -24,7 +24,7 @@ static const char *name_storage(const struct eb_bench_case *bench)
     return eb_storage_name(bench->feeds[0].table->table.storage);
 }
 
-/* How far ahead the first table's rows are called. */
+/* Formats the prefetch schedule of the first table. */
 static void format_schedule(const struct eb_bench_case *bench, char out[EB_BAG_SCHEDULE_TEXT_BYTES])
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
@@ -47,7 +47,7 @@ static uint64_t count_table_rows(const struct eb_bench_case *bench)
 static void set(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0) {
-        fprintf(stderr, "embag-bench: no memory for its results\n");
+        fprintf(stderr, "embag-bench: not enough memory for the results\n");
         exit(1);
     }
 }
@@ -162,11 +162,11 @@ void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *option
         return;
     }
     fprintf(out,
-        "isa %s, %s, output %s%s, seed %llu; times per row, of all threads together; medians of "
+        "isa %s, %s, output %s%s, seed %llu; times per row, for all threads together; medians of "
         "%llu turns\n"
-        "roof: the time in which this machine reads a row at random, as a part of ours; ratio: "
-        "FBGEMM / ours,\nin brackets its quartiles; +check: FBGEMM / ours with the check pass; ~: "
-        "FBGEMM's plain reference, no match\n\n",
+        "roof: time in which this machine reads a row at random, as a fraction of ours; ratio: "
+        "FBGEMM / ours,\nwith quartiles in brackets; +check: FBGEMM / (ours with the check pass); "
+        "~: FBGEMM's plain reference,\nnot a comparable kernel\n\n",
         eb_bag_ops_name(options->ops), eb_reduction_name(options->reduction),
         options->output_type ? eb_type_name(options->output_type) : "as the table",
         options->is_weighted ? ", weighted" : "", (unsigned long long)options->seed,
@@ -201,7 +201,7 @@ static void print_line(FILE *out, const struct eb_bench_report *report)
             figures->ratio_high, figures->ratio_checked);
     }
     if (figures->keyed_check_ns_per_row > 0) {
-        fprintf(out, "\n  by key: check %.2f, dense / keyed %.3f; index built in %.1f a row",
+        fprintf(out, "\n  by key: check %.2f, dense / keyed %.3f; index built in %.1f ns/row",
             figures->keyed_check_ns_per_row, figures->keyed_ratio,
             bench->feeds[0].keyed->build_ns_per_row);
     }

@@ -1,4 +1,4 @@
-/* What was measured, for people and as JSON.
+/* Prints measurements, as a table or as JSON.
  * Thread: one. Memory: none; texts are borrowed. */
 #pragma once
 
@@ -14,12 +14,12 @@ struct eb_bench_report {
     struct eb_bench_figures figures;
     double roofline_ns_per_row; /* 0: not measured */
     const char *roofline_way;
-    struct eb_page_count pages;      /* of all tables */
-    struct eb_page_count peer_pages; /* likewise */
+    struct eb_page_count pages;      /* of all our tables */
+    struct eb_page_count peer_pages; /* of all the peer's tables */
     bool is_peer_tuned;
 };
 
-/* The head of the table for people. */
+/* Prints the head of the table; nothing if the output is JSON. */
 void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *options);
-/* A line of the table, or a JSON object on a line of its own. */
+/* Prints a line of the table, or a JSON object on a line of its own. */
 void eb_bench_report_print(FILE *out, const struct eb_bench_report *report);

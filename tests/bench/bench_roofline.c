@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* The level of __builtin_prefetch: 3 is the first cache, 2 the second. */
+/* Locality arguments of __builtin_prefetch: 3 is the L1 cache, 2 is L2. */
 #define LEVEL_L1 3
 #define LEVEL_L2 2
 
@@ -24,7 +24,8 @@ static inline uint64_t load_word(const uint8_t *at)
     return word;
 }
 
-/* Lines are read within the table's memory, which begins and ends with one. */
+/* Reads one word of every cache line of a row. This stays within the table's memory, which begins
+ * and ends at a cache line. */
 static inline uint64_t read_row(const struct eb_bench_rows *rows, uint64_t i)
 {
     const uint8_t *row = rows->rows[i];
@@ -47,7 +48,8 @@ static inline uint64_t read_row(const struct eb_bench_rows *rows, uint64_t i)
         }                                                                                          \
     } while (0)
 
-/* A function that calls whole rows `near` ahead into a level, and their first lines `far` ahead. */
+/* Defines a function that prefetches whole rows `near` rows ahead into a cache level, and their
+ * first cache lines `far` rows ahead. */
 #define DEFINE_WAY(way_name, near, level, far)                                                     \
     static uint64_t way_name(const struct eb_bench_rows *rows)                                     \
     {                                                                                              \
@@ -72,7 +74,7 @@ DEFINE_WAY(read_l2_64, 64, LEVEL_L2, 0)
 DEFINE_WAY(read_l2_32_far_64, 32, LEVEL_L2, 64)
 DEFINE_WAY(read_l2_64_far_128, 64, LEVEL_L2, 128)
 
-/* Whole rows into the second cache, and shortly before they are read into the first. */
+/* Prefetches whole rows into L2, and shortly before they are read into L1. */
 static uint64_t read_l2_64_l1_4(const struct eb_bench_rows *rows)
 {
     uint64_t sum = 0;

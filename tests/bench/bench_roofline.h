@@ -1,14 +1,14 @@
-/* How fast this machine can read rows at random at all: the limit that a kernel is measured
- * against. One word of every line of every row is loaded and added up, so that each line must have
- * come (a prefetch that nobody waits for may be dropped), with the best of several ways to call
- * rows ahead.
+/* Measures how fast this machine can read rows at random, which is the limit for any kernel. It
+ * loads and adds up one word of every cache line of every row, so that each line must have arrived
+ * (a prefetch that nothing waits for may be dropped). There are several ways to prefetch rows, of
+ * which the fastest counts.
  * Thread: one each. Memory: heap, until deinit; borrows the case. */
 #pragma once
 
 #include "tests/bench/bench_rows.h"
 #include "tests/bench/bench_workers.h"
 
-/* Ways to call rows ahead. */
+/* Return the number of ways to prefetch rows, and the name of one. */
 unsigned eb_bench_roofline_way_count(void);
 const char *eb_bench_roofline_way_name(unsigned way);
 
@@ -16,9 +16,9 @@ struct eb_bench_roofline {
     const struct eb_bench_case *bench;
     unsigned thread;
     unsigned way;
-    uint32_t repeat_count; /* times that the listed rows are read: HOT lists one batch */
+    uint32_t repeat_count; /* number of times to read the listed rows; 1 unless HOT */
     struct eb_bench_rows rows;
-    uint64_t sum; /* of all words: what consumes the loads */
+    uint64_t sum; /* sum of all words, which makes the loads necessary */
 };
 
 void eb_bench_roofline_init(struct eb_bench_roofline *roofline, const struct eb_bench_case *bench,

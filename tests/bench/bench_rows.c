@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Whether scale and bias lie in front of each row: then they are a part of it here. */
+/* Returns whether scale and bias are stored before each row. Then they count as part of the row. */
 static bool has_scales_in_front(const struct eb_table *table)
 {
     return table->scales && table->scale_stride_bytes == table->row_stride_bytes;

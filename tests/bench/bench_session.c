@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How long a look at the clock covers: with several threads, longer than they take to meet. */
+/* Length of a reading. With several threads it is much longer than they need to synchronise. */
 #define READING_US 200
 #define READING_US_TEAM 1000
 #define READINGS_PER_TURN 6
@@ -81,7 +81,7 @@ bool eb_bench_session_vary(struct eb_bench_session *session, struct eb_bench_cas
     return true;
 }
 
-/* FBGEMM's kernel for the case; NULL where it has none or is not wanted. */
+/* Returns FBGEMM's kernel for the case, or NULL if it has none or the options exclude it. */
 static struct eb_fbgemm_kernel *make_kernel_peer(
     const struct eb_bench_session *session, const struct eb_bench_case *bench, bool *is_tuned)
 {
@@ -99,7 +99,8 @@ static bool verify(const struct eb_bench_case *bench, const struct eb_fbgemm_ker
     double theirs = peer ? eb_bench_verify_theirs(bench, peer) : 0;
     if (ours > 1 || theirs > 1) {
         fprintf(stderr,
-            "embag-bench: wrong results: errors are %g (ours) and %g (FBGEMM) of what is allowed\n",
+            "embag-bench: wrong results: errors are %g (ours) and %g (FBGEMM) times the allowed "
+            "ones\n",
             ours, theirs);
     }
     return ours <= 1 && theirs <= 1;

@@ -1,4 +1,4 @@
-/* One run of the benchmark: measures case after case as the options say, and reports each.
+/* One run of the benchmark: measures the cases that the options define, and reports each.
  * Thread: main. Memory: borrows the options. */
 #pragma once
 
@@ -9,12 +9,12 @@ struct eb_bench_session {
     const struct eb_bench_options *options;
     struct eb_bag_schedules schedules;
     struct eb_bench_plan plan;
-    /* Of the cases to come. */
+    /* For the next cases: */
     const struct eb_sampler_distribution *distribution;
     struct eb_page_count pages;
     struct eb_page_count peer_pages;
-    /* Of the rows of these tables, this distribution, state and number of threads, however they
-     * are put in bags; 0: not measured yet. */
+    /* For these tables, this distribution, state and number of threads, and any shape of bags; 0:
+     * not measured yet. */
     double roofline_ns_per_row;
     const char *roofline_way;
 };
@@ -22,20 +22,20 @@ struct eb_bench_session {
 void eb_bench_session_init(
     struct eb_bench_session *session, const struct eb_bench_options *options);
 
-/* Takes up the tables that cases to come read: how far ahead their rows are best called. */
+/* Sets the tables of the next cases, and chooses their prefetch schedules by the options. */
 void eb_bench_session_adopt(
     struct eb_bench_session *session, const struct eb_bench_table *tables, unsigned count);
 
-/* What all cases have in common; feeds, bags and batches are the caller's to say. */
+/* Returns a case with the fields that all cases share. The caller sets feeds, bags and batches. */
 struct eb_bench_case eb_bench_session_model(
     const struct eb_bench_session *session, enum eb_storage storage);
 
-/* Verifies, measures and reports a case, or serves it where that is asked for. false: results are
- * wrong, or it cannot be served; said on stderr. */
+/* Verifies, measures and reports a case, or serves it if the options require that. Returns false if
+ * results are wrong or it cannot be served, after a message on stderr. */
 bool eb_bench_session_measure(struct eb_bench_session *session, const struct eb_bench_case *bench);
 
-/* Calls `measure` for each number of threads and state, with the case changed so, until it returns
- * false, and returns that. */
+/* Calls `measure` for each number of threads and each state, which it sets in the case. Stops and
+ * returns false once `measure` returns false. */
 bool eb_bench_session_vary(struct eb_bench_session *session, struct eb_bench_case *bench,
     bool (*measure)(
         struct eb_bench_session *session, const struct eb_bench_case *bench, const void *context),

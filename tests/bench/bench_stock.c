@@ -10,7 +10,7 @@
 
 #define COUNT_MIN (UINT64_C(1) << 20)
 #define COUNT_MAX (UINT64_C(1) << 24)
-/* Where the system does not say how large its last cache is. */
+/* Used if the system does not report the size of its last-level cache. */
 #define CACHE_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 static uint64_t read_cache_bytes(void)
@@ -32,7 +32,7 @@ uint64_t eb_bench_stock_size(const struct eb_table *table, uint64_t least)
     return count < least ? least : count;
 }
 
-/* Small weights of either sign; powers of two away from 1. */
+/* Draws a small weight: for f32 a multiple of 1/8 from -1 to 7/8, for integers 0 to 3. */
 static void draw_weight(struct eb_sampler *sampler, enum eb_type type, void *out)
 {
     uint64_t bits = eb_sampler_bits(sampler);

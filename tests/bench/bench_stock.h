@@ -1,6 +1,6 @@
-/* A stock of indices of one table, drawn before anything is measured; batches of every shape are
+/* A stock of indices of one table, drawn before anything is measured. Batches of every shape are
  * cut from it.
- * Thread: one; read-only once made. Memory: heap, until deinit. */
+ * Thread: one; read-only after initialisation. Memory: heap, until deinit. */
 #pragma once
 
 #include "client/cli/sampler.h"
@@ -9,17 +9,17 @@
 struct eb_bench_stock {
     uint64_t count;
     int64_t *indices;
-    void *weights; /* of eb_bench_case_weights_type; NULL: not wanted */
+    void *weights; /* of eb_bench_case_weights_type; NULL: none */
 };
 
 void eb_bench_stock_init(struct eb_bench_stock *stock, const struct eb_table *table,
     struct eb_sampler *sampler, uint64_t count, bool has_weights);
-/* Accepts a zeroed stock. */
+/* Frees the stock. Accepts a zeroed struct. */
 void eb_bench_stock_deinit(struct eb_bench_stock *stock);
 
-/* Indices that a stock should hold so that the rows of half of it do not fit the caches: where the
- * table is not larger than they are, fewer do. At least `least`. */
+/* Returns the number of indices that a stock should have, at least `least`. It is so large that the
+ * rows of half of the stock do not fit the caches, or smaller if the table itself is small. */
 uint64_t eb_bench_stock_size(const struct eb_table *table, uint64_t least);
 
-/* Starts of equal bags, [bag_count + 1]; on the heap. */
+/* Returns the offsets of bags of equal size, [bag_count + 1], on the heap. */
 int32_t *eb_bench_stock_make_offsets(uint32_t bag_count, uint32_t indices_per_bag);

@@ -12,11 +12,12 @@
 #include <string.h>
 
 #define PROGRESS_US 2e6
-/* Rows between two looks at the clock. */
+/* Rows between two checks of the clock. */
 #define PROGRESS_ROWS 4096
-/* Codes have scales of 1 to 64 of these and biases in [-1, 1): f16 holds both exactly. */
+/* Codes have scales of 1 to 64 of these units, and biases in [-1, 1). f16 represents both
+ * exactly. */
 #define SCALE_UNIT 0x1p-12f
-/* fp8 without its largest exponents: no NaN, no infinity, sums that stay small. */
+/* fp8 without its largest exponents: no NaN, no infinity, and small sums. */
 #define FP8_MASK UINT64_C(0xbfbfbfbfbfbfbfbf)
 
 uint64_t eb_bench_table_row_bytes(enum eb_storage storage, uint32_t dim)
@@ -25,8 +26,8 @@ uint64_t eb_bench_table_row_bytes(enum eb_storage storage, uint32_t dim)
            (eb_storage_is_code(storage) ? sizeof(struct eb_row_scale) : 0);
 }
 
-/* One row's values come from the hash of tables made for tests: rows of f32 for all storages that
- * hold them exactly, and the hash's own bytes for the others. */
+/* State of filling a table. The values of a row come from the hash of generated test tables: f32
+ * values for f32, f64, f16 and bf16, and the bytes of the hash itself for the other storages. */
 struct filling {
     const struct eb_bench_table_spec *spec;
     uint8_t *rows;
@@ -93,7 +94,7 @@ static void fill_row(struct filling *filling, uint64_t row)
     }
 }
 
-/* Calls `fill` for each row; a line on stderr every now and then. */
+/* Calls `fill` for each row, and prints progress on stderr every two seconds. */
 static void fill_rows(
     const char *what, uint64_t row_count, void (*fill)(void *, uint64_t), void *context)
 {
@@ -117,7 +118,7 @@ static void fill_own(void *context, uint64_t row)
     fill_row(context, row);
 }
 
-/* Memory for rows and scales, as the spec wants them. */
+/* Allocates memory for rows and scales in the layout of the spec. */
 static bool lay_out(struct eb_bench_table *out, const struct eb_bench_table_spec *spec,
     struct filling *filling, struct eb_failure *failure)
 {
@@ -169,7 +170,7 @@ static bool make_own(
     return true;
 }
 
-/* From our rows to the peer's. */
+/* State of copying our rows into the peer's format. */
 struct copying {
     const struct eb_table *table;
     struct eb_fused_format format; /* codes */
@@ -236,8 +237,8 @@ static void count_pages(struct eb_bench_table *table)
     eb_page_report_close(&report);
 }
 
-/* Bytes that ours and the peer's rows take, about: pages come when they are written, and a system
- * that has none left ends processes. */
+/* Checks that the approximate size of our rows and the peer's is available. Pages are allocated
+ * only when they are written, and a system that runs out of memory kills processes. */
 static bool check_room(const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     uint64_t bytes = spec->row_count * eb_bench_table_row_bytes(spec->storage, spec->dim);

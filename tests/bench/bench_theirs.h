@@ -1,7 +1,7 @@
-/* The peer at work on a case, in one thread: called once for each feed of a batch, on the same
- * indices, and on the same rows or its own form of them. Where nothing is pooled it gets bags of
- * one row, for which its code is faster than its own way not to pool. Thread: one each. Memory:
- * heap, until destroyed; borrows case and kernel. */
+/* Runs the peer's kernel on a case, in one thread. It is called once for each feed of a batch, with
+ * the same indices, and with the same rows or a copy in its own format. For the reduction NONE it
+ * gets bags of one row, which is faster than its own code without pooling.
+ * Thread: one each. Memory: heap, until deinit; borrows case and kernel. */
 #pragma once
 
 #include "tests/bench/bench_rows.h"
@@ -14,12 +14,12 @@ struct eb_bench_theirs {
     unsigned thread;
     uint32_t call_count;
     struct eb_fbgemm_call *calls; /* [call_count * feed_count] */
-    int32_t *single_offsets;      /* NONE: of bags of one row; else NULL */
-    uint8_t *out;                 /* one batch's results */
-    struct eb_bench_rows rows;    /* FLUSHED */
+    int32_t *single_offsets;      /* offsets of bags of one row for NONE; otherwise NULL */
+    uint8_t *out;                 /* results of one batch */
+    struct eb_bench_rows rows;    /* used if FLUSHED */
 };
 
-/* What the peer is to compute in this case. false: it has no such operation. */
+/* Sets *out to the peer's operation for this case. Returns false if it has no such operation. */
 bool eb_bench_theirs_shape(const struct eb_bench_case *bench, struct eb_fbgemm_shape *out);
 
 void eb_bench_theirs_init(struct eb_bench_theirs *theirs, const struct eb_bench_case *bench,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements of rows that are added up for one feed: some 20 ms. */
+/* Approximate limit on the elements that are added up for one feed: about 20 ms. */
 #define ELEMENTS_MAX (UINT64_C(1) << 20)
 
 /* One bag of one feed. */
@@ -26,7 +26,8 @@ static double weigh(const struct bag *bag, uint32_t i)
     return bag->weights ? (double)bag->weights[i] : 1;
 }
 
-/* An element's value, and what its rounding errors are relative to. */
+/* Returns the value of an element, and in *magnitude the size to which its rounding errors are
+ * relative. */
 static double load_value(
     const struct eb_table *table, uint64_t row, uint32_t column, double *magnitude)
 {
@@ -65,7 +66,8 @@ struct expected {
     double bound; /* before the result is rounded to its type */
 };
 
-/* Of the accumulator. Sums in f64 are compared with sums in f64, which err as much. */
+/* Returns the epsilon of the accumulator. It is doubled for f64, because the expected sums are f64
+ * too and have errors of the same size. */
 static double find_epsilon(const struct eb_table *table)
 {
     return table->type == EB_F64 ? 2 * 0x1p-52 : 0x1p-23;
@@ -103,7 +105,7 @@ static struct expected find_extreme(const struct bag *bag, uint32_t column, doub
     return found;
 }
 
-/* What rounding to the type adds: half a unit in the last place. */
+/* Returns the error that rounding to the type adds: half a unit in the last place. */
 static double find_half_unit(enum eb_type type, double value)
 {
     switch (type) {
@@ -114,7 +116,7 @@ static double find_half_unit(enum eb_type type, double value)
     }
 }
 
-/* The largest error in one bag, as a part of what is allowed. */
+/* Returns the largest error in one bag, as a fraction of the allowed error. */
 static double compare_bag(const struct bag *bag, const uint8_t *out)
 {
     double divisor = find_divisor(bag);
@@ -127,7 +129,7 @@ static double compare_bag(const struct bag *bag, const uint8_t *out)
         case EB_REDUCTION_MIN: expected = find_extreme(bag, column, -1); break;
         default: expected = sum_column(bag, column, divisor); break;
         }
-        /* The dense storages carry the number of their type. */
+        /* Dense storages have the same numbers as their types. */
         double got =
             eb_element_load_float((enum eb_storage)type, out + column * eb_type_bytes(type));
         double error = fabs(got - expected.value);
@@ -147,7 +149,7 @@ static double compare_feed(
     const int64_t *indices = eb_bench_case_indices(bench, feed, batch);
     uint64_t bag_count = eb_bench_case_result_rows(bench, feed);
     uint32_t bag_rows = (uint32_t)(eb_bench_case_feed_rows(bench, feed) / bag_count);
-    /* From all over the batch. */
+    /* Compares bags spread over the whole batch. */
     uint64_t step = bag_count * bag_rows * table->row_elements / ELEMENTS_MAX + 1;
     double worst = 0;
     for (uint64_t n = 0; n < bag_count; n += step) {

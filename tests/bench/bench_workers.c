@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* Looks at a barrier before the processor is given to whom it waits for. */
+/* Number of spins at a barrier before the thread yields its processor. */
 #define SPINS_MAX 10000
 
 static int compare(const void *a, const void *b)
@@ -53,7 +53,7 @@ struct member {
     struct reading *readings; /* [reading_count] */
 };
 
-/* Sleeping and waking would take longer than what is measured. */
+/* Waits for all threads. It spins, because sleeping and waking would take longer than a reading. */
 static void meet(struct workers *workers)
 {
     unsigned round = atomic_load(&workers->round);
@@ -69,7 +69,7 @@ static void meet(struct workers *workers)
     }
 }
 
-/* How often this thread had to leave its processor to others. */
+/* Returns the number of involuntary context switches of this thread. */
 static long count_switches(void)
 {
     struct rusage usage;
@@ -96,7 +96,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* A reading of all threads together. */
+/* Combines the readings of all threads into one. */
 static struct reading join(const struct member *members, unsigned thread_count, unsigned n)
 {
     struct reading joint = members[0].readings[n];

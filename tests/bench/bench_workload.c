@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Calls at least for which indices are drawn: enough for a few in every thread. */
+/* Least number of calls for which indices are drawn: enough for a few in every thread. */
 #define CALLS_MIN 1024
 
-/* The workload as it lies in memory. */
+/* A workload's tables and indices in memory. */
 struct model {
     const struct eb_bench_options *options;
     enum eb_storage storage;
@@ -43,7 +43,7 @@ static const struct eb_table *find_largest_table(const struct model *model)
     return largest;
 }
 
-/* Batches whose rows do not fit the caches by half. */
+/* Returns the number of batches, half of whose rows do not fit the caches. */
 static uint64_t count_batches(const struct model *model)
 {
     uint64_t indices = 0;

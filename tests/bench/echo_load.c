@@ -1,9 +1,9 @@
-/* Load for embag-echo-server, and for nothing else: requests and answers are bytes without meaning.
+/* A load generator for embag-echo-server only: requests and answers are bytes without meaning.
  *
  *     embag-echo-load PORT REQUEST_BYTES ANSWER_BYTES IN_FLIGHT SECONDS
  *
- * Keeps IN_FLIGHT requests on one connection through libuv, as embag's client does, and prints
- * their rate and latencies as one JSON object. */
+ * It keeps IN_FLIGHT requests in flight on one connection with libuv, as embag's client does, and
+ * prints their rate and latencies as one JSON object. */
 #include "client/cli/load_clock.h"
 #include "client/cli/load_stats.h"
 
@@ -16,7 +16,7 @@
 #define READ_BYTES ((size_t)256 << 10)
 #define IN_FLIGHT_MAX 1024
 #define NS_PER_S 1e9
-/* The first part of a run, which does not count: connections and caches are cold. */
+/* Fraction of a run, at its start, that does not count, because connections and caches are cold. */
 #define WARMUP_PART 0.2
 
 static struct {
@@ -26,9 +26,9 @@ static struct {
     uv_tcp_t tcp;
     char *request;
     char in[READ_BYTES];
-    uint64_t sent_ns[IN_FLIGHT_MAX]; /* of requests in flight, by number */
+    uint64_t sent_ns[IN_FLIGHT_MAX]; /* send times of requests in flight, a ring by number */
     uint64_t answer_count;
-    uint64_t unanswered_bytes; /* received of an answer that is not whole */
+    uint64_t unanswered_bytes; /* received bytes of an incomplete answer */
     uint64_t begin_ns, end_ns;
     struct eb_load_histogram latency;
     bool has_failed;
@@ -48,7 +48,7 @@ static void on_load_written(uv_write_t *write, int status)
     }
 }
 
-/* Sends `count` requests; the places from `first` on are theirs. */
+/* Sends `count` requests, which take the slots from `first` on. */
 static void send_requests(uint64_t first, uint64_t count)
 {
     uv_write_t *write = calloc(1, sizeof *write);
@@ -136,14 +136,13 @@ int main(int argument_count, char **arguments)
     if (load.request_bytes == 0 || load.request_bytes > UINT32_MAX || load.answer_bytes == 0 ||
         load.in_flight == 0 || load.in_flight > IN_FLIGHT_MAX || seconds <= 0) {
         fprintf(stderr,
-            "embag-echo-load: give bytes and seconds above 0, and 1 to %d in "
-            "flight\n",
+            "embag-echo-load: expected sizes and seconds above 0, and 1 to %d requests in flight\n",
             IN_FLIGHT_MAX);
         return 2;
     }
     load.request = calloc(1, load.request_bytes);
     if (!load.request || !run_echo(atoi(arguments[1]), seconds)) {
-        fprintf(stderr, "embag-echo-load: the echo server does not answer\n");
+        fprintf(stderr, "embag-echo-load: no answer from port %s\n", arguments[1]);
         return 1;
     }
     printf("{\"answers\": %llu, \"requests_per_s\": %.1f, \"p50_us\": %.2f, "

@@ -1,11 +1,11 @@
-/* What embagd is measured against: a server that does nothing but move as many bytes.
+/* A server that embagd is compared with: it only moves as many bytes.
  *
  *     embag-echo-server MODE REQUEST_BYTES ANSWER_BYTES ANSWERS
  *
- * For every REQUEST_BYTES that a connection has sent it sends ANSWER_BYTES, all that are due in
- * gathered writes, of ANSWERS that lie in memory (bench_echo.h). MODE `libuv` serves any number of
- * connections on a libuv loop; `raw` one after the other with blocking calls, which is the least
- * that any server could do. It says event=listening with its address and event=ready on stderr, as
+ * For every REQUEST_BYTES received on a connection it sends ANSWER_BYTES, in gathered writes, from
+ * ANSWERS different answers in memory (bench_echo.h). MODE `libuv` serves any number of connections
+ * on a libuv loop; `raw` serves one after another with blocking calls, which is the least work that
+ * any server could do. It prints event=listening with its address and event=ready on stderr, as
  * embagd does, and runs until it is killed. */
 #include "tests/bench/bench_echo.h"
 
@@ -48,7 +48,7 @@ static void on_answer_written(uv_write_t *write, int status)
     }
 }
 
-/* Writes what the socket takes now, and lets libuv write the next pieces when it takes more. */
+/* Writes as much as the socket takes now. libuv writes the next pieces when it takes more. */
 static void send_owed(struct conn *conn)
 {
     uv_stream_t *stream = (uv_stream_t *)&conn->tcp;
@@ -120,7 +120,7 @@ static int serve_libuv(int listener)
     return uv_run(loop, UV_RUN_DEFAULT);
 }
 
-/* false: it is none. */
+/* Reads a size. Returns false if it is not from 1 to EB_BENCH_ECHO_SIZE_MAX. */
 static bool read_size(const char *text, uint64_t *out)
 {
     *out = strtoull(text, NULL, 10);
@@ -138,7 +138,7 @@ int main(int argument_count, char **arguments)
     if (!read_size(arguments[2], &sizes.request_bytes) ||
         !read_size(arguments[3], &sizes.answer_bytes) ||
         !read_size(arguments[4], &sizes.answer_count)) {
-        fprintf(stderr, "embag-echo-server: give numbers of 1 to %u\n",
+        fprintf(stderr, "embag-echo-server: expected numbers from 1 to %u\n",
             (unsigned)EB_BENCH_ECHO_SIZE_MAX);
         return 2;
     }

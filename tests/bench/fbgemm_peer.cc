@@ -13,8 +13,8 @@ struct eb_fbgemm_kernel {
 
 namespace
 {
-// Generated code leaves the upper halves of registers dirty, which would slow down all SSE code
-// that comes after it.
+// Generated code leaves the upper halves of vector registers dirty, which would slow down all SSE
+// code after it.
 inline void CleanRegisters()
 {
 #if defined(__x86_64__)
@@ -22,7 +22,7 @@ inline void CleanRegisters()
 #endif
 }
 
-constexpr int kPrefetchRows = 16; // its own default
+constexpr int kPrefetchRows = 16; // FBGEMM's default
 
 template <typename Kernel, typename Row, typename Out> auto Bind(Kernel kernel)
 {

@@ -1,5 +1,4 @@
-/* FBGEMM's embedding kernels behind a C door. Where the build was given none, every kernel is
- * refused.
+/* C interface of FBGEMM's embedding kernels. In a build without FBGEMM, no kernel can be created.
  * Thread: a kernel may run in any number of threads. Memory: heap, until destroyed. */
 #pragma once
 
@@ -17,10 +16,10 @@ struct eb_fbgemm_kernel;
 struct eb_fbgemm_shape {
     enum eb_storage storage;
     uint32_t dim;
-    uint64_t row_stride_bytes; /* of its rows: codes are fused */
+    uint64_t row_stride_bytes; /* of FBGEMM's rows, in which scale and bias are fused with codes */
     enum eb_type output_type;
     bool is_weighted;
-    bool is_mean; /* else a sum */
+    bool is_mean; /* otherwise it is a sum */
 };
 
 struct eb_fbgemm_call {
@@ -34,16 +33,18 @@ struct eb_fbgemm_call {
     void *out;            /* [bag_count, dim] */
 };
 
+/* Returns whether the build has FBGEMM. */
 bool eb_fbgemm_is_built(void);
 
-/* Makes the kernel, code generation included. NULL: FBGEMM has none of this shape. */
+/* Creates the kernel, including code generation. Returns NULL if FBGEMM has none of this shape. */
 struct eb_fbgemm_kernel *eb_fbgemm_create(const struct eb_fbgemm_shape *shape);
-/* NULL is fine. */
+/* Destroys the kernel. NULL is allowed. */
 void eb_fbgemm_destroy(struct eb_fbgemm_kernel *kernel);
-/* Whether the kernel is generated code; else it is FBGEMM's plain reference, and no match. */
+/* Returns whether FBGEMM generates code for this shape. Otherwise the kernel is its plain
+ * reference, which is not a fair comparison. */
 bool eb_fbgemm_is_tuned(const struct eb_fbgemm_shape *shape);
 
-/* Runs `call_count` calls one after the other. false: it refused one of them. */
+/* Runs `call_count` calls one after another. Returns false if FBGEMM refused one of them. */
 bool eb_fbgemm_run(
     const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *calls, uint64_t call_count);
 

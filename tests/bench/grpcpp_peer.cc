@@ -1,12 +1,12 @@
-// What embag is measured against: lookups of a model of f32 tables as one would write them with
-// grpc++'s callback server.
+// A server that embag is compared with: lookups in a model of f32 tables, as one would write them
+// with grpc++'s callback API.
 //
 //     embag-peer-grpcpp MODEL_VERSION_DIRECTORY PORT [plain | kernels | fbgemm]
 //
-// pools with a plain loop that the compiler vectorises, unless told otherwise, with embag's
-// kernels, or with FBGEMM's where the build has them. It answers what the benchmarks send: queries
-// with indices_i64, offsets_i64 and SUM, unary or on a LookupStream, and ListModels. It checks
-// bounds as embag does and lays its tables in 2 MiB pages too, so that what differs is the server.
+// It pools with a plain loop that the compiler vectorises (the default), with embag's kernels, or
+// with FBGEMM's if the build has them. It answers the requests of the benchmarks: queries with
+// indices_i64, offsets_i64 and SUM, unary or on a LookupStream, and ListModels. Like embag, it
+// checks bounds and keeps its tables in 2 MiB pages, so that only the servers differ.
 #include "embag/v1/embedding_bag.grpc.pb.h"
 #include "tests/bench/grpcpp_pooling.h"
 
@@ -22,9 +22,9 @@
 
 namespace
 {
-constexpr std::size_t kUnwrittenMax = 64; // answers of one stream; beyond, it is not read further
+constexpr std::size_t kUnwrittenMax = 64; // unwritten answers at which a stream is not read further
 
-// The lookups of one model.
+// Answers lookups in one model.
 class Model
 {
   public:
@@ -33,7 +33,7 @@ class Model
           pooling_(PeerMakePooling(mode, tables_))
     {
         if (!pooling_) {
-            PeerFail(mode + ": not plain, kernels or fbgemm, or FBGEMM is not in this build");
+            PeerFail(mode + ": expected plain, kernels, or fbgemm in a build with FBGEMM");
         }
     }
 
@@ -78,7 +78,7 @@ class Model
     }
 
   private:
-    // Makes room for the result.
+    // Allocates the result, and returns the query for it.
     static eb_peer_query LayOut(
         const embag::v1::BagQuery &query, const PeerTable &table, embag::v1::BagResult *result)
     {
@@ -98,7 +98,7 @@ class Model
     std::unique_ptr<PeerPooling> pooling_;
 };
 
-// One LookupStream: reads on while answers wait to be written, one write at a time.
+// One LookupStream. It continues to read while answers wait to be written, one write at a time.
 class Stream final
     : public grpc::ServerBidiReactor<embag::v1::LookupRequest, embag::v1::LookupResponse>
 {
@@ -157,7 +157,7 @@ class Stream final
         return response;
     }
 
-    // A cleared message keeps its memory.
+    // Returns an empty message. A cleared message keeps its memory.
     Response Take()
     {
         std::lock_guard<std::mutex> guard(lock_);
@@ -189,7 +189,7 @@ class Stream final
 
     const Model &model_;
     embag::v1::LookupRequest request_;
-    std::mutex lock_; // of all below
+    std::mutex lock_; // protects all members below
     std::deque<Response> unwritten_;
     std::vector<Response> spare_;
     bool is_read_ = false;

@@ -26,14 +26,14 @@ std::size_t CountBags(const eb_peer_query &query)
     return query.offsets_bytes / sizeof(std::int64_t);
 }
 
-// Where bag `bag` ends, or the last one.
+// Returns the end of bag `bag`. The last bag ends at the end of the indices.
 std::int64_t FindEnd(const eb_peer_query &query, std::size_t bag)
 {
     return bag + 1 < CountBags(query) ? ReadInteger(query.offsets, bag + 1) : CountIndices(query);
 }
 
-// The sum of the rows that indices [begin, end) name; false where one names none. Rows of usual
-// widths have loops of their own, which the compiler unrolls and keeps in registers.
+// Sums up the rows of indices [begin, end). Returns false if an index names no row. Common row
+// widths have separate loops, which the compiler unrolls and keeps in registers.
 template <std::uint32_t kDim>
 bool PoolBag(const eb_peer_query &query, std::int64_t begin, std::int64_t end, float *out)
 {
@@ -131,7 +131,7 @@ class FbgemmPooling final : public PeerPooling
     }
 
   private:
-    // FBGEMM wants 32-bit offsets, one more than there are bags, and checks them and the indices.
+    // FBGEMM needs 32-bit offsets, one more than there are bags, and checks them and the indices.
     bool RunQuery(const eb_peer_query &query) const
     {
         thread_local std::vector<std::int32_t> offsets;
@@ -160,7 +160,7 @@ std::unique_ptr<PeerPooling> PeerMakePooling(const std::string &mode, const Peer
 {
     for (const auto &[name, table] : tables) {
         if (table.dim > kDimMax) {
-            PeerFail(name + ": its rows are too wide");
+            PeerFail(name + ": expected rows of at most " + std::to_string(kDimMax) + " values");
         }
     }
     if (mode == "plain") {

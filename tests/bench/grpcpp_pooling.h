@@ -1,5 +1,5 @@
-/* How the grpc++ peer pools: with a plain loop, with our kernels, or with FBGEMM's.
- * Thread: any number may pool at once. Memory: each thread keeps room of its own. */
+/* Pooling in the grpc++ peer: with a plain loop, with our kernels, or with FBGEMM's.
+ * Thread: any number may pool at once. Memory: each thread keeps its own buffers. */
 #pragma once
 
 #include "tests/bench/grpcpp_tables.h"
@@ -12,9 +12,10 @@ class PeerPooling
 {
   public:
     virtual ~PeerPooling() = default;
-    // Pools the queries of one request. false: an offset or an index is out of range.
+    // Pools the queries of one request. Returns false if an offset or an index is out of range.
     virtual bool Run(const std::vector<eb_peer_query> &queries) const = 0;
 };
 
-// `mode` is plain, kernels or fbgemm. nullptr: another, or the build has none of it.
+// Returns the pooling for a mode: plain, kernels or fbgemm. Returns nullptr for other modes, and
+// for fbgemm in a build without it.
 std::unique_ptr<PeerPooling> PeerMakePooling(const std::string &mode, const PeerTables &tables);

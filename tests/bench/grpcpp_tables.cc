@@ -16,7 +16,7 @@ PeerTable ParseShape(const std::string &header, const std::string &name)
     static const std::regex shape("'<f4'.*\\((\\d+), (\\d+)\\)");
     std::smatch found;
     if (!std::regex_search(header, found, shape)) {
-        PeerFail(name + ": not a table of f32");
+        PeerFail(name + ": expected a two-dimensional table of f32");
     }
     return {nullptr, std::stoull(found[1]), static_cast<std::uint32_t>(std::stoul(found[2]))};
 }
@@ -39,7 +39,7 @@ PeerTable ReadTable(const std::filesystem::path &path)
     }
     (void)madvise(memory, room, MADV_HUGEPAGE);
     if (!file.read(static_cast<char *>(memory), static_cast<std::streamsize>(bytes))) {
-        PeerFail(path.string() + ": cannot be read");
+        PeerFail("cannot read " + path.string());
     }
     table.rows = static_cast<const float *>(memory);
     return table;
@@ -61,7 +61,7 @@ PeerTables PeerReadTables(const std::filesystem::path &directory)
         }
     }
     if (tables.empty()) {
-        PeerFail(directory.string() + ": no tables");
+        PeerFail(directory.string() + ": the directory has no .npy files");
     }
     return tables;
 }

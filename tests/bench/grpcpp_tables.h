@@ -1,5 +1,5 @@
-/* The f32 tables of a model version on disk, as the grpc++ peer holds them.
- * Thread: immutable once read. Memory: the tables' rows live as long as the process. */
+/* The f32 tables of a model version on disk, for the grpc++ peer.
+ * Thread: immutable after reading. Memory: the rows live as long as the process. */
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct PeerTable {
 
 using PeerTables = std::map<std::string, PeerTable>;
 
-// Says what is wrong, and ends the process.
+// Prints an error on stderr and ends the process.
 [[noreturn]] void PeerFail(const std::string &what);
 
-// Reads every TABLE.npy of the directory, each into 2 MiB pages, as embag does.
+// Reads every TABLE.npy of the directory into memory with 2 MiB pages, as embag does.
 PeerTables PeerReadTables(const std::filesystem::path &directory);

@@ -26,7 +26,7 @@ int main(int argument_count, char **arguments)
     case EB_ARGUMENTS_HELP: status = 0; break;
     case EB_ARGUMENTS_WRONG: break;
     }
-    /* Figures that did not arrive are no figures. */
+    /* Fails if the figures could not be written. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag-bench: standard output");
         return 1;

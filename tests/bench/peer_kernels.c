@@ -7,7 +7,7 @@
 
 #define SCRATCH_ALIGNMENT 64
 
-/* One query on its way. */
+/* A query that is being computed. */
 struct part {
     struct eb_table table;
     struct eb_bag_query query;
@@ -18,7 +18,7 @@ struct eb_peer_kernels {
     const struct eb_bag_ops *ops;
     struct eb_bag_schedules schedules;
     struct eb_bag_stream stream;
-    uint32_t room; /* of both arrays */
+    uint32_t room; /* size of both arrays */
     struct part *parts;
     struct eb_bag_job *jobs;
     uint64_t scratch_bytes;
@@ -94,7 +94,7 @@ static void fill_part(struct part *part, const struct eb_peer_query *from)
     };
 }
 
-/* Bytes of scratch of all queries in *bytes. */
+/* Sets *bytes to the scratch of all queries. Returns false if one of them is invalid. */
 static bool measure_queries(struct eb_peer_kernels *kernels, const struct eb_peer_query *queries,
     uint32_t count, uint64_t *bytes)
 {

@@ -1,5 +1,5 @@
-/* Our kernels behind a door that C++ can open, for a server that is not ours.
- * Thread: one each. Memory: heap, until destroyed; what a query names is borrowed for the call. */
+/* C++ interface of our kernels, for a server that is not ours.
+ * Thread: one each. Memory: heap, until destroyed; arrays of a query are borrowed for the call. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Sums of rows of one f32 table. */
+/* A query for sums of rows of one f32 table. */
 struct eb_peer_query {
     const float *rows; /* [row_count, dim] */
     uint64_t row_count;
@@ -23,12 +23,13 @@ struct eb_peer_query {
 
 struct eb_peer_kernels;
 
-/* Chooses functions and schedules for this machine. NULL: no memory. */
+/* Chooses functions and schedules for this machine. Returns NULL if out of memory. */
 struct eb_peer_kernels *eb_peer_kernels_create(void);
-/* NULL is fine. */
+/* Destroys the kernels. NULL is allowed. */
 void eb_peer_kernels_destroy(struct eb_peer_kernels *kernels);
 
-/* Checks and pools the queries of one request. false: one of them is wrong, or no memory. */
+/* Checks and pools the queries of one request. Returns false if one of them is invalid, or if out
+ * of memory. */
 bool eb_peer_kernels_run(
     struct eb_peer_kernels *kernels, const struct eb_peer_query *queries, uint32_t count);
 

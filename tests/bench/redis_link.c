@@ -9,10 +9,10 @@
 
 #define UNIX_PREFIX "unix:"
 #define HOST_BYTES 256
-#define FILL_DEPTH 512 /* commands under way */
-#define FILL_PARTS 10  /* progress is told so often */
+#define FILL_DEPTH 512 /* commands in flight */
+#define FILL_PARTS 10  /* number of progress messages */
 
-/* Whose values are published. */
+/* A table whose values follow from its name. */
 struct rows {
     uint64_t seed;
     uint32_t dim;
@@ -28,7 +28,8 @@ void eb_redis_link_write_key(uint64_t row, char out[EB_REDIS_KEY_BYTES])
 static redisContext *check_opened(redisContext *link, const char *address)
 {
     if (!link || link->err != 0) {
-        fprintf(stderr, "embag-peer-redis: %s: %s\n", address, link ? link->errstr : "no memory");
+        fprintf(
+            stderr, "embag-peer-redis: %s: %s\n", address, link ? link->errstr : "out of memory");
         eb_redis_link_close(link);
         return NULL;
     }
@@ -40,7 +41,8 @@ static redisContext *open_tcp(const char *address, bool is_blocking)
     char host[HOST_BYTES];
     const char *colon = strrchr(address, ':');
     if (!colon || (size_t)(colon - address) >= sizeof host) {
-        fprintf(stderr, "embag-peer-redis: %s: give HOST:PORT or unix:PATH\n", address);
+        fprintf(stderr,
+            "embag-peer-redis: invalid address \"%s\": expected HOST:PORT or unix:PATH\n", address);
         return NULL;
     }
     memcpy(host, address, (size_t)(colon - address));
@@ -77,7 +79,7 @@ void eb_redis_link_close(struct redisContext *link)
     }
 }
 
-/* Whether the next reply is no error. */
+/* Takes the next reply. Returns whether it is no error. */
 static bool take_reply(redisContext *link)
 {
     redisReply *reply = NULL;
@@ -87,13 +89,13 @@ static bool take_reply(redisContext *link)
     }
     bool is_good = reply->type != REDIS_REPLY_ERROR;
     if (!is_good) {
-        fprintf(stderr, "embag-peer-redis: the server says %s\n", reply->str);
+        fprintf(stderr, "embag-peer-redis: error from the server: %s\n", reply->str);
     }
     freeReplyObject(reply);
     return is_good;
 }
 
-/* Rows first to end - 1; `row` is room for one. */
+/* Sets rows `first` to `end` - 1. `row` has room for one row. */
 static bool set_rows(
     redisContext *link, const struct rows *rows, float *row, uint64_t first, uint64_t end)
 {
@@ -147,7 +149,7 @@ uint64_t eb_redis_link_count(struct redisContext *link)
     return count;
 }
 
-/* Seconds behind a key of INFO's text; negative: it is not there. */
+/* Returns the seconds after a key in the text of INFO; negative if the key is missing. */
 static double find_seconds(const char *text, const char *key)
 {
     const char *at = strstr(text, key);

@@ -1,6 +1,6 @@
-/* A Redis server that holds the rows of one table: each value a row of f32, each key its number in
- * eight bytes, little-endian.
- * Thread: one each. Memory: connections are on the heap. What goes wrong is said on stderr. */
+/* A connection to a Redis server with the rows of one table: each value is a row of f32, and each
+ * key is the row's number in eight bytes, little-endian.
+ * Thread: one each. Memory: connections are on the heap. Errors are reported on stderr. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,21 +11,22 @@ struct redisContext;
 
 #define EB_REDIS_KEY_BYTES 8
 
-/* The key of a row. */
+/* Writes the key of a row. */
 void eb_redis_link_write_key(uint64_t row, char out[EB_REDIS_KEY_BYTES]);
 
-/* Connects to HOST:PORT or unix:PATH, blocking. NULL: failed. */
+/* Connects to HOST:PORT or unix:PATH, for blocking calls. Returns NULL if that fails. */
 struct redisContext *eb_redis_link_open(const char *address);
-/* The same, not blocking: connecting may still be under way. */
+/* Connects for non-blocking calls, and may return before the connection is established. */
 struct redisContext *eb_redis_link_open_nonblocking(const char *address);
-/* NULL is fine. */
+/* Closes the connection. NULL is allowed. */
 void eb_redis_link_close(struct redisContext *link);
 
-/* On a blocking connection: empties the store and fills it with rows of the published values of
- * table `name`, version 1. */
+/* Empties the store and fills it with the rows that table `name` has in version 1 of a generated
+ * model. Needs a blocking connection. Returns false if a command fails. */
 bool eb_redis_link_fill(
     struct redisContext *link, const char *name, uint64_t row_count, uint32_t dim);
-/* How many rows it holds; 0 where it cannot be asked. */
+/* Returns the number of rows in the store, or 0 if the server does not answer. */
 uint64_t eb_redis_link_count(struct redisContext *link);
-/* CPU time that the server has used, in microseconds; negative where it cannot be asked. */
+/* Returns the CPU time that the server has used, in microseconds; negative if it does not
+ * answer. */
 double eb_redis_link_cpu_us(struct redisContext *link);

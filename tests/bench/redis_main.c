@@ -19,7 +19,7 @@ static int fill(const struct eb_redis_options *options)
     return is_good ? 0 : 1;
 }
 
-/* The one table, as large as the store is. */
+/* Describes the only table, which has as many rows as the store. */
 static struct eb_load_table describe(
     const struct eb_load_options *options, char *name, uint64_t row_count)
 {
@@ -43,7 +43,7 @@ static int tell(const struct eb_redis_run *run, const struct eb_load_result *res
         json_object_set_new(object, "rows_per_s", json_real(rows / result->seconds)) != 0 ||
         json_object_set_new(object, "server_cpu_us", json_real(cpu_us / answers)) != 0) {
         json_decref(object);
-        fprintf(stderr, "embag-peer-redis: no memory for the figures\n");
+        fprintf(stderr, "embag-peer-redis: not enough memory for the figures\n");
         return 1;
     }
     int rc = json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
@@ -52,7 +52,7 @@ static int tell(const struct eb_redis_run *run, const struct eb_load_result *res
     return rc == 0 && result->stats.wrong_count == 0 ? 0 : 1;
 }
 
-/* A run of its own warms up, so that the server's CPU counts for what is measured alone. */
+/* Warms up in a separate run, so that the server's CPU time covers only the measured run. */
 static int run_redis(struct eb_redis_run *wanted, struct redisContext *control)
 {
     struct eb_load_result *result = calloc(1, sizeof *result);
@@ -87,7 +87,7 @@ static int ask_redis(const struct eb_load_options *options)
     struct redisContext *link = NULL;
     int status = 1;
     if (control && row_count == 0) {
-        fprintf(stderr, "embag-peer-redis: the server holds no rows; --fill puts them in\n");
+        fprintf(stderr, "embag-peer-redis: the server has no rows: fill it with --fill\n");
     } else if (control && eb_load_pool_init(&pool, options, &target)) {
         link = eb_redis_link_open_nonblocking(options->server);
         struct eb_redis_run wanted = {.options = options, .pool = &pool, .link = link};

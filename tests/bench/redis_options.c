@@ -68,17 +68,18 @@ static bool read_seconds(const char *text, double *out)
     }
     return !text || (end != text && *end == '\0' && *out >= 0 && *out <= SECONDS_MAX) ||
            refuse_redis_flag(
-               "--duration, --warmup: give seconds, such as 10 or 0.5; at most 86400");
+               "--duration, --warmup: expected seconds from 0 to 86400, such as 10 or 0.5");
 }
 
 static bool check_redis_options(const struct given *given, struct eb_redis_options *out)
 {
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
-        return refuse_redis_flag("--server is missing; give HOST:PORT or unix:PATH");
+        return refuse_redis_flag("--server is missing: expected HOST:PORT or unix:PATH");
     }
     if (!eb_sampler_parse(distribution, &out->load.distribution)) {
-        return refuse_redis_flag("--distribution: not uniform, zipf:A (0 < A <= 4) or meta2021");
+        return refuse_redis_flag(
+            "--distribution: expected uniform, zipf:A (0 < A <= 4) or meta2021");
     }
     return read_seconds(given->duration, &out->load.duration_s) &&
            read_seconds(given->warmup, &out->load.warmup_s);

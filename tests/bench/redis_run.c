@@ -18,14 +18,14 @@
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_US 1000
 #define TICK_NS (10 * UINT64_C(1000000))
-/* What answers may take beyond their timeout before they are given up. */
+/* Time beyond their timeout after which answers are given up. */
 #define DRAIN_SPARE_NS NS_PER_S
 #define TIMER_SLACK_NS 1000
 #define RECEIVE_BYTES (512 * 1024)
 
-/* A request under way. */
+/* A request in flight. */
 struct place {
-    uint64_t position; /* in the pool */
+    uint64_t position; /* position in the pool */
     uint64_t due_ns;
     uint64_t sent_ns;
 };
@@ -41,8 +41,8 @@ struct course {
     struct eb_load_window window;
     struct eb_load_arrival arrival;
     uint64_t start_ns;
-    uint64_t due_ns;       /* open: of the next request */
-    struct wire *commands; /* [pool->count], an MGET each */
+    uint64_t due_ns;       /* open load: due time of the next request */
+    struct wire *commands; /* [pool->count], an MGET for each request */
     struct place *places;  /* [in_flight], a ring: answers come in the order of their requests */
     uint64_t first;
     uint64_t busy_count;
@@ -50,7 +50,7 @@ struct course {
     char *received;  /* [RECEIVE_BYTES] */
     float *pooled;   /* [bags, dim] */
     float *expected; /* [dim] */
-    bool has_unsent; /* bytes */
+    bool has_unsent; /* whether bytes wait to be sent */
     bool has_failed;
 };
 
@@ -72,7 +72,7 @@ static const int64_t *find_indices(const struct course *course, uint64_t positio
     return pool->indices + position * pool->request_indices;
 }
 
-/* The MGET of one request. false: no memory. */
+/* Formats the MGET of one request. Returns false if out of memory. */
 static bool format_command(struct course *course, uint64_t position)
 {
     int count = (int)course->run->pool->request_indices;
@@ -112,7 +112,7 @@ static bool take_memory(struct course *course)
     for (uint64_t i = 0; has_all && i < pool->count; i++) {
         has_all = format_command(course, i);
     }
-    return has_all || fail(course, "no memory for the requests");
+    return has_all || fail(course, "not enough memory for the requests");
 }
 
 static void give_memory(struct course *course)
@@ -151,7 +151,7 @@ static uint64_t find_timeout_ns(const struct course *course)
     return course->run->options->timeout_us * NS_PER_US;
 }
 
-/* Sends what is due, or as much as may be under way. */
+/* Sends all requests that are due, within the limit on requests in flight. */
 static bool send_all(struct course *course, uint64_t now_ns)
 {
     while (course->busy_count < course->run->options->in_flight) {
@@ -171,7 +171,7 @@ static bool send_all(struct course *course, uint64_t now_ns)
     return true;
 }
 
-/* Adds up the rows of each bag. false: a row is missing, or is none of the table's. */
+/* Adds up the rows of each bag. Returns false if a row is missing or has the wrong length. */
 static bool pool_rows(struct course *course, const redisReply *reply)
 {
     const struct eb_load_pool *pool = course->run->pool;
@@ -196,7 +196,7 @@ static bool pool_rows(struct course *course, const redisReply *reply)
     return true;
 }
 
-/* Whether the rows of single-row bags are the published ones. */
+/* Returns whether the rows of single-row bags have the expected values. */
 static bool verify_rows(struct course *course, uint64_t position)
 {
     const struct eb_load_pool *pool = course->run->pool;
@@ -215,7 +215,7 @@ static bool verify_rows(struct course *course, uint64_t position)
     return true;
 }
 
-/* The oldest request under way has been answered. */
+/* Handles the answer to the oldest request in flight. */
 static void take_answer(struct course *course, const redisReply *reply)
 {
     struct place place = course->places[course->first];
@@ -234,7 +234,7 @@ static void take_answer(struct course *course, const redisReply *reply)
     };
     if (!is_whole) {
         error.status = EMBAG_NOT_FOUND;
-        snprintf(error.text, sizeof error.text, "a row is missing, or the store is another");
+        snprintf(error.text, sizeof error.text, "a row is missing or has the wrong length");
     } else if (outcome.done_ns > place.due_ns + find_timeout_ns(course)) {
         error.status = EMBAG_DEADLINE_EXCEEDED;
         snprintf(error.text, sizeof error.text, "the answer came after its timeout");
@@ -244,15 +244,15 @@ static void take_answer(struct course *course, const redisReply *reply)
     eb_load_stats_add(&course->result->stats, &course->window, &outcome);
 }
 
-/* All that has come, in one piece where it fits: the more is answered at once, the fewer writes
- * follow. hiredis itself reads 16 KiB at a time. */
+/* Receives everything available, with one large read if it fits: the more answers are handled at
+ * once, the fewer writes follow. hiredis itself reads 16 KiB at a time. */
 static bool receive(struct course *course)
 {
     redisContext *link = course->run->link;
     void *reply = NULL;
     ssize_t count = recv(link->fd, course->received, RECEIVE_BYTES, 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
-        return fail(course, count == 0 ? "the server has closed" : strerror(errno));
+        return fail(course, count == 0 ? "the server closed the connection" : strerror(errno));
     }
     if (count > 0 && redisReaderFeed(link->reader, course->received, (size_t)count) != REDIS_OK) {
         return fail(course, link->reader->errstr);
@@ -266,7 +266,7 @@ static bool receive(struct course *course)
         }
         if (course->busy_count == 0) {
             freeReplyObject(reply);
-            return fail(course, "an answer came to no request");
+            return fail(course, "received an answer without a request");
         }
         take_answer(course, reply);
         freeReplyObject(reply);
@@ -283,7 +283,8 @@ static bool flush(struct course *course)
     return true;
 }
 
-/* Waits until something has come, can be sent or is due. */
+/* Waits until an answer has arrived, bytes can be sent or a request is due, and receives
+ * answers. */
 static bool wait_and_receive(struct course *course, uint64_t now_ns)
 {
     struct pollfd poll_fd = {.fd = course->run->link->fd,
@@ -324,7 +325,7 @@ static void go(struct course *course)
     }
     course->result->lost_count = course->busy_count;
     eb_load_stats_add_lost(&course->result->stats, &course->window, course->busy_count);
-    /* What was due and never sent. */
+    /* Counts the requests that were due but never sent. */
     while (!course->window.is_closed && course->due_ns < course->window.end_ns) {
         eb_load_stats_add_unsent(&course->result->stats, &course->window, course->due_ns, now_ns);
         draw_due(course);

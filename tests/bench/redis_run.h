@@ -1,6 +1,6 @@
-/* One run of a load on Redis: requests of the pool, each as one MGET, pipelined on one connection
- * that does not block, and their rows pooled as they come. Arrival, window and figures are those of
- * embag-load.
+/* One run of a load on Redis. Each request of the pool is one MGET; requests are pipelined on one
+ * non-blocking connection, and their rows are pooled on arrival. Arrival times, window and figures
+ * are those of embag-load.
  * Thread: one. Memory: buffers on the heap for the run. */
 #pragma once
 
@@ -9,11 +9,11 @@
 struct redisContext;
 
 struct eb_redis_run {
-    const struct eb_load_options *options; /* what they say of times apart */
-    const struct eb_load_pool *pool;       /* of one table */
-    struct redisContext *link;             /* not blocking, with nothing under way */
-    double duration_s;                     /* all of it counts */
+    const struct eb_load_options *options; /* duration and warm-up are ignored */
+    const struct eb_load_pool *pool;       /* requests for one table */
+    struct redisContext *link;             /* non-blocking, with no request in flight */
+    double duration_s;                     /* all of it is measured */
 };
 
-/* Runs until the time is over or a signal has come. false: said on stderr. */
+/* Runs until the time is over or a signal arrives. Returns false after a message on stderr. */
 bool eb_redis_run(const struct eb_redis_run *run, struct eb_load_result *result);
