@@ -13,9 +13,9 @@
 #define ADMIN "/embag.v1.ModelAdmin/"
 #define READ_BYTES 65536
 #define ARENA_BYTES (64 * 1024 * 1024)
-#define CUT_BYTES 5 /* the end of an answer, as "cut" leaves it out */
+#define CUT_BYTES 5 /* bytes at the end of an answer that "cut" leaves out */
 
-/* Bytes on their way. */
+/* Bytes in flight to the server. */
 struct parcel {
     uv_timer_t timer;
     struct fake_conn *conn;
@@ -26,7 +26,7 @@ struct parcel {
 
 struct fake_conn {
     struct fake_server *server;
-    struct parcel *parcels; /* the next to arrive first */
+    struct parcel *parcels; /* in flight, in order of arrival */
     bool is_mute;
     struct fake_conn *next;
     union {
@@ -36,10 +36,10 @@ struct fake_conn {
         uv_pipe_t pipe;
     } socket;
     struct eb_grpc_server *session;
-    bool hang_up; /* once all is written */
-    bool is_cut;  /* before the last bytes of what is written next */
+    bool hang_up; /* close the connection once everything is written */
+    bool is_cut;  /* leave out the last bytes of the next write */
     size_t writes_under_way;
-    struct eb_grpc_call *later; /* the call that has an answer coming; NULL: none */
+    struct eb_grpc_call *later; /* the call that still waits for its answer; NULL: none */
     uint64_t later_id;
     char read_buffer[READ_BYTES];
 };
@@ -67,7 +67,7 @@ static void on_parcel_close(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* The first of a connection. */
+/* Removes the first parcel of a connection. */
 static void remove_parcel(struct fake_conn *conn)
 {
     struct parcel *parcel = conn->parcels;
@@ -150,7 +150,7 @@ static void receive(struct fake_conn *conn, const uint8_t *bytes, size_t count)
     flush(conn);
 }
 
-/* They arrive in the order in which they were sent. */
+/* Parcels arrive in the order in which they were sent. */
 static void on_arrival(uv_timer_t *timer)
 {
     const struct parcel *parcel = timer->data;
@@ -242,7 +242,7 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
     free(values_at);
 }
 
-/* The timeout as the values of one query. */
+/* Answers with the request's timeout as the values of one query. */
 static void answer_timeout(struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
     struct eb_wire_query query = {.indices = {.data = &request->timeout_us, .bytes = 8}};
@@ -263,7 +263,7 @@ static bool is_stream(const struct eb_grpc_call *call)
     return strcmp(call->path, "/embag.v1.EmbeddingBag/LookupStream") == 0;
 }
 
-/* Refuses a lookup: with trailers, or in an answer where the stream must go on. */
+/* Refuses a lookup: with trailers, or on a stream with an answer, so that the stream continues. */
 static void refuse(struct eb_grpc_call *call, uint64_t request_id, enum eb_status status,
     const char *text, uint32_t retry_after_ms)
 {
@@ -288,7 +288,7 @@ static void end_unary(struct eb_grpc_call *call)
     }
 }
 
-/* Answers with one result of no values. */
+/* Answers without results. */
 static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
 {
     struct eb_wire_request request = {.request_id = request_id};
@@ -296,7 +296,7 @@ static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
     end_unary(call);
 }
 
-/* Whether the model is one that is refused. */
+/* Refuses the lookup if its model says so. Returns whether it did. */
 static bool refuse_lookup(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
@@ -319,7 +319,8 @@ static bool refuse_lookup(
     return true;
 }
 
-/* Whether the model is one that gets no answer, or none yet. */
+/* Handles cancel messages, and models that get no answer or none yet. Returns whether the request
+ * is one of these. */
 static bool hold_back(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
@@ -430,7 +431,7 @@ static void answer_command(
     }
 }
 
-/* Of ModelAdmin: the list that others get too, or a command. */
+/* Answers a call of ModelAdmin: with the same list as ListModels, or as a command. */
 static void answer_admin(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_grpc_message *message)
 {

@@ -1,25 +1,27 @@
-/* A small gRPC server on a thread of its own, for tests of the client: real sockets, answers that
- * the request's model name chooses.
+/* A small gRPC server on its own thread, for tests of the client. It has real sockets, and the
+ * request's model name chooses the answer:
  *   "echo"    each query's indices come back as its values, i64 [count]
  *   "refuse"  NOT_FOUND, "no such thing"
- *   "silent"  never an answer
- *   "garbage" bytes that are no LookupResponse
+ *   "silent"  no answer at all
+ *   "garbage" bytes that are not a LookupResponse
  *   "nothing" OK without a message
  *   "twice"   two answers
  *   "hang-up" the connection is closed instead of an answer
  *   "last"    an answer, then the connection is closed
  *   "drain"   an answer, then the connection is drained
  *   "busy"    RESOURCE_EXHAUSTED with a push-back of 20 ms, every other time an answer
- *   "busy-timeout"  the same, but that the answer's values are the request's timeout_us, i64 [1]
- *   "full"    RESOURCE_EXHAUSTED without one
- *   "slow"    as "echo", after FAKE_SERVER_SLOW_MS in which nothing else is done
+ *   "busy-timeout"  the same, except that the answer's values are the request's timeout_us, i64 [1]
+ *   "full"    RESOURCE_EXHAUSTED without a push-back
+ *   "slow"    as "echo", after FAKE_SERVER_SLOW_MS in which the server does nothing else
  *   "later"   an answer once the next request of the connection has arrived
- *   "poison"  on a stream its end with INTERNAL, by itself NOT_FOUND
- *   "cut"     the connection is closed amid an answer, every other time a whole one
- * Lookup and LookupStream are served alike, but that errors on a stream are answers, and "nothing"
- * ends it. A command of ModelAdmin tells progress twice, then, by its model's name, is "silent", is
- * a "refuse"d one, ends with "nothing", is cut by a "hang-up", or else is done and names its path.
- * Thread: started, asked and stopped on the test's thread. Memory: freed by stop. */
+ *   "poison"  ends a stream with INTERNAL, gets NOT_FOUND in a unary call
+ *   "cut"     the connection is closed in the middle of an answer, every other time a whole answer
+ * Lookup and LookupStream are served alike, except that on a stream errors are answers, and
+ * "nothing" ends the stream. A command of ModelAdmin reports progress twice. Its model's name
+ * decides how it continues: "silent" reports nothing more, "refuse" is refused, "nothing" ends the
+ * call without an outcome, and "hang-up" closes the connection. Under any other name the command
+ * is done, and its outcome names the path of the call.
+ * Thread: started, used and stopped on the test's thread. Memory: freed by stop. */
 #pragma once
 
 #include <stdatomic.h>
@@ -33,9 +35,9 @@
 enum fake_server_mode {
     FAKE_SERVER_SPEAKS_GRPC,
     FAKE_SERVER_SPEAKS_HTTP1, /* answers every connection with an HTTP/1.1 error */
-    FAKE_SERVER_IS_MUTE,      /* accepts and reads, says nothing */
-    FAKE_SERVER_IS_HALF_MUTE, /* the same on the first connection, and speaks gRPC on the others */
-    FAKE_SERVER_IS_FAR        /* speaks gRPC; bytes take FAKE_SERVER_WAY_MS to it */
+    FAKE_SERVER_IS_MUTE,      /* accepts and reads, but sends nothing */
+    FAKE_SERVER_IS_HALF_MUTE, /* mute on the first connection, speaks gRPC on the others */
+    FAKE_SERVER_IS_FAR        /* speaks gRPC; bytes take FAKE_SERVER_WAY_MS to reach it */
 };
 
 struct fake_conn;
@@ -55,13 +57,14 @@ struct fake_server {
     struct fake_conn *conns;  /* open ones, singly linked */
     atomic_uint conn_count;   /* accepted so far */
     atomic_uint call_count;   /* requests that have arrived so far */
-    atomic_uint cancel_count; /* requests to forget another that have arrived so far */
-    atomic_uint done_count;   /* calls that are over, for whatever reason */
-    unsigned turn;            /* of "busy" and "cut" */
-    char address[128];        /* as embag_open takes it */
+    atomic_uint cancel_count; /* cancel messages that have arrived so far */
+    atomic_uint done_count;   /* calls that have ended, for any reason */
+    unsigned turn;            /* answers of "busy" and "cut" so far, which alternate */
+    char address[128];        /* as embag_open expects it */
 };
 
-/* Listens on a free port of 127.0.0.1, or on unix_path where it is not NULL. false: it does not. */
+/* Listens on a free port of 127.0.0.1, or on unix_path if that is not NULL. Returns false on
+ * failure. */
 bool fake_server_start(
     struct fake_server *server, enum fake_server_mode mode, const char *unix_path);
 /* Closes everything. Returns whether the loop was left empty. */

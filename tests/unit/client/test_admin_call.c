@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* What was told of a command. */
+/* The progress that was reported for a command. */
 struct told {
     unsigned count;
     uint64_t done_bytes;

@@ -12,14 +12,14 @@
 #define COUNT 200
 
 struct bell {
-    struct eb_alarm alarm; /* first: found from it */
+    struct eb_alarm alarm;
     unsigned ring_count;
 };
 
-static uint64_t last_ns; /* of the last ring */
+static uint64_t last_ns; /* time of the last ring */
 static bool in_order;
 static struct eb_alarms *ringing;
-static struct bell *victim; /* is cleared by the next ring */
+static struct bell *victim; /* cleared by the next ring */
 
 static void on_ring(struct eb_alarm *alarm)
 {

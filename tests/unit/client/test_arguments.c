@@ -45,7 +45,8 @@ static const struct eb_command of_its_own = {"embag-try", "usage\n", flags, 7};
 
 #define ARGUMENTS_MAX 8
 
-/* Reads a command line whose words are separated by "|". The words live as long as the copy. */
+/* Reads a command line whose words are separated by "|". The options point into *copy, which the
+ * caller frees. */
 static enum eb_arguments_outcome read_line(
     const struct eb_command *command, const char *line, struct options *options, char **copy)
 {
@@ -169,7 +170,7 @@ static void takes_a_place_and_the_rest_wherever_flags_stand(void **state)
     free(copy);
 }
 
-/* What reading such a line says, for it is wrong. */
+/* Expects the line to be refused with this message. */
 static void assert_says(const struct eb_command *command, const char *line, const char *message)
 {
     struct options options;

@@ -30,7 +30,7 @@ static void lends_the_same_block_again(void **state)
     assert_int_equal((uintptr_t)first % 64, 0);
     memset(first, 1, 1000);
     give(&pool, first, 1000);
-    /* Of the same size when rounded. */
+    /* 600 bytes are rounded up to the same size as 1000. */
     void *second = take(&pool, 600);
     assert_ptr_equal(second, first);
     void *third = take(&pool, 600);
@@ -76,7 +76,7 @@ static void keeps_no_more_than_it_may(void **state)
     }
     assert_int_equal(pool.bins.kept_bytes, 8192);
     assert_int_equal(pool.lent_bytes, 0);
-    /* Larger than any block that is kept. */
+    /* Larger than any block that the pool keeps. */
     void *huge = take(&pool, ((size_t)64 << 20) + 1);
     assert_non_null(huge);
     give(&pool, huge, ((size_t)64 << 20) + 1);

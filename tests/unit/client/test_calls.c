@@ -101,7 +101,7 @@ static void on_cancel(struct eb_mail *mail)
     meant_count += eb_calls_on_cancel(reading, EB_CONTAINER_OF(mail, struct eb_call, cancel));
 }
 
-/* A record whose cancel mail is under way must not be anybody's before that is delivered. */
+/* A record whose cancel mail is in flight must not be reused before the mail is delivered. */
 static void keeps_a_record_until_its_mail_is_delivered(void **state)
 {
     struct fixture *fixture = *state;

@@ -1,4 +1,4 @@
-/* The client's blocking calls over real sockets, on streams and as unary calls: what tests
+/* The client's blocking calls over real sockets, on streams and as unary calls. These tests cover
  * client.c, engine.c, dispatcher.c, connection.c and transport.c together. */
 #include "client/embag.h"
 
@@ -21,7 +21,7 @@
 #define PATIENCE_NS UINT64_C(10000000000)
 #define LONG_US 20000000 /* longer than any test may take */
 
-/* Of the clients that the tests open: both are tried. */
+/* Mode of the clients that the tests open. The tests run in both modes. */
 static enum embag_mode mode;
 
 struct fixture {
@@ -48,7 +48,8 @@ static void close_fixture(struct fixture *fixture)
     free(fixture);
 }
 
-/* One query of three indices; what comes back is freed. */
+/* Makes a lookup of three indices in one query and frees the answer. Returns EMBAG_UNKNOWN if a
+ * successful lookup does not return the indices. */
 static enum embag_status look_up(
     struct embag_client *client, const char *model, uint64_t timeout_us, struct embag_error *error)
 {
@@ -94,7 +95,7 @@ static void gets_an_answer_with_its_shape(void **state)
     close_fixture(fixture);
 }
 
-/* The call fails, and nothing else does. */
+/* Only this call fails. The next one succeeds. */
 static void refuses_an_answer_of_another_shape(void **state)
 {
     (void)state;
@@ -178,7 +179,8 @@ static void refuses_answers_that_make_no_sense(void **state)
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
     assert_int_equal(look_up(fixture->client, "garbage", 0, NULL), EMBAG_INTERNAL);
     bool unary = mode == EMBAG_MODE_UNARY;
-    /* A stream may end at any time, and what comes late is dropped. */
+    /* A stream may end at any time, and an answer that comes after its call has ended is
+     * dropped. */
     assert_int_equal(
         look_up(fixture->client, "nothing", 0, NULL), unary ? EMBAG_INTERNAL : EMBAG_UNAVAILABLE);
     assert_int_equal(look_up(fixture->client, "twice", 0, NULL), unary ? EMBAG_INTERNAL : EMBAG_OK);
@@ -245,7 +247,7 @@ static void tries_every_address_of_a_name(void **state)
     close_fixture(fixture);
 }
 
-/* A socket whose queue of connections is full lets further ones wait for ever. */
+/* If a socket's queue of connections is full, further connections wait for ever. */
 static void gives_up_connecting_at_its_timeout(void **state)
 {
     (void)state;
@@ -295,7 +297,7 @@ static void reports_a_connection_lost_during_a_call_and_connects_again(void **st
     close_fixture(fixture);
 }
 
-/* The client may make its next call before the server's end is closed; that call is lost. */
+/* The client may make its next call before the server has closed its end. That call is lost. */
 static void connects_again_after_the_server_has_closed(void **state)
 {
     (void)state;
@@ -342,7 +344,8 @@ static void connects_to_a_server_that_was_restarted(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
-/* Connecting is tried less and less often: most of the calls end between two attempts. */
+/* The client backs off between attempts to connect, so most of the calls end between two
+ * attempts. */
 static void says_why_there_was_no_connection_within_the_deadline(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* The client's memory: each allocation of open, lookup, list and close fails in turn; a warm client
- * takes none but for its answers. The linker leads the library's allocations through the wrappers
- * here; those of nghttp2 are its own. */
+/* The client's memory. Each allocation of open, lookup, list and close fails in turn, and a warm
+ * client allocates nothing but its answers. The linker sends the library's allocations through the
+ * wrappers here (--wrap), but not those of nghttp2. */
 #include "client/embag_async.h"
 
 #include "tests/lib/test_group.h"
@@ -28,10 +28,10 @@ void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 void __wrap_free(void *block);
 
-static atomic_uint countdown; /* the allocation that fails, from 1; 0: none */
+static atomic_uint countdown; /* number of the allocation that fails, from 1; 0: none */
 static atomic_uint allocation_count;
 static atomic_uint free_count;
-static uv_thread_t server_thread; /* is spared, and not counted */
+static uv_thread_t server_thread; /* its allocations do not fail, and are not counted */
 
 static bool is_server(void)
 {
@@ -81,7 +81,8 @@ void __wrap_free(void *block)
     __real_free(block);
 }
 
-/* libuv's, which are counted and do not fail: it ends the program where some of them do. */
+/* libuv's allocations are counted but do not fail, because libuv ends the program when certain ones
+ * do. */
 static void *count_malloc(size_t bytes)
 {
     count_allocation();
@@ -100,7 +101,7 @@ static void *count_realloc(void *block, size_t bytes)
     return realloc(block, bytes);
 }
 
-/* One connection's whole life. Returns the first status that is not EMBAG_OK. */
+/* Opens a client, uses it and closes it. Returns the first status that is not EMBAG_OK. */
 static enum embag_status use_client(const char *address, enum embag_mode mode)
 {
     static const int64_t indices[] = {5, 6, 7};
@@ -134,7 +135,7 @@ static void fail_each(enum embag_mode mode)
         atomic_store(&countdown, n + 1);
         enum embag_status status = use_client(server.address, mode);
         failed = atomic_exchange(&countdown, 0) == 0;
-        /* A connection that is lost for want of memory may have been opened once more. */
+        /* A connection that is lost for lack of memory may have been opened again. */
         if (status != EMBAG_OK && status != EMBAG_RESOURCE_EXHAUSTED &&
             status != EMBAG_UNAVAILABLE) {
             fail_msg("allocation %u: %s", n, embag_status_name(status));
@@ -158,8 +159,8 @@ static void reports_every_failing_allocation_of_unary_calls(void **state)
     fail_each(EMBAG_MODE_UNARY);
 }
 
-/* Several lookups at once and the ends of their answers. Returns how many allocations there were
- * beyond those that the answers gave back. */
+/* Makes several lookups at once and frees their answers. Returns how many more blocks were
+ * allocated than the answers gave back. */
 static unsigned count_spare(struct embag_client *client)
 {
     static const int64_t indices[] = {5, 6, 7};
@@ -183,7 +184,8 @@ static unsigned count_spare(struct embag_client *client)
     return taken - atomic_load(&free_count);
 }
 
-/* How answers are cut on their way is chance: the client is warm once it has seen every way. */
+/* Makes lookups until they allocate nothing but answers. How answers are split in transit is
+ * random, so the client is warm only when it has met every split. */
 static void warm_up(enum embag_mode mode)
 {
     struct embag_options options = {.timeout_us = 10000000, .mode = mode};

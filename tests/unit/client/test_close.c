@@ -1,5 +1,5 @@
-/* Closing a client while another thread is in a call of it, wherever in the call that is: the
- * linker leads the library's locks through the wrappers here, which hold the thread before one. */
+/* Closes a client while another thread is at any point of a call. The linker sends the library's
+ * locks through the wrappers here (--wrap), which hold the thread before one of them. */
 #include "client/embag_admin.h"
 
 #include "tests/lib/test_group.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define LOCKS_MAX 100 /* of one call: more than any takes */
+#define LOCKS_MAX 100 /* locks that a call takes; none takes more */
 
 void __real_uv_mutex_lock(uv_mutex_t *mutex);
 void __real_uv_mutex_unlock(uv_mutex_t *mutex);
@@ -23,23 +23,23 @@ void __wrap_uv_mutex_lock(uv_mutex_t *mutex);
 void __wrap_uv_mutex_unlock(uv_mutex_t *mutex);
 void __wrap_uv_sem_wait(uv_sem_t *sem);
 
-/* A call on a thread of its own, and where it is held. */
+/* A call on its own thread, and the point at which it is held. */
 static struct trial {
     void (*call)(struct trial *trial);
     struct client_fixture *fixture;
     uv_sem_t reached;  /* the thread is held, or its call is over */
-    uv_sem_t released; /* it may go on */
+    uv_sem_t released; /* the thread may continue */
     bool is_held;
-    bool was_awaited; /* by closing */
+    bool was_awaited; /* closing waited for the thread */
     enum embag_status status;
-    enum embag_status callback_status; /* of a lookup begun by a callback while the client closes */
+    enum embag_status callback_status; /* of a lookup that a callback begins during the close */
 } trial;
 
-static _Thread_local unsigned locks_left; /* until this thread is held; 0: it is not */
+static _Thread_local unsigned locks_left; /* locks before this thread is held; 0: it is not held */
 static _Thread_local unsigned locks_owned;
 static _Thread_local bool is_closing;
 
-/* A thread that owns a lock is not held: it keeps others from getting anywhere by itself. */
+/* A thread that owns a lock is not held, because it would block the others. */
 void __wrap_uv_mutex_lock(uv_mutex_t *mutex)
 {
     if (locks_owned == 0 && locks_left > 0 && --locks_left == 0) {
@@ -57,7 +57,7 @@ void __wrap_uv_mutex_unlock(uv_mutex_t *mutex)
     locks_owned--;
 }
 
-/* The one thing that closing waits for in this way is that threads leave. */
+/* Threads leaving their calls are the only thing for which closing waits on a semaphore. */
 void __wrap_uv_sem_wait(uv_sem_t *sem)
 {
     if (is_closing) {
@@ -121,7 +121,7 @@ static void on_done(const struct embag_completion *completion)
     in->callback_status = client_fixture_submit(in->fixture, "echo", 2, NULL, NULL);
 }
 
-/* A client with a lookup that never ends and a completion to take. */
+/* Opens a client with a lookup that never ends and a completion to take. */
 static void open_client(void)
 {
     struct embag_call how = {.on_done = on_done, .context = &trial};
@@ -150,7 +150,8 @@ static void run_trial(void *context)
     }
 }
 
-/* Closes the client while the call is held before its lock number `lock`. false: it takes fewer. */
+/* Closes the client while the call is held before its lock number `lock`. Returns false if the call
+ * takes fewer locks. */
 static bool try_at(void (*call)(struct trial *trial), unsigned lock)
 {
     uv_thread_t thread;

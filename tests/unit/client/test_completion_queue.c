@@ -25,7 +25,7 @@ static void gives_what_was_pushed_in_order(void **state)
     for (int i = 0; i < 3; i++) {
         eb_completion_queue_push(&queue, &calls[i]);
     }
-    /* The descriptor knows of what came before it. */
+    /* The descriptor also reports calls that were pushed before it was opened. */
     int fd = eb_completion_queue_fd(&queue);
     for (int i = 0; i < 3; i++) {
         assert_true(is_readable(fd));

@@ -16,7 +16,7 @@
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 
-static unsigned allocation_count; /* of the memory that answers are made of */
+static unsigned allocation_count; /* allocations of memory for answers */
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
@@ -24,13 +24,14 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
     return __real_aligned_alloc(alignment, bytes);
 }
 
-static const int64_t zero_rows[70001]; /* rows 0 */
+static const int64_t zero_rows[70001]; /* indices of row 0 */
 static const struct embag_query two_queries[2] = {
     {.table = "a", .indices_per_bag = 1, .indices = {zero_rows, 2, 8}},
     {.table = "b", .lengths = {zero_rows, 2, 8}, .indices = {zero_rows, 70001, 8}}};
 static const struct embag_request two = {.model = "m", .queries = two_queries, .query_count = 2};
 
-/* Serialises results, reads them back as an answer to `request`. */
+/* Encodes results, then decodes and checks them as an answer to `request`. Returns NULL if that
+ * fails. */
 static struct eb_lookup_answer *read_back(const struct embag_request *request,
     struct eb_wire_result *results, size_t count, struct eb_error *error)
 {
@@ -69,7 +70,7 @@ static const float values[] = {1.5f, -2.5f};
         .values = (const uint8_t *)values, .values_bytes = sizeof values                           \
     }
 
-/* As a group's, or of all queries together. */
+/* The result of a group, or of all queries together. */
 static const uint64_t wide_shape[] = {2, 2};
 static const float wide_values[] = {1.5f, -2.5f, 3.5f, 0};
 #define WIDE(number)                                                                               \
@@ -230,7 +231,7 @@ static void says_where_missing_indices_stand_where_that_was_wanted(void **state)
     }
 }
 
-/* Results of 1, 3, 5, ... bytes, so that none would be aligned by chance. */
+/* Results of 1, 3, 5, ... bytes, so that none is aligned by chance. */
 static void aligns_the_values_of_every_result(void **state)
 {
     (void)state;
@@ -263,7 +264,8 @@ static void aligns_the_values_of_every_result(void **state)
     eb_lookup_call_free(answer);
 }
 
-/* However many there are: their structs, which grow by doubling, and all values in one piece. */
+/* The number of allocations stays small, however many results there are: the structs grow by
+ * doubling, and all values lie in one block. */
 static void takes_memory_for_all_results_at_once(void **state)
 {
     (void)state;
@@ -299,7 +301,7 @@ static void takes_memory_for_all_results_at_once(void **state)
     free(message);
 }
 
-/* What the server's side of the codec understands of a request. */
+/* Returns the request as the server's side of the codec decodes it. */
 static struct eb_wire_request *decode_request(
     struct eb_arena *arena, const struct embag_request *request, struct eb_outgoing **outgoing)
 {
@@ -455,7 +457,8 @@ static void encodes_no_arrays_that_are_none(void **state)
     }
 }
 
-/* By their type, as on the wire: an empty container's pointer may be NULL or not. */
+/* As on the wire, weights are present if they have a type. The pointer of an empty container may be
+ * NULL or not. */
 static void tells_weights_that_are_missing_from_none(void **state)
 {
     (void)state;

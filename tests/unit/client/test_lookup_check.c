@@ -1,5 +1,5 @@
-/* Answers that a broken or hostile server may give, each with its request. One that does not fit is
- * INTERNAL, and the text says what was asked for and what was answered. */
+/* Answers that a broken or hostile server may give, each with its request. An answer that does not
+ * fit ends the call with INTERNAL, and the text says what was requested and what was answered. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
 #include "tests/lib/test_group.h"
@@ -16,13 +16,13 @@
 #define RESULTS_MAX 4
 #define NO_TEXT ""
 
-/* Values for every result here: as many as the largest shape needs. */
+/* The values of every result here, as many as the largest shape needs. */
 static const uint8_t zeros[4096];
 
 static const int64_t numbers[] = {0, 2, 2, 2, 4};
 static const int32_t short_numbers[] = {1, 0, 3, 0, 1};
 
-/* Sends a response as an answer to `request` through the wire. Returns whether it is taken. */
+/* Encodes a response, and decodes it as an answer to `request`. Returns whether it is accepted. */
 static bool is_taken(const struct embag_request *request, const struct eb_wire_response *response,
     struct eb_error *error)
 {
@@ -45,14 +45,15 @@ static bool is_taken(const struct embag_request *request, const struct eb_wire_r
     return is_good;
 }
 
-/* Results as version 1 of a model answers. */
+/* Returns a response of version 1 of a model with these results. */
 static struct eb_wire_response respond(struct eb_wire_result *results, size_t count)
 {
     return (struct eb_wire_response){
         .model = "m", .version = 1, .error_message = "", .result_count = count, .results = results};
 }
 
-/* Expects the answer to be accepted if the text is empty, or else INTERNAL with that text in it. */
+/* Expects the answer to be accepted if the text is empty. Otherwise expects INTERNAL with that
+ * text. */
 static void expect_outcome(
     const struct embag_request *request, struct eb_wire_response response, const char *text)
 {
@@ -67,7 +68,7 @@ static void expect_outcome(
     }
 }
 
-/* A shape with values of a type that fill it. */
+/* Returns a result of this shape and type, with values that fill it. */
 static struct eb_wire_result fill(uint32_t rank, const uint64_t *shape, int32_t type)
 {
     struct eb_wire_result result = {
@@ -80,7 +81,7 @@ static struct eb_wire_result fill(uint32_t rank, const uint64_t *shape, int32_t 
     return result;
 }
 
-/* One result of f32 to one query. */
+/* Expects this outcome of one f32 result to one query. */
 static void expect_shape(
     const struct embag_query *query, uint32_t rank, const uint64_t *shape, const char *text)
 {
@@ -164,7 +165,7 @@ static void wants_a_row_for_every_index_without_reduction(void **state)
     query.offsets = (struct embag_integers){0};
     expect_shape(&query, 2, (uint64_t[]){4, 2}, NO_TEXT);
     expect_shape(&query, 2, (uint64_t[]){0, 2}, "shape [0, 2] has 0 rows, the request has 4");
-    /* The feature's own reduction may be NONE. */
+    /* Without a reduction in the query, the feature's own applies, which may be NONE. */
     query.offsets = (struct embag_integers){numbers, 3, 8};
     query.reduction = EMBAG_REDUCTION_UNSPECIFIED;
     expect_shape(&query, 2, (uint64_t[]){4, 2}, NO_TEXT);
@@ -214,7 +215,7 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
         result.values_bytes = sizes[i];
         expect_outcome(&request, respond(&result, 1), "results[0]: shape [3, 2] of F32 needs 24");
     }
-    /* Products that wrap to what is there, and more dims than there are. */
+    /* Products that wrap around to the size at hand, and more dimensions than are allowed. */
     static const uint64_t wrapped[] = {3, UINT64_C(1) << 62, 4};
     static const uint64_t many[] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
     result = (struct eb_wire_result){
@@ -311,7 +312,7 @@ static void checks_the_result_of_a_group(void **state)
         result.missing_by_query_count = 2;
         expect_outcome(&request, respond(&result, 1), cases[i].text);
     }
-    /* The model's own list says how many features it has. */
+    /* Only the model's own list says how many features the group has. */
     struct embag_group named = {
         .name = "g", .bags = 2, .values = {numbers, 5, 8}, .lengths = {short_numbers, 4, 4}};
     request.groups = &named;
@@ -374,7 +375,7 @@ static void checks_how_many_are_missing(void **state)
     expect_outcome(&request, respond(&result, 1), "results[0]: 1 counts of missing indices");
 }
 
-/* Of a group and of concat. */
+/* Counts of the features of a group, and of the queries of a concatenated answer. */
 static void checks_the_parts_of_what_is_missing(void **state)
 {
     (void)state;
@@ -442,7 +443,8 @@ static void checks_where_missing_indices_stand(void **state)
     expect_outcome(&request, respond(&result, 1), "the request does not ask for them");
 }
 
-/* Of a group they are places in its values; of concat each query's begin anew. */
+/* Positions of a group count through all its values. In a concatenated answer they begin anew with
+ * each query. */
 static void checks_where_indices_of_several_are_missing(void **state)
 {
     (void)state;
@@ -486,7 +488,7 @@ static void checks_where_indices_of_several_are_missing(void **state)
     expect_outcome(&requests[1], respond(&result, 1), "3 indices are missing in queries[1], ");
 }
 
-/* The server's error gets a status that gRPC defines, whatever number arrived. */
+/* The error gets a status that gRPC defines, whatever number the server sent. */
 static void makes_unknown_what_is_no_status(void **state)
 {
     (void)state;

@@ -31,8 +31,8 @@ static int stop_server(void **state)
     return fake_server_stop(&server) ? 0 : -1;
 }
 
-/* Runs a command on words separated by "|", with --server put first. Returns its exit status and
- * what it wrote to `descriptor`. */
+/* Runs a command on words separated by "|", with --server in front. Returns its exit status, and in
+ * `out` what it wrote to `descriptor`. */
 static int run_at(
     char *address, int (*command)(int, char **), const char *line, int descriptor, char *out)
 {

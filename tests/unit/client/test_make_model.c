@@ -28,9 +28,9 @@
 int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 
-/* The file system cannot rename without replacing; the linker sends the calls here (--wrap). */
+/* The file system cannot rename without replacing. The linker sends these calls here (--wrap). */
 static bool cannot_rename;
-/* Somebody else makes the version at that moment. */
+/* Another process creates the version just before the rename. */
 static bool is_overtaken;
 
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
@@ -71,7 +71,8 @@ static int make(const char *directory, const char *flag, const char *value, cons
     return eb_make_model_main(6, arguments);
 }
 
-/* A file of DIR, whole, and the tensor its header describes. */
+/* Reads a whole file below `directory`, and the tensor that its header describes. The caller frees
+ * the bytes. */
 static uint8_t *read_table(const char *directory, const char *name, struct eb_tensor *tensor)
 {
     char path[PATH_BYTES];
@@ -142,7 +143,7 @@ static void writes_the_specifications_table(void **state)
     free(bytes);
 }
 
-/* Names in a directory, dot names too, but for "." and "..". */
+/* Counts the entries of a directory, hidden ones too, but without "." and "..". */
 static unsigned count_entries(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
@@ -210,7 +211,7 @@ static void refuses_what_does_not_fit_the_disk(void **state)
     struct statvfs file_system;
     assert_int_equal(statvfs(*state, &file_system), 0);
     if ((uint64_t)file_system.f_bavail * file_system.f_frsize > UINT64_C(100000000000)) {
-        skip(); /* All of dlrm-v2 would fit here. */
+        skip(); /* This disk has room for all of dlrm-v2. */
     }
     assert_int_equal(eb_make_model_main(3, arguments), 1);
     assert_int_equal(count_entries(*state, "dlrm-v2"), 0);

@@ -14,8 +14,8 @@
 
 static const uint64_t dims[EMBAG_RANK_MAX + 1] = {2, 3, 4, 5, 6, 7, 8, 9, 10};
 
-/* Serialises one model of a version that failed and of one that is served, whose table has `rank`
- * trailing dims, and reads all but the last `cut_bytes` of it back. */
+/* Encodes a model with a failed version and a served one, whose table "deep" has `rank` trailing
+ * dims. Decodes all but the last `cut_bytes` bytes. */
 static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, struct eb_error *error)
 {
     const struct eb_wire_table tables[] = {
@@ -67,7 +67,7 @@ static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, stru
     assert_non_null(bytes);
     eb_model_list_encode(&wire, bytes);
     struct eb_models_list *list = eb_models_call_decode(bytes, size - cut_bytes, error);
-    memset(bytes, 0xff, size); /* What the list needs it has copied. */
+    memset(bytes, 0xff, size); /* The list has copied everything it needs. */
     free(bytes);
     return list;
 }

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* What one value of a type is printed as. */
+/* Expects one value of this type to be printed as `expected`. */
 static void assert_printed(
     enum embag_type type, const void *value, bool as_json, const char *expected)
 {

@@ -1,4 +1,5 @@
-/* Which lookups are sent, and when: many over a long way, few to a slow server, batch ones last. */
+/* Which lookups are sent, and when: many to a distant server, few to a slow one, and batch lookups
+ * last. */
 #include "tests/unit/client/client_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -9,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* Submits `count` lookups at once. Returns how many were answered in time; the others were not. */
+/* Submits `count` lookups at once. Returns how many were answered in time, and expects the others
+ * to miss their deadline. */
 static int run_burst(
     struct client_fixture *fixture, const char *model, int count, uint64_t timeout_us)
 {
@@ -29,7 +31,7 @@ static int run_burst(
     return answered;
 }
 
-/* Again and again more at once than a slow server answers in time. */
+/* Repeatedly submits more lookups at once than a slow server answers in time. */
 static void sends_no_more_than_is_answered_in_time(void **state)
 {
     (void)state;
@@ -39,15 +41,15 @@ static void sends_no_more_than_is_answered_in_time(void **state)
     for (int i = 0; i < BURSTS; i++) {
         before = atomic_load(&fixture->server.call_count);
         (void)run_burst(fixture, "slow", BURST, IN_TIME * FAKE_SERVER_SLOW_MS * 1000);
-        /* It is answered after all that were sent. */
+        /* The server answers this after all lookups that were sent. */
         assert_int_equal(client_fixture_run(fixture, "echo").error.status, EMBAG_OK);
     }
     assert_in_range(atomic_load(&fixture->server.call_count) - before, 1, BURST / 2);
     client_fixture_close(fixture);
 }
 
-/* Most are answered, though the way takes a third of their time: in some round at least, whatever
- * else the machine does. */
+/* Expects most lookups to be answered in at least one round, although the way to the server takes a
+ * third of their timeout. Other load on the machine may spoil the other rounds. */
 static void assert_most_are_answered(enum fake_server_mode server_mode, uint32_t connections)
 {
     enum { ROUNDS = 50, BURST = 20 };
@@ -74,7 +76,7 @@ static void leaves_a_connection_that_does_not_answer(void **state)
     assert_most_are_answered(FAKE_SERVER_IS_HALF_MUTE, 2);
 }
 
-/* A server that says nothing for good, though it is there: another connection is tried. */
+/* If the server is there but never answers on a connection, the client tries another connection. */
 static void gives_a_silent_connection_up(void **state)
 {
     (void)state;
@@ -117,12 +119,12 @@ static void sends_interactive_lookups_before_batch_ones(void **state)
         embag_answer_free(completion.answer);
         before += completion.context == &mark ? BATCH - i : 0;
     }
-    /* So many batch ones were answered after it. */
+    /* This many batch lookups were answered after it. */
     assert_in_range(before, 1, BATCH);
     client_fixture_close(fixture);
 }
 
-/* The server sees them all, though it answers none. */
+/* The server receives all lookups, although it answers none. */
 static void sends_everything_at_once_where_told_so(void **state)
 {
     (void)state;

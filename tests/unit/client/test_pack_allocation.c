@@ -1,5 +1,5 @@
-/* Fails the n-th call for memory or to the disk while a keyed table is packed and checked, for each
- * n: the linker sends those of the tool here (--wrap). */
+/* Packs and checks a keyed table while the n-th call for memory or to the disk fails, for each n.
+ * The linker sends these calls of the tool through the wrappers here (--wrap). */
 #include "client/cli/commands.h"
 
 #include "tests/lib/scratch.h"
@@ -42,7 +42,7 @@ int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int 
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 
 static unsigned call_count;
-static unsigned fail_at; /* 0: none */
+static unsigned fail_at; /* number of the call that fails, from 1; 0: none */
 
 static bool is_refused(int error)
 {
@@ -122,7 +122,7 @@ static char output[EB_SCRATCH_PATH_BYTES];
 static int saved_out;
 static int saved_error;
 
-/* Messages of runs that are to fail go nowhere. */
+/* Writes the input, and discards messages, because most runs fail on purpose. */
 static int set_up(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static int pack_while_failing(void)
     return eb_pack_command_main(5, arguments);
 }
 
-/* Files that are there beside the input. */
+/* Counts the files beside the input. */
 static unsigned count_files(void)
 {
     unsigned count = 0;
@@ -176,7 +176,7 @@ static unsigned count_files(void)
     return count;
 }
 
-/* The last call is for the directory, when the file has its name. */
+/* The last call is for the directory. By then the file has its name. */
 static void packing_leaves_nothing_where_a_call_fails(void **state)
 {
     (void)state;

@@ -41,7 +41,7 @@ static void takes_what_is_not_finite_for_what_it_is(void **state)
     eb_pack_error_deinit(&error);
 }
 
-/* Every row is off by one, so every bag's sum is off by its rows. */
+/* Every row is off by one, so the sum of each bag is off by its number of rows. */
 static void sums_whole_bags(void **state)
 {
     (void)state;

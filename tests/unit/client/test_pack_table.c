@@ -64,7 +64,7 @@ static int remove_root(void **state)
     return 0;
 }
 
-/* What is packed unless a test says otherwise: all rows into one file, without a bound. */
+/* Returns the plan of most tests: all rows go into one file, without a bound on the error. */
 static struct eb_pack_plan make_plan(enum eb_storage storage)
 {
     return (struct eb_pack_plan){
@@ -100,7 +100,7 @@ static void expect_packed(
     }
 }
 
-/* All rows of a packed file, to be freed. */
+/* Returns all rows of a packed file, which the caller frees. */
 static uint8_t *read_rows(const char *path, struct eb_packed_format *format)
 {
     struct eb_source_file source;
@@ -114,7 +114,8 @@ static uint8_t *read_rows(const char *path, struct eb_packed_format *format)
     return rows;
 }
 
-/* A row as kernels/quantize.h makes it, its scale and bias before it where it has them. */
+/* Makes a row as kernels/quantize.h does, with its scale and bias in front if it has any. Returns
+ * its size. */
 static size_t quantize(enum eb_storage storage, const float *values, uint8_t *out)
 {
     struct eb_row_scale scale;
@@ -182,7 +183,7 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     assert_int_equal(access(output, F_OK), -1);
     unlink(input);
     unlink(keys_path);
-    /* A directory that is empty can be removed. */
+    /* rmdir succeeds only if the directory is empty. */
     assert_int_equal(rmdir(scratch.root), 0);
     eb_scratch_init(&scratch);
 }
@@ -221,7 +222,7 @@ static void packs_what_is_packed_to_the_same_bytes(void **state)
     assert_true(first.digest == second.digest);
 }
 
-/* Each with a row at least, and sizes that no part can make too large. */
+/* Every part and every file has at least one row, however large the number of parts is. */
 static void makes_no_part_and_no_file_without_a_row(void **state)
 {
     (void)state;
@@ -250,7 +251,7 @@ static void makes_no_part_and_no_file_without_a_row(void **state)
     free(row);
 }
 
-/* Reads the keys that a piece of a table has. */
+/* Returns the keys of a piece of a table, which the caller frees. */
 static int64_t *read_keys(const char *path)
 {
     struct eb_source_file source;

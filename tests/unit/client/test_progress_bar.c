@@ -20,7 +20,7 @@
 
 static int saved;
 
-/* From now on `file` is stderr. */
+/* Makes `file` the standard error. */
 static void redirect(int file)
 {
     saved = dup(STDERR_FILENO);
@@ -34,7 +34,8 @@ static void restore(void)
     assert_int_equal(close(saved), 0);
 }
 
-/* Advances a bar of that name and so many bytes in 1000 steps and reads what it says in a file. */
+/* Advances a bar of this name and size in 1000 steps while standard error is a file, and reads that
+ * file. */
 static void run_in_file(const char *name, uint64_t bytes, char text[TEXT_BYTES])
 {
     struct eb_progress_bar bar;
@@ -86,7 +87,7 @@ static void shows_a_name_that_would_move_the_cursor_as_text(void **state)
     assert_null(strchr(text, '\x1b'));
 }
 
-/* Reads until a line has ended: a terminal gives what it was told in pieces. */
+/* Reads until a line has ended. A terminal may deliver its output in pieces. */
 static void read_bar_line(int terminal, char text[TEXT_BYTES])
 {
     size_t used = 0;

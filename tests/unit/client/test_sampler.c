@@ -126,7 +126,7 @@ static void draws_the_same_again_from_the_same_seed(void **state)
     assert_true(equal < 100);
 }
 
-/* How often each rank is drawn, as a part of all draws; on the heap. */
+/* Returns how often each rank is drawn, as a share of all draws. The caller frees the array. */
 static double *count_ranks(struct eb_sampler *sampler, uint64_t row_count, unsigned draws)
 {
     double *by_row = calloc(row_count, sizeof *by_row);
@@ -179,7 +179,7 @@ static void draws_ranks_by_the_power_law(void **state)
             tail += k > 20 ? parts[k - 1] : 0;
         }
         for (unsigned k = 1; k <= 20; k++) {
-            /* Five times what chance makes of it. */
+            /* Five standard deviations. */
             double wanted = pow(k, -a) / sum;
             assert_near(parts[k - 1], wanted, 5 * sqrt(wanted / DRAWS));
         }
@@ -188,7 +188,7 @@ static void draws_ranks_by_the_power_law(void **state)
     }
 }
 
-/* Of batches of 65 536 samples with 20 indices each. */
+/* The uses are those of batches of 65 536 samples with 20 indices each. */
 static void draws_rows_as_often_as_meta2021_says(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void draws_rows_as_often_as_meta2021_says(void **state)
         for (uint64_t rank = first; rank < first + sampler.bin_rows[bin]; rank++) {
             share += parts[rank];
         }
-        /* The published shares sum up to 1.001. */
+        /* The published shares add up to 1.001. */
         assert_near(share, shares[bin] / 1.001, 5 * sqrt(shares[bin] / DRAWS));
         double uses = share / (double)sampler.bin_rows[bin] * 65536 * 20;
         if (bin > 0 && bin < EB_SAMPLER_BIN_COUNT - 1) {

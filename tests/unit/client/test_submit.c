@@ -1,4 +1,4 @@
-/* Lookups that do not block, over real sockets: completions, withdrawal, retries, limits. */
+/* Non-blocking lookups over real sockets: completions, cancellation, retries, limits. */
 #include "tests/unit/client/client_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -51,7 +51,7 @@ static void reports_what_the_server_says_of_each(void **state)
     client_fixture_close(fixture);
 }
 
-/* Callbacks that submit the next call from within, as a load generator does. */
+/* Callbacks that submit the next call themselves, as a load generator does. */
 struct chain {
     struct client_fixture *fixture;
     atomic_uint done_count;
@@ -124,7 +124,7 @@ static void submit_many(void *context)
         struct embag_call how = {.context = (void *)(uintptr_t)index};
         submitter->failure_count +=
             embag_submit(submitter->fixture->client, &request, &how, NULL, NULL) != EMBAG_OK;
-        index = -1; /* Nothing of the request is borrowed. */
+        index = -1; /* The request is no longer borrowed. */
     }
 }
 
@@ -166,7 +166,7 @@ static void refuses_a_call_too_many_at_once(void **state)
     assert_int_equal(client_fixture_submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
     assert_int_equal(
         client_fixture_submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
-    /* What is done and not taken counts too. */
+    /* Calls that are done but not yet taken count, too. */
     client_fixture_await(&fixture->server.call_count, 2);
     assert_int_equal(
         client_fixture_submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
@@ -193,7 +193,7 @@ static void withdraws_a_call(void **state)
     client_fixture_await(client_mode == EMBAG_MODE_UNARY ? &fixture->server.done_count
                                                          : &fixture->server.cancel_count,
         1);
-    /* The late answer comes with the next request and is nobody's. */
+    /* The late answer arrives with the next one and is dropped. */
     assert_int_equal(client_fixture_run(fixture, "echo").error.status, EMBAG_OK);
     assert_false(embag_next(fixture->client, 1000, &completion));
     embag_cancel(fixture->client, id);
@@ -231,7 +231,7 @@ static void tries_again_after_the_time_that_the_server_names(void **state)
     assert_int_equal(completion.error.status, EMBAG_OK);
     assert_int_equal(completion.attempts, 2);
     assert_true(uv_hrtime() - start_ns >= 20000000);
-    /* Nobody has said when to come back. */
+    /* This error names no time for a retry. */
     completion = client_fixture_run(fixture, "full");
     assert_int_equal(completion.error.status, EMBAG_RESOURCE_EXHAUSTED);
     assert_int_equal(completion.attempts, 1);
@@ -307,7 +307,7 @@ static void loses_nothing_to_a_drain(void **state)
     client_fixture_close(fixture);
 }
 
-/* What ends a stream is found out by asking one by one. */
+/* The client sends the requests one by one to find the one that ends the stream. */
 static void spares_others_what_one_request_does_to_its_stream(void **state)
 {
     (void)state;
@@ -388,7 +388,7 @@ static void leaves_signals_to_the_program(void **state)
     assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &mask), 0);
     assert_int_equal(sigismember(&mask, SIGPIPE), 0);
     for (int i = 0; i < 10; i++) {
-        /* Each loses the connection while requests are still being written. */
+        /* Each lookup loses the connection while others are still being written. */
         for (int64_t n = 0; n < 20; n++) {
             assert_int_equal(client_fixture_submit(fixture, "hang-up", n, NULL, NULL), EMBAG_OK);
         }

@@ -1,4 +1,5 @@
-/* A client's TLS: servers that keep OpenSSL busy but send no data, that end, or hold it up. */
+/* TLS of a client, with servers that keep OpenSSL busy without sending data, that end the
+ * connection, or that hold it up. */
 #include "client/credentials.h"
 #include "proto/net/tls_stream.h"
 
@@ -23,7 +24,7 @@ struct fixture {
     SSL *server;
     struct eb_credentials credentials;
     struct eb_tls_stream *link;
-    int got; /* what the link's last read has returned */
+    int got; /* result of the link's last read */
 };
 
 static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
@@ -135,7 +136,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Returns how many KeyUpdates the link accepts, each followed by so many bytes of data. */
+/* Returns how many KeyUpdates the link accepts, each followed by `data_bytes` bytes of data. */
 static int count_updates(struct fixture *fixture, size_t data_bytes)
 {
     static const uint8_t data[EB_TLS_RECORD_BYTES];
@@ -157,14 +158,15 @@ static int count_updates(struct fixture *fixture, size_t data_bytes)
 static void leaves_a_server_that_updates_its_keys_again_and_again(void **state)
 {
     struct fixture *fixture = *state;
-    /* The tickets of the handshake count too. */
+    /* The session tickets of the handshake count, too. */
     assert_in_range(count_updates(fixture, 0), ROW_MAX - 2, ROW_MAX + 2);
     assert_int_equal(fixture->got, -1);
     assert_string_equal(eb_tls_stream_reason(fixture->link),
         "TLS: the server sends too many records without data (KeyUpdates and the like)");
 }
 
-/* The first byte of data is behind the tickets of the handshake. */
+/* Sends this many KeyUpdates followed by a byte of data, and returns the link's result of reading
+ * them. The byte sent first separates the KeyUpdates from the session tickets of the handshake. */
 static int read_behind(struct fixture *fixture, int updates)
 {
     uint8_t plain[EB_TLS_RECORD_BYTES];
@@ -205,7 +207,7 @@ static void takes_updates_among_much_data(void **state)
     assert_int_equal(fixture->got, 0);
 }
 
-/* A server may send what is protected by its keys for data before the client has answered. */
+/* A server may send records under its application keys before the client has answered. */
 static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void **state)
 {
     static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
@@ -214,7 +216,7 @@ static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void *
     tls_forger_init(&forger, fixture->server);
     pass_to_server(fixture);
     (void)SSL_do_handshake(fixture->server);
-    /* OpenSSL itself takes no 33 that are empty, and no five warnings. */
+    /* OpenSSL itself refuses 33 empty records, or five warnings, in a row. */
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < ROW_MAX / 4; k++) {
             tls_forger_put(&forger, SSL3_RT_APPLICATION_DATA, "", 0);
@@ -253,7 +255,7 @@ static void sends_nothing_amid_a_message_of_the_servers(void **state)
     struct eb_send_queue *queue = eb_send_queue_create(&eb_memory_heap);
     assert_non_null(queue);
     tls_forger_init(&forger, fixture->server);
-    /* The forger does not count tickets. */
+    /* No tickets, because the forger does not count them. */
     assert_int_equal(SSL_set_num_tickets(fixture->server, 0), 1);
     shake_hands(fixture);
     assert_true(eb_send_queue_copy(queue, "request", 7));

@@ -1,4 +1,4 @@
-/* How many calls may be under way, as answers come in time or late. */
+/* How many calls may be in flight, depending on whether answers come in time or late. */
 #include "client/window.h"
 
 #include "tests/lib/test_group.h"
@@ -11,10 +11,10 @@
 
 #define MS UINT64_C(1000000)
 
-/* A server that computes one call after the other, beyond a link. Time goes on by answers. */
+/* A server that computes one call after the other, behind a link. Only answers advance the time. */
 struct model {
-    uint64_t link_ns;   /* there and back */
-    uint64_t answer_ns; /* that it takes for each */
+    uint64_t link_ns;   /* round-trip time */
+    uint64_t answer_ns; /* computing time of a call */
 };
 
 static void answer(struct eb_window *window, uint64_t latency_ns, uint64_t left_ns, bool was_alone)
@@ -23,7 +23,7 @@ static void answer(struct eb_window *window, uint64_t latency_ns, uint64_t left_
     eb_window_answer(window, &sample);
 }
 
-/* Keeps the window full for so many answers. Returns how many of the last half were late. */
+/* Keeps the window full for `answers` answers. Returns how many of the last half were late. */
 static uint32_t run_full(
     struct eb_window *window, const struct model *model, uint64_t timeout_ns, uint32_t answers)
 {
@@ -58,8 +58,8 @@ static void starts_with_some(void **state)
     assert_true(eb_window_is_in_time(&window, 0));
 }
 
-/* The way there and back takes a good part of the time: many must be under way, and none is late.
- */
+/* The round trip takes a good part of the timeout. Many calls must be in flight, and none is
+ * late. */
 static void opens_for_a_long_way(void **state)
 {
     (void)state;
@@ -73,7 +73,7 @@ static void opens_for_a_long_way(void **state)
     }
 }
 
-/* One that was sent alone, however slow, does not keep others from being sent. */
+/* A call that was sent alone, however slow, does not keep the window closed. */
 static void opens_again_from_one(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void keeps_a_full_server_in_time(void **state)
         eb_window_init(&window);
         uint32_t late = run_full(&window, &models[i], timeouts_ns[i], 10000);
         assert_in_range(late, 0, 50);
-        /* And busy. */
+        /* The server stays busy, too. */
         assert_true(window.sent_count * models[i].answer_ns >= models[i].link_ns / 4 * 3);
     }
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* The numbers here were computed from the published formulas by another program. */
+/* The expected numbers were computed from the published formulas by another program. */
 static void derives_seeds_as_published(void **state)
 {
     (void)state;

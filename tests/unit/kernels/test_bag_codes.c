@@ -1,5 +1,5 @@
-/* The reference on rows of codes, and on tables whose type T is narrower than the type of the sums.
- * */
+/* The reference on rows of codes, and on tables whose type T is narrower than the type of the
+ * sums. */
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "tests/lib/test_group.h"

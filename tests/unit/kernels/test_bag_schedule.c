@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-/* Expects the text to be parsed as this schedule, and the schedule to be written as the same text.
- * */
+/* Expects the text to be parsed as this schedule, and the schedule to be written as the same
+ * text. */
 static void expect_schedule(const char *text, struct eb_bag_schedule expected)
 {
     struct eb_bag_schedule schedule = {7, true, 7, true};
