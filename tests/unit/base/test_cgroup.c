@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-static char visited[1024]; /* what was visited, each with a '1' or a '2' before it and a blank */
+static char visited[1024]; /* the visited groups, each between a '1' or '2' and a space */
 
-/* No assert here: the module is on the stack. */
+/* No assert here, because it would jump across the module's frames. */
 static void on_group(void *context, const char *directory, bool is_unified)
 {
     size_t used = strlen(visited);
@@ -21,7 +21,7 @@ static void on_group(void *context, const char *directory, bool is_unified)
         directory + strlen(scratch->root) + strlen("/sys/fs/cgroup"));
 }
 
-/* Visits the groups of "cpu" in a /proc/self/cgroup of this text. */
+/* Expects visits to these groups of "cpu" if /proc/self/cgroup has this text. */
 static void expect_visits(const struct eb_scratch *scratch, const char *text, const char *wanted)
 {
     eb_scratch_write_text(scratch, "proc/self/cgroup", text);

@@ -76,7 +76,8 @@ static void cuts_what_does_not_fit(void **state)
     }
 }
 
-/* A path may be longer than the whole text, and stand in front of one that is long already. */
+/* A path may be longer than the whole text, and may come in front of a text that is already
+ * long. */
 static void says_what_is_wrong_behind_the_longest_path(void **state)
 {
     (void)state;
@@ -135,8 +136,8 @@ static void knows_a_directory_that_is_escaped(void **state)
     expect_relative("/s\nv/\xff", "/s\nv/\xff/a/1: odd", "a/1: odd");
 }
 
-/* The middle of a text that is too long is left out. The end or the beginning of the directory may
- * be in it. */
+/* The middle of a text that is too long is left out. The cut may take away the end or the beginning
+ * of the directory. */
 static void hides_a_directory_that_is_cut(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The range that one time falls into. */
+/* Returns the range that one time falls into. */
 static unsigned range_of(uint64_t ns)
 {
     struct eb_histogram histogram = {0};

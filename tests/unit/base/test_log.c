@@ -20,7 +20,7 @@
 static char captured[16384];
 static struct eb_capture capture;
 
-/* What time it is; zeroed: what the system says. */
+/* The time that the log's clock reads; zeroed: the system's time. */
 static struct timespec now;
 
 static int read_log_clock(clockid_t clock, struct timespec *out)
@@ -46,7 +46,7 @@ static void capture_stop(void)
     eb_capture_stop(&capture, captured, sizeof captured);
 }
 
-/* What is logged behind the time stamp for one text. */
+/* Returns what is logged after the time stamp for one text. */
 static const char *line_of(const char *text)
 {
     capture_start();
@@ -81,7 +81,7 @@ static void writes_one_logfmt_line(void **state)
 static void tells_the_day_as_the_calendar_has_it(void **state)
 {
     (void)state;
-    /* Days around the ends of Februaries and years, of four centuries. */
+    /* Days around the ends of Februaries and of years, in four centuries. */
     for (int year = 70; year < 500; year++) {
         for (int month = 0; month < 12; month += year % 4 == 0 ? 1 : 11) {
             for (int day = 0; day < 3; day++) {
@@ -163,7 +163,8 @@ static void takes_null_for_an_empty_text(void **state)
 static void cuts_a_long_line_between_characters(void **state)
 {
     (void)state;
-    /* Every alignment of a character of two bytes, of an escape and of a plain byte to the end. */
+    /* Every alignment of a two-byte character, of an escape and of a plain byte at the end of the
+     * line. */
     static const char *const units[] = {"x", "\xc3\xbc", "\x01", "a b"};
     for (size_t unit = 0; unit < 4; unit++) {
         for (size_t shift = 0; shift < 5; shift++) {
@@ -240,14 +241,15 @@ static int choose_logfmt(void **state)
     return 0;
 }
 
-/* What is logged must be one line and one JSON object without a key twice; the caller frees it. */
+/* Expects one log line that is a JSON object without duplicate keys. Returns the object, which the
+ * caller frees. */
 static json_t *parse_captured(void)
 {
     json_error_t error;
     size_t length = strlen(captured);
     assert_in_range(length, 1, 4096);
     assert_ptr_equal(strchr(captured, '\n'), captured + length - 1);
-    /* Jansson's integers end at INT64_MAX. */
+    /* Jansson's integers end at INT64_MAX, so numbers are read as reals. */
     json_t *object = json_loads(captured, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!object) {
         fail_msg("%s at %d: %s", error.text, error.position, captured);
@@ -331,8 +333,8 @@ static void escapes_in_json_what_could_forge_a_line(void **state)
     }
 }
 
-/* Every alignment of each kind of character to the end of a line: the object is closed, and its
- * text is the beginning of what was logged. */
+/* Every alignment of each kind of character at the end of the line. The object is closed all the
+ * same, and its text is the beginning of the logged text. */
 static void closes_a_json_line_that_it_cuts(void **state)
 {
     (void)state;
@@ -378,7 +380,7 @@ static void cuts_neither_numbers_nor_keys_in_json(void **state)
     }
 }
 
-/* Fills `text` with bytes of which many stand for something in JSON, in UTF-8 or in a log. */
+/* Fills `text` with bytes, many of which have a meaning in JSON, in UTF-8 or in a log. */
 static void fill_text(char *text, size_t size, uint64_t *random)
 {
     static const char marks[] =
@@ -435,7 +437,7 @@ static void survives_a_closed_stderr_and_keeps_errno(void **state)
     assert_int_equal(error, ENOENT);
 }
 
-/* Its reader does not read: the lines that it takes are few. */
+/* Nobody reads from the terminal, so it takes only a few lines. */
 static void does_not_wait_for_a_terminal_that_stands_still(void **state)
 {
     (void)state;

@@ -35,7 +35,7 @@ static void takes_the_cache_of_a_group_as_free(void **state)
     eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 5\nworkingset_inactive_file 7\ninactive_file 300000\n");
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3396000);
-    /* What was read twice. */
+    /* Pages that were read twice are in active_file. */
     eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 500005\nworkingset_active_file 7\ninactive_file 300000\n"
         "active_file 200000\n");

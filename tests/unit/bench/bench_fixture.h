@@ -1,4 +1,4 @@
-/* A small table with a stock of indices and a case on it.
+/* A small table with a stock of indices, and a case that uses both.
  * Thread: one. Memory: until deinit. */
 #pragma once
 
@@ -17,6 +17,6 @@ struct bench_fixture {
 #define BENCH_FIXTURE_INDICES 5
 #define BENCH_FIXTURE_BATCHES 16
 
-/* Rows of 24 elements, 100 of them; the peer's rows too. */
+/* Makes a table of 100 rows with 24 elements each, and the peer's rows. */
 void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, bool has_weights);
 void bench_fixture_deinit(struct bench_fixture *fixture);

@@ -15,7 +15,7 @@
 
 static uint8_t made_count;
 
-/* Numbers answers by their first byte. */
+/* Writes the answer's number into its first byte. */
 static void number(void *self, uint8_t *answer)
 {
     assert_ptr_equal(self, &made_count);
@@ -65,7 +65,8 @@ static void gathers_no_place_twice(void **state)
     eb_bench_echo_deinit(&echo);
 }
 
-/* Sends 20 answers, so many bytes by each write, and tells them by their first bytes. */
+/* Sends 20 answers, at most `bytes_max` bytes by each write, and recognises them by their first
+ * bytes. */
 static void send_in_pieces(uint64_t bytes_max)
 {
     unsigned answers = 20;

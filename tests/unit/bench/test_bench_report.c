@@ -54,7 +54,7 @@ static struct eb_bench_report make_report(bool has_peer)
     return report;
 }
 
-/* What is printed, until something else is. */
+/* Returns what is printed. The text is valid until the next call. */
 static const char *print(const struct eb_bench_report *report)
 {
     static char text[8192];

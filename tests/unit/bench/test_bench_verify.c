@@ -47,7 +47,7 @@ static void finds_integers_right(void **state)
     }
 }
 
-/* Computes a batch and changes an element of its last bag. */
+/* Computes a batch, changes the last element of its last bag, and verifies it. */
 static double verify_changed(struct bench_fixture *fixture, float change)
 {
     struct eb_bench_ours ours;
@@ -74,7 +74,7 @@ static void finds_wrong_results_wrong(void **state)
     bench_fixture_deinit(&fixture);
 }
 
-/* A call of its own, whose results lie at an odd address. */
+/* Each batch is one call, and its results lie at an odd address. */
 static void finds_a_single_call_right(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void finds_a_single_call_right(void **state)
     }
 }
 
-/* The peer's results of rows of one storage. */
+/* Expects the peer's results for rows of one storage to be right. */
 static void assert_peer_right(
     enum eb_storage storage, enum eb_reduction reduction, bool is_weighted)
 {

@@ -16,14 +16,14 @@
 #define READINGS 5
 #define CALLS 10
 
-/* What one thread was told. */
+/* The calls that one thread got. */
 struct log {
     uint64_t positions[READINGS];
     unsigned prepared;
     unsigned run;
 };
 
-/* Runs that began while a thread was still preparing. */
+/* For runs that begin while a thread is still preparing. */
 static atomic_int preparing;
 static atomic_bool was_early;
 

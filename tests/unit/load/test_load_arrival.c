@@ -24,13 +24,13 @@ static void comes_as_often_as_the_rate_says(void **state)
             assert_true(next_ns >= last_ns);
             last_ns = next_ns;
         }
-        /* Five times what chance makes of it. */
+        /* Five standard deviations. */
         double rate = COUNT / ((double)last_ns / 1e9);
         assert_true(fabs(rate / rates[i] - 1) < 5 / sqrt(COUNT));
     }
 }
 
-/* A Poisson process has as many gaps above the mean as exp(-1) says, and so on. */
+/* In a Poisson process, a share of exp(-k) of the gaps is longer than k times the mean. */
 static void has_gaps_without_memory(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@ static const struct eb_load_chart example = {
     .y = {p50, p99, p999},
 };
 
-/* The file as text, until the next call. */
+/* Returns the file as text, which is valid until the next call. */
 static const char *draw_chart(const struct eb_load_chart *chart)
 {
     static char page[64 * 1024];
@@ -88,7 +88,7 @@ static void marks_the_limit_where_there_is_one(void **state)
     assert_int_equal(count_of(with, "class=\"limit\""), 1);
 }
 
-/* Every coordinate is a number, and within the page. */
+/* Every coordinate is a number within the page. */
 static void stays_on_the_page(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@
 #define I64_3 "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }"
 #define I64_2 "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }"
 #define F32_6 "{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }"
-#define INDICES 60 /* of a table: so many that each key is among them */
+#define INDICES 60 /* per table, so many that each key occurs */
 
 static struct eb_scratch scratch;
 
@@ -32,7 +32,7 @@ static int close_scratch(void **state)
     return 0;
 }
 
-/* The words, and the file for the %s in them. */
+/* Returns the words followed by --keys-file and the path of the file. */
 static const char *with_file(const char *words, const char *name)
 {
     static char text[2 * EB_SCRATCH_PATH_BYTES];
@@ -42,7 +42,7 @@ static const char *with_file(const char *words, const char *name)
     return text;
 }
 
-/* The file's bytes count from 1. */
+/* Returns the key of a row. The bytes of the file count up from 1. */
 static int64_t key_at(unsigned row)
 {
     uint64_t key = 0;

@@ -117,7 +117,7 @@ static void keeps_to_its_memory_unless_told(void **state)
     eb_load_target_deinit(&target);
 }
 
-/* A query takes memory too, however few its indices are. */
+/* A query takes memory, too, however few indices it has. */
 static void keeps_to_its_memory_with_many_tables(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void keeps_to_its_memory_with_many_tables(void **state)
     eb_load_target_deinit(&target);
 }
 
-/* Answers of 256 KiB, of which 1024 can be kept. */
+/* Answers of 256 KiB, so 1024 of them can be kept. */
 static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **st
         {"--tables a --bags 16 --verify --verify-ahead 3", 256},
         {"--tables a --bags 16 --verify --verify-ahead 3 --requests 257", 0},
         {"--tables a --bags 16 --requests 1025", 1025},
-        /* However large, one always can. */
+        /* One answer can always be kept, however large it is. */
         {"--tables a --bags 100000 --verify --requests 1", 1},
         {"--tables a --bags 100000 --verify", 1},
         {"--tables a --bags 100000 --verify --requests 2", 0},

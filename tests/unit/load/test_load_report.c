@@ -20,7 +20,7 @@ struct told {
     struct eb_load_result result;
 };
 
-/* Ten answers of 1 to 10 ms in two seconds, and an error. */
+/* Makes a result of ten answers, of 1 to 10 ms, in two seconds, and an error. */
 static struct told *make_told(const char *words)
 {
     struct told *told = calloc(1, sizeof *told);

@@ -19,15 +19,15 @@
 #define JOBS_MAX 65536
 #define NS_PER_MS UINT64_C(1000000)
 
-/* In the client's place: a thread that answers one lookup after the other, but for a time in which
- * it stands still. Times are from when it was started. */
+/* Takes the place of the client: a thread that answers one lookup after another, except while it
+ * stalls. Times count from its start. */
 static struct {
-    uint64_t stall_from_ms, stall_until_ms; /* answers nothing */
-    uint64_t fail_until_ms;                 /* fails at once */
-    bool refuses;                           /* takes nothing */
-    uint32_t attempts;                      /* at what times out; 0: it was withheld */
-    bool times_out;                         /* all of it */
-    bool is_unpaced;                        /* as it was opened */
+    uint64_t stall_from_ms, stall_until_ms; /* no answers in between */
+    uint64_t fail_until_ms;                 /* lookups fail at once until then */
+    bool refuses;                           /* no lookup is accepted */
+    uint32_t attempts;                      /* of a lookup that times out; 0: it was withheld */
+    bool times_out;                         /* all lookups do */
+    bool is_unpaced;                        /* as the client was opened */
     uint64_t start_ns;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -36,7 +36,7 @@ static struct {
     struct embag_call jobs[JOBS_MAX];
     unsigned first, count, count_max;
     uint64_t submitted;
-    uint64_t timeout_us_min, timeout_us_max; /* of requests */
+    uint64_t timeout_us_min, timeout_us_max; /* of the requests */
 } fake;
 
 enum embag_status __wrap_embag_open(const char *address, const struct embag_options *options,
@@ -140,7 +140,7 @@ static int setup(void **state)
     return pthread_mutex_init(&fake.lock, NULL) + pthread_cond_init(&fake.changed, NULL);
 }
 
-/* Runs what the words say; the result is on the heap. */
+/* Runs the load that the words describe. Returns the result, which the caller frees. */
 static struct eb_load_result *run_load(const char *words)
 {
     struct eb_load_options options;
@@ -190,16 +190,16 @@ static void keeps_so_many_in_flight_when_closed(void **state)
         struct eb_load_result *result = run_load(words[i]);
         assert_true(result->stats.by_status[0] > 0);
         assert_true(eb_load_run_answers_per_s(result) > 0);
-        /* The one whose callback submits the next counts twice meanwhile. */
+        /* A call whose callback submits the next one counts twice meanwhile. */
         assert_in_range(fake.count_max, 5, 6);
         assert_int_equal(eb_load_stats_errors(&result->stats), 0);
         free(result);
     }
 }
 
-/* 2000 requests a second for 0.4 s, of which the server stands still from 0.1 s to 0.3 s: some 300
- * of 800 requests fall due so early in that time that they wait for more than 50 ms. A load that
- * waited for the server would have measured a few. */
+/* Of 2000 requests a second, 800 are due in 0.4 s. The server stalls from 0.1 s to 0.3 s, so some
+ * 300 requests are due so early in the stall that they wait for more than 50 ms. A load generator
+ * that waited for the server would have measured only a few of these. */
 static void charges_a_stall_to_all_that_were_due_in_it(void **state)
 {
     (void)state;
@@ -226,29 +226,30 @@ static void counts_what_was_due_and_never_sent(void **state)
     assert_int_equal(result->stats.by_status[0], 2);
     assert_true(result->stats.unsent_count > 100);
     assert_int_equal(result->lost_count, 0);
-    /* They came after the window. */
+    /* The answers came after the window. */
     assert_true(eb_load_run_answers_per_s(result) == 0);
     free(result);
 }
 
-/* What was due while the server stood still for longer than the timeout is not sent afterwards, and
- * what is sent late has less time left. */
+/* If the server stalls for longer than the timeout, requests due in the meantime are not sent
+ * afterwards, and requests that are sent late have less time left. */
 static void sends_nothing_whose_time_is_over(void **state)
 {
     (void)state;
     fake.stall_until_ms = 250;
     struct eb_load_result *result = run_load(
         "--tables a --rate 1000 --duration 0.4 --warmup 0 --in-flight 1 --timeout-us 50000");
-    /* All that was due in the first 200 ms but the first. */
+    /* All requests due in the first 200 ms except the first one. */
     assert_true(result->stats.unsent_count > 100);
-    /* A quarter and more of all had no answer. */
+    /* At least a quarter of all requests had no answer. */
     assert_true(quantile_ms(result, 0.8) >= 50);
     assert_true(fake.timeout_us_max <= 50000);
     assert_true(fake.timeout_us_min < 50000);
     free(result);
 }
 
-/* What the client withheld until its time was over has never left: the server has no part in it. */
+/* If the client withheld a request until its time was over, the request was never sent, and the
+ * server has no part in the failure. */
 static void tells_what_was_withheld_from_what_was_not_answered(void **state)
 {
     (void)state;
@@ -266,7 +267,7 @@ static void tells_what_was_withheld_from_what_was_not_answered(void **state)
         assert_int_equal(stats->by_status[EMBAG_DEADLINE_EXCEEDED], attempts == 0 ? 0 : count);
         assert_int_equal(stats->late.count, attempts == 0 ? 0 : count);
         assert_int_equal(stats->unanswered.count, count);
-        /* The default timeout is a second. */
+        /* The default timeout is one second. */
         assert_true(quantile_ms(result, 0.01) >= 1000);
         free(result);
     }
@@ -296,7 +297,7 @@ static void waits_between_failures_when_closed(void **state)
         assert_int_equal(result->stats.by_status[0], 0);
         assert_true(eb_load_stats_errors(&result->stats) > 0);
         assert_int_equal(result->stats.unsent_count, 0);
-        /* Two every 10 ms. */
+        /* Two requests every 10 ms. */
         assert_in_range(fake.submitted, 2, 2 * 23);
         free(result);
     }

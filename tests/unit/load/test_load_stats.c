@@ -51,7 +51,7 @@ static void counts_what_was_due_in_the_window(void **state)
     assert_int_equal(stats->answer_bytes, 200);
     assert_int_equal(stats->queue_us, 6);
     assert_int_equal(stats->compute_us, 80);
-    /* By when they came: the first two. */
+    /* These count by the time of arrival, and are the first two answers. */
     assert_int_equal(stats->window_answers, 2);
     free(stats);
 }
@@ -88,7 +88,8 @@ static void counts_errors_by_code_and_keeps_the_first(void **state)
     free(stats);
 }
 
-/* 97 answers in time, one of each that had none: what is slow or never comes must show. */
+/* 97 answers in time, and one request of each kind without an answer. Requests that are slow or
+ * never answered must show in the percentiles. */
 static void lets_no_request_without_an_answer_out_of_the_percentiles(void **state)
 {
     (void)state;
@@ -104,7 +105,7 @@ static void lets_no_request_without_an_answer_out_of_the_percentiles(void **stat
     assert_true(eb_load_stats_quantile_us(stats, 1) == 0.6);
     assert_int_equal(stats->unsent_count, 1);
     assert_int_equal(stats->latency.count, 97);
-    /* One that was waited for longer counts with that. */
+    /* A request that was waited for longer counts with that time. */
     add_outcome(stats, 1000, 1900, EMBAG_DEADLINE_EXCEEDED);
     assert_true(eb_load_stats_quantile_us(stats, 1) == 0.9);
     free(stats);

@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* A second in which so many requests were due and so many answered, each after so long. */
+/* Returns whether the load is saturated in a second in which `due` requests were due and `answers`
+ * were answered, each after `us` microseconds. */
 static bool is_saturated(uint64_t due, uint64_t answers, uint64_t us)
 {
     struct eb_load_result *result = calloc(1, sizeof *result);
@@ -46,7 +47,7 @@ static void is_saturated_where_answers_are_missing(void **state)
 static void forgives_what_is_on_its_way_at_the_end(void **state)
 {
     (void)state;
-    /* Of 100 requests each taking 50 ms some five are under way. */
+    /* Of 100 requests a second that take 50 ms each, about five are in flight. */
     assert_false(is_saturated(100, 92, 50000));
     assert_true(is_saturated(100, 80, 500000));
 }

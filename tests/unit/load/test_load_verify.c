@@ -17,19 +17,20 @@
 #define VALUES_A (BAGS * 4)
 #define VALUES_B (BAGS * 3)
 
-/* One answer of the tables a and b, and what it is made of. */
+/* An answer of the tables a and b, and everything that it is made from. */
 struct case_of_two {
     struct eb_load_options options;
     struct eb_load_target target;
     struct eb_load_pool pool;
     struct eb_load_verify verify;
     uint8_t values[2][VALUES_A * sizeof(float)];
-    uint8_t grouped[(VALUES_A + VALUES_B) * sizeof(float)]; /* both tables', side by side */
+    uint8_t grouped[(VALUES_A + VALUES_B) * sizeof(float)]; /* of both tables, side by side */
     struct embag_result results[2];
     struct embag_answer answer;
 };
 
-/* Sums of these few multiples of 1/128 are exact, in whatever order. */
+/* Makes the result of one table. The sums of these few multiples of 1/128 are exact in any
+ * order. */
 static void fill_result(struct case_of_two *one, uint64_t position, unsigned table)
 {
     const struct embag_query *query = &one->pool.queries[2 * position + table];
@@ -66,7 +67,7 @@ static void answer_position(
     }
 }
 
-/* The same answer as one group's. */
+/* Makes the same answer as that of one group. */
 static void answer_grouped(struct case_of_two *one, uint64_t position)
 {
     const size_t row_bytes[] = {4 * sizeof(float), 3 * sizeof(float)};
