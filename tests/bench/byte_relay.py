@@ -1,9 +1,9 @@
-"""Counts the bytes between clients and a server: passes them on, both ways.
+"""Relays connections to a server and counts the bytes in both directions.
 
     byte_relay.py ADDRESS
 
-listens on a port of its own, says event=listening and event=ready on stderr as a server does, and
-at SIGTERM event=counted with the bytes that went to the server and those that came from it.
+It listens on a free port and prints event=listening and event=ready on stderr, as a server does. At
+SIGTERM it prints event=counted with the bytes sent to and received from the server.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ class Counts:
 
 
 async def pass_on(reader, writer, add):
-    """Until one side closes."""
+    """Relays bytes from `reader` to `writer` until one side closes.
+
+    Calls `add` with the size of each chunk.
+    """
     try:
         while data := await reader.read(CHUNK_BYTES):
             add(len(data))
@@ -35,7 +38,7 @@ async def pass_on(reader, writer, add):
 
 
 async def serve(host, port, counts):
-    """Until SIGTERM."""
+    """Relays connections until SIGTERM."""
     def add_to(count):
         counts.to_server += count
 

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# embag beside other servers, in one run: a grpc++ callback server that pools with a plain loop, the
-# same with embag's kernels (and with FBGEMM's, where the build was given one), and Redis, whose
-# rows a client fetches with MGET and pools itself.
+# Compares embag with other servers: a grpc++ callback server that pools with a plain loop, the same
+# server with embag's kernels (and with FBGEMM's, if the build has them), and Redis, from which a
+# client fetches rows with MGET and pools them itself.
 #   tests/bench/compare.sh [OPTION]... [cpu] [rows] [curves]
 #     cpu      one sample of dlrm-v2: server CPU per lookup, bytes per answer, memory
 #     rows     1, 10 and 100 rows of one table, against Redis: rows per second of a server's core
-#     curves   latency against rate, open loop, of both
-#   All three unless some are named.
-#   --build DIR          release build with -DEMBAG_BENCH_PEERS=ON; build/release
-#   --turns N            runs of each server, in turns; 3
-#   --seconds S          of each run; 1.5
-#   --step-seconds S     of each rate of a curve; 1
-#   --scale N            divides the rows of dlrm-v2; 400, that is 250 MiB
-#   --rows-scale N       divides the 16 M rows of the workload rows; 32, that is 122 MiB
-#   --out DIR            for compare.jsonl, compare.md, compare.svg; BUILD/bench/compare
-# Servers run on one core, the load on another, with 32 requests in flight on one connection where
-# nothing else is said. Takes some 3 minutes. Prints tables as they are in compare.md.
+#     curves   latency against rate, open loop, for dlrm-v2 and for rows
+#   It runs all three unless some are named.
+#   --build DIR          release build with -DEMBAG_BENCH_PEERS=ON; default build/release
+#   --turns N            runs of each server, in turns; default 3
+#   --seconds S          length of each run; default 1.5
+#   --step-seconds S     length of each rate of a curve; default 1
+#   --scale N            divisor of the rows of dlrm-v2; default 400, which is 250 MiB
+#   --rows-scale N       divisor of the 16 M rows of the workload rows; default 32, which is 122 MiB
+#   --out DIR            folder for compare.jsonl, compare.md and compare.svg; default
+#                        BUILD/bench/compare
+# Servers run on one core and the load on another, with 32 requests in flight on one connection
+# unless noted otherwise. Takes about 3 minutes. Prints the tables of compare.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/bench/lib.sh
@@ -47,7 +48,7 @@ while (($# > 0)); do
     --scale) scale=$(count "$@") ;;
     --rows-scale) rows_scale=$(count "$@") ;;
     --out) out=$(value "$@") ;;
-    *) refuse "$1: neither an option nor one of cpu, rows, curves" ;;
+    *) refuse "$1: expected an option, or one of cpu, rows, curves" ;;
     esac
     shift 2
 done
@@ -61,17 +62,17 @@ pick_cores
 
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
-# Servers by name: who is asked, and how.
+# The servers' processes and addresses, by name.
 declare -A pids addresses
 in_flight=32
 
-# make_model WORKLOAD SCALE: leaves the repository in `repository`.
+# make_model WORKLOAD SCALE: makes a model unless it exists. Sets `repository`.
 make_model() {
     repository=$work/$1-$2
     [[ -d $repository/$1/1 ]] || {
         note "writing $1 at scale $2"
         "$build/embag" make-model --workload "$1" --scale "$2" "$repository" >/dev/null 2>&1 ||
-            fail "no model: $build/embag make-model --workload $1 --scale $2 $repository"
+            fail "this failed: $build/embag make-model --workload $1 --scale $2 $repository"
     }
 }
 
@@ -87,7 +88,7 @@ start_grpcpp() {
     pids[$1]=$pid addresses[$1]=$address
 }
 
-# Without persistence: nothing is written, and no copy of the process is made.
+# Starts Redis without persistence, so that it writes no files and does not fork.
 start_redis() {
     local port
     port=$("$python" -c 'import socket
@@ -100,7 +101,7 @@ with socket.socket() as s:
     pids[Redis]=$pid addresses[Redis]=127.0.0.1:$port
     note "filling Redis"
     "$build/embag-peer-redis" --server "${addresses[Redis]}" --fill --scale "$rows_scale" \
-        2>"$work/fill.log" || fail "Redis was not filled: $work/fill.log"
+        2>"$work/fill.log" || fail "filling Redis failed: see $work/fill.log"
 }
 
 stop_all() {
@@ -111,8 +112,8 @@ stop_all() {
     pids=() addresses=()
 }
 
-# try NAME MODE ADDRESS OPTION...: a load on a server; its figures are left in $work/load.json.
-# False where there was no right answer.
+# try NAME MODE ADDRESS OPTION...: runs a load on a server and writes its figures to
+# $work/load.json. Fails if there was no correct answer.
 try() {
     local name=$1 mode=$2 address=$3 command
     shift 3
@@ -122,17 +123,17 @@ try() {
         2>"$work/load.log"
 }
 
-# ask NAME MODE ADDRESS OPTION...: the same, where all must be well.
+# ask NAME MODE ADDRESS OPTION...: the same, but ends the script if any request fails.
 ask() {
     try "$@" || {
         cat "$work/load.log" "$work/load.json" >&2
-        fail "$1 $2 has not answered, or wrongly"
+        fail "$1 $2 did not answer, or its answers were wrong"
     }
     [[ $(json_value errors "$work/load.json") == 0 ]] ||
-        fail "$1 $2 answers with errors: $work/load.json"
+        fail "$1 $2 returned errors: see $work/load.json"
 }
 
-# record PART NAME MODE KEY VALUE: a line of results.
+# record PART NAME MODE KEY VALUE: appends a line to the results.
 record() {
     {
         printf '{"part": "%s", "workload": "%s", "server": "%s", "mode": "%s", ' "$1" "$workload" \
@@ -143,12 +144,13 @@ record() {
     } >>"$results"
 }
 
-# verify NAME MODE: every server computes the same.
+# verify NAME MODE: checks that the server's answers are correct.
 verify() {
     ask "$1" "$2" "${addresses[$1]}" --verify --duration 0.3 --warmup 0
 }
 
-# measure NAME MODE OPTION...: CPU of the server for each answer; all requests are counted.
+# measure NAME MODE OPTION...: records the server's CPU time per answer. There is no warm-up, so all
+# requests count.
 measure() {
     local name=$1 mode=$2 before after cpu
     shift 2
@@ -162,7 +164,8 @@ measure() {
     note "  $name $mode${*:+ }$*: $cpu us"
 }
 
-# count_bytes NAME MODE OPTION...: bytes from the server for each answer, all of its protocol's.
+# count_bytes NAME MODE OPTION...: records the bytes from the server per answer, including those of
+# the protocol.
 count_bytes() {
     local name=$1 mode=$2 relay bytes answers
     shift 2
@@ -175,7 +178,7 @@ count_bytes() {
     record bytes "$name" "$mode" wire_bytes $((bytes / answers))
 }
 
-# What is compared, as NAME:MODE.
+# The servers and modes to compare, as NAME:MODE.
 dlrm_curves=(embag:stream embag:unary grpc++:stream grpc++:unary)
 dlrm=("${dlrm_curves[@]}" grpc++-kernels:stream grpc++-kernels:unary)
 rows=(embag:stream Redis:mget)
@@ -240,8 +243,8 @@ compare_rows() {
     done
 }
 
-# kept_up: true or false: whether the last run's requests were answered while it lasted, but for
-# those on their way at its end and 5 %.
+# kept_up: prints true if the last run's requests were answered during the run, apart from those in
+# flight at its end and 5 %, and false otherwise.
 kept_up() {
     "$python" -c '
 import json, sys
@@ -252,24 +255,24 @@ on_their_way = min(load["mean_us"] / 1e6 * due / load["seconds"], due / 20)
 print("true" if due > 0 and answered + on_their_way >= 0.95 * due else "false")' "$work/load.json"
 }
 
-# measure_rate NAME MODE RATE OPTION...: an open load, once more where the server did not keep up,
-# as something else may have had the core. Leaves in `kept` whether it did. Beyond what it can do,
-# a server may have no answer in time.
+# measure_rate NAME MODE RATE OPTION...: runs an open load, and repeats it if the server did not
+# keep up, because something else may have used the core. Sets `kept` to whether it kept up. An
+# overloaded server may have no answer in time.
 measure_rate() {
     local name=$1 mode=$2 rate=$3 attempt
     shift 3
     for attempt in 1 2; do
         try "$name" "$mode" "${addresses[$name]}" --rate "$rate" --duration "$step_seconds" \
             --warmup 0.3 "$@" || true
-        [[ -s $work/load.json ]] || fail "$name was not measured: $work/load.log"
+        [[ -s $work/load.json ]] || fail "$name could not be measured: see $work/load.log"
         kept=$(kept_up)
         [[ $kept == false ]] || break
     done
     record curve "$name" "$mode" kept_up "$kept"
 }
 
-# compare_curves BAGS NAME:MODE...: rates rise beyond what the first of them gives closed; a server
-# that does not keep up is left out of higher ones.
+# compare_curves BAGS NAME:MODE...: measures rates that rise beyond the rate of the first server in
+# a closed loop. A server that does not keep up with a rate is left out of higher ones.
 compare_curves() {
     local bags=$1 top percent rate one kept left=()
     shift

@@ -1,5 +1,7 @@
-"""Latency against rate as SVG: panels side by side, one line for each server, with colours for the
-reader's light or dark scheme. Times are on a logarithmic axis."""
+"""Draws latency against rate as SVG, for light and dark colour schemes.
+
+There are several panels with one line for each server. The axis of times is logarithmic.
+"""
 
 import html
 import math
@@ -27,20 +29,20 @@ class Panel:
         self.high = max(math.ceil(math.log10(max(y for _, y in points))), self.low + 1)
 
     def place(self, x, y):
-        """Where a point lies in the panel."""
+        """Returns the position of a point in the panel."""
         part = (math.log10(y) - self.low) / (self.high - self.low)
         return (LEFT + x / self.x_max * (WIDTH - LEFT - RIGHT),
                 HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM))
 
 
 def find_step(largest):
-    """1, 2 or 5 times a power of ten, so that there are few of them."""
+    """Returns the step of an axis: 1, 2 or 5 times a power of ten, with at most TICKS steps."""
     power = 10 ** math.floor(math.log10(largest / TICKS))
     return next(factor * power for factor in (1, 2, 5, 10) if largest / (factor * power) <= TICKS)
 
 
 def name_time(decade):
-    """10 ** decade microseconds."""
+    """Returns the label for 10 ** decade microseconds."""
     unit, zero = (("us", 0), ("ms", 3), ("s", 6))[min(max(decade // 3, 0), 2)]
     return f"{10 ** (decade - zero):g} {unit}"
 
@@ -66,7 +68,7 @@ def draw_axes(panel):
 
 
 def draw_panel(panel, names):
-    """The panel, at the origin."""
+    """Returns the elements of a panel at the origin."""
     lines = draw_axes(panel)
     for name, points in panel.curves.items():
         colour = names.index(name) % len(COLOURS)
@@ -80,7 +82,7 @@ def draw_panel(panel, names):
 
 
 def style():
-    """Classes of colour n: l of lines, d of dots."""
+    """Returns the style element. Colour n has the classes ln for lines and dn for dots."""
     light = "".join(f".l{n}{{stroke:{a}}}.d{n}{{fill:{a}}}" for n, (a, _) in enumerate(COLOURS))
     dark = "".join(f".l{n}{{stroke:{b}}}.d{n}{{fill:{b}}}" for n, (_, b) in enumerate(COLOURS))
     return ("<style>.paper{fill:#fff}text{fill:#1f2328}.grid{stroke:#d5d9de}" + light +
@@ -91,7 +93,7 @@ def style():
 
 
 def draw(panels, subtitle):
-    """A whole file."""
+    """Returns the text of the SVG file."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     rows = math.ceil(len(panels) / COLUMNS)
     width, height = COLUMNS * WIDTH, HEAD + LEGEND + rows * HEIGHT

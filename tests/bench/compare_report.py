@@ -1,9 +1,10 @@
-"""Tables and a picture of what compare.sh has measured.
+"""Writes tables and a chart of compare.sh's measurements.
 
     compare_report.py RESULTS DIRECTORY TEXT...
 
-reads the lines of RESULTS, writes compare.md and compare.svg to DIRECTORY and prints the former.
-TEXT says where and how it was measured. Ratios are those of each turn, and their median is told.
+It reads the lines of RESULTS, writes compare.md and compare.svg to DIRECTORY, and prints
+compare.md. TEXT describes where and how it was measured. A ratio is the median of the ratios of all
+turns.
 """
 
 import collections
@@ -16,20 +17,20 @@ import compare_chart
 
 BASE = ("grpc++", "unary")
 CHART_BAGS = {"dlrm-v2": "one sample of dlrm-v2", "rows": "rows, 10 bags"}
-# What embag's rows per second of a core must be, over those of Redis.
+# Required ratio of rows per second of a core, embag to Redis, by number of bags.
 ROWS_ASKED = {1: 0.9, 10: 2.0, 100: 2.0}
 UNARY_ASKED = 0.5
 STREAM_ASKED = 0.35
 
 
 def read_lines(path):
-    """The results, one a line."""
+    """Returns the results, one from each line."""
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
 def group(lines, part, workload):
-    """Lines of a part, in order, by bags, server and mode."""
+    """Returns the lines of a part, in order, by bags, server and mode."""
     groups = collections.defaultdict(list)
     for line in lines:
         if line["part"] == part and line["workload"] == workload:
@@ -38,23 +39,23 @@ def group(lines, part, workload):
 
 
 def median_of(lines, key):
-    """Of a key of the lines or of the loads in them."""
+    """Returns the median of a key in the lines, or in the load reports in them."""
     return statistics.median(line[key] if key in line else line["load"][key] for line in lines)
 
 
 def median_ratio(lines, base):
-    """Of CPU, turn by turn."""
+    """Returns the median of the ratios of CPU time, turn by turn."""
     return statistics.median(a["cpu_us"] / b["cpu_us"] for a, b in zip(lines, base))
 
 
 def busy(lines):
-    """How much of its core the server used."""
+    """Returns the percentage of its core that the server used."""
     return statistics.median(line["cpu_us"] * line["load"]["requests_per_s"] / 1e4
                              for line in lines)
 
 
 def table(heads, rows):
-    """In Markdown."""
+    """Returns the lines of a Markdown table."""
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
@@ -64,14 +65,14 @@ def name_of(server, mode):
 
 
 def judge(measured, asked, at_most):
-    """A ratio beside what is asked of it."""
+    """Returns the text of a ratio with its target."""
     reached = measured <= asked if at_most else measured >= asked
     return f"{measured:.2f} ({'at most' if at_most else 'at least'} {asked}: " \
            f"{'reached' if reached else 'not reached'})"
 
 
 def tell_cpu(lines):
-    """One sample of dlrm-v2."""
+    """Returns the lines on one sample of dlrm-v2."""
     groups = group(lines, "cpu", "dlrm-v2")
     sizes = group(lines, "bytes", "dlrm-v2")
     if not groups:
@@ -105,7 +106,7 @@ def rows_per_core_second(lines):
 
 
 def tell_rows(lines):
-    """Rows of one table, against Redis."""
+    """Returns the lines on rows of one table, against Redis."""
     groups = group(lines, "cpu", "rows")
     sizes = group(lines, "bytes", "rows")
     rows = []
@@ -130,7 +131,7 @@ def tell_rows(lines):
 
 
 def tell_curves(lines, workload):
-    """What each server kept up with, and how late its answers were on the way there."""
+    """Returns the lines on the rates that servers kept up with, and on latencies below them."""
     groups = group(lines, "curve", workload)
     rows = []
     for (_, server, mode), runs in groups.items():
@@ -149,7 +150,7 @@ def tell_curves(lines, workload):
 
 
 def make_panels(lines):
-    """A panel for each workload and quantile that was measured."""
+    """Returns a panel for each workload and quantile that was measured."""
     panels = []
     for workload, title in CHART_BAGS.items():
         groups = group(lines, "curve", workload)

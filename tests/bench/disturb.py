@@ -1,11 +1,11 @@
-"""Connections that make a server's life hard, to see what others notice of them.
+"""Connections that disturb a server, to measure their effect on others.
 
-    disturb.py idle PORT REQUEST COUNT      COUNT connections, each after one lookup of its own
-    disturb.py cancels PORT REQUEST RATE    RATE unary lookups per second, all withdrawn at once
-    disturb.py slow-reader PORT REQUEST     asks for more and more and never reads an answer
+    disturb.py idle PORT REQUEST COUNT      COUNT connections that are idle after one lookup each
+    disturb.py cancels PORT REQUEST RATE    RATE unary lookups per second, all cancelled at once
+    disturb.py slow-reader PORT REQUEST     sends more and more lookups and never reads an answer
 
-REQUEST is a file with one lookup, framed for gRPC. Each says "ready" when it has begun, and goes on
-until its standard input ends. tests/lib must be on PYTHONPATH.
+REQUEST is a file with one lookup, framed for gRPC. Each prints "ready" when it has started, and
+continues until its standard input ends. tests/lib must be on PYTHONPATH.
 """
 
 import selectors
@@ -19,32 +19,32 @@ from h2raw import (DATA, END_HEADERS, END_STREAM, LOOKUP_STREAM, RST_STREAM, WIN
                    Connection, call_fields, frame, header_encode)
 
 CANCEL = struct.pack('>I', 8)
-WIDE = 1 << 30        # a window that nothing here fills
-STEP_SECONDS = 0.01   # calls are withdrawn in steps of so long
+WIDE = 1 << 30        # a window that is never filled here
+STEP_SECONDS = 0.01   # interval at which calls are made and cancelled
 GREETING_SECONDS = 0.2
 RECEIVE_BYTES = 1 << 20
 
 
 def read_request(path):
-    """The framed lookup."""
+    """Returns the framed lookup."""
     with open(path, 'rb') as file:
         return file.read()
 
 
 def is_over(seconds):
-    """Waits so long, or until the standard input ends. Whether it has ended."""
+    """Waits for `seconds` or until standard input ends. Returns whether it has ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
         return bool(selector.select(seconds)) and not sys.stdin.readline()
 
 
 def say_ready():
-    """To whoever waits for what has begun."""
+    """Tells the parent process that the disturbance has started."""
     print('ready', flush=True)
 
 
 def idle(port, request, count):
-    """Connections that have worked and do nothing more."""
+    """Keeps `count` connections open after one lookup on each."""
     connections = []
     for _ in range(count):
         peer = Connection(port)
@@ -56,7 +56,7 @@ def idle(port, request, count):
 
 
 def _discard(peer):
-    """Takes all that comes; none of it is looked at."""
+    """Receives and discards everything."""
     try:
         while peer.recv(RECEIVE_BYTES, socket.MSG_TRUNC):
             pass
@@ -65,8 +65,11 @@ def _discard(peer):
 
 
 def cancels(port, request, rate):
-    """Calls that are withdrawn as soon as they have been made. Those of one step go out in one
-    write, so that the server has read them before it learns of it."""
+    """Makes calls and cancels them at once.
+
+    The calls of a step are sent in one write and their resets in another, so that the server reads
+    the calls before it learns that they are cancelled.
+    """
     peer = Connection(port, WIDE)
     peer.send(frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', WIDE)))
     threading.Thread(target=_discard, args=(peer.socket,), daemon=True).start()
@@ -87,7 +90,7 @@ def cancels(port, request, rate):
 
 
 def slow_reader(port, request):
-    """Asks as much as the server is willing to take."""
+    """Sends as many lookups as the server accepts, without reading answers."""
     peer = Connection(port, WIDE, timeout=None)
     peer.send(frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', WIDE)))
     stream = peer.open(call_fields(LOOKUP_STREAM))

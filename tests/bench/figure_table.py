@@ -1,30 +1,30 @@
-"""What is asked of a figure, what was measured, and the table of them."""
+"""Figures with their targets and measurements, and the table of them."""
 
 from collections import namedtuple
 
-# `bound` is the most a figure may be, or the least where `is_floor`; None: it is only stated.
+# A target: `bound` is the maximum of a figure, or the minimum if `is_floor`; None: no target.
 Asked = namedtuple('Asked', 'bound unit is_floor')
-# `measured` is None where it was skipped, and `remark` says why.
+# A line of the table. `measured` is None if the figure was skipped; `remark` then says why.
 Row = namedtuple('Row', 'name asked measured remark')
 
 
 def at_most(bound, unit):
-    """Asked for: no more than that."""
+    """Returns the target of at most `bound`."""
     return Asked(bound, unit, False)
 
 
 def at_least(bound, unit):
-    """Asked for: no less than that."""
+    """Returns the target of at least `bound`."""
     return Asked(bound, unit, True)
 
 
 def stated(unit):
-    """Nothing is asked for."""
+    """Returns the unit of a figure without a target."""
     return Asked(None, unit, False)
 
 
 def verdict(row):
-    """Whether what is asked for has been reached, in a word."""
+    """Returns one word on whether the target was reached; '' without a target."""
     if row.measured is None:
         return 'skipped'
     if row.asked.bound is None:
@@ -35,14 +35,14 @@ def verdict(row):
 
 
 def bound_text(asked):
-    """What is asked for, in words."""
+    """Returns the text of a target."""
     if asked.bound is None:
         return ''
     return ('%s %g %s' % ('>=' if asked.is_floor else '<=', asked.bound, asked.unit)).strip()
 
 
 def print_table(rows):
-    """The table at the end."""
+    """Prints the table at the end of a run."""
     form = '%-52s %12s %12s  %-8s %s'
     print(form % ('figure', 'asked', 'measured', 'reached', ''))
     for row in rows:

@@ -1,11 +1,11 @@
-"""Whether answers leave a server after their deadline.
+"""Measures whether answers leave a server after their deadline.
 
     late_probe.py PORT REQUEST TIMEOUT_US RATE SECONDS
 
-Sends lookups on a LookupStream, each with its timeout, and prints one JSON object: how many were
-sent and answered, how many answers came late, the longest time that one took, and the longest
-that the server says it had one. When an answer came is told by the kernel, at the
-time when the server's write put it into this socket: this process may be as slow as it likes.
+It sends lookups on a LookupStream, each with the timeout, and prints one JSON object: the numbers
+of lookups sent, answered and refused, the number of late answers, the longest time of an answer,
+and the longest time in the server by its own account. Arrival times are those of the kernel, which
+takes them when the server's write reaches the socket, so a slow probe does not change them.
 REQUEST is a file with one lookup, framed for gRPC. tests/lib must be on PYTHONPATH.
 """
 
@@ -18,7 +18,7 @@ import time
 
 from h2raw import (DATA, LOOKUP_STREAM, WINDOW_UPDATE, Connection, call_fields, frame)
 
-SO_TIMESTAMPNS = 35        # Python has no name for it
+SO_TIMESTAMPNS = 35        # not defined by Python's socket module
 WIDE = 1 << 30
 RECEIVE_BYTES = 1 << 16
 PREFIX_BYTES = 5
@@ -28,12 +28,12 @@ QUEUE_US, COMPUTE_US = 13, 14
 
 
 def now_ns():
-    """On the clock of the kernel's times."""
+    """Returns the time of the clock that the kernel uses for arrival times."""
     return time.clock_gettime_ns(time.CLOCK_REALTIME)
 
 
 def varint(value):
-    """As protobuf writes it."""
+    """Returns the protobuf encoding of an integer."""
     out = b''
     while value > 127:
         out += bytes([value & 127 | 128])
@@ -42,7 +42,7 @@ def varint(value):
 
 
 def read_varint(data, at):
-    """A value and where it ends."""
+    """Returns an integer and the position after it."""
     value = shift = 0
     while True:
         value |= (data[at] & 127) << shift
@@ -52,7 +52,7 @@ def read_varint(data, at):
 
 
 def read_fields(message):
-    """The integer fields of a message, by number."""
+    """Returns the integer fields of a message by number; other fields are None."""
     fields, at = {}, 0
     while at < len(message):
         key, at = read_varint(message, at)
@@ -69,7 +69,7 @@ def read_fields(message):
 
 
 class Probe:
-    """One stream, its requests and when they were sent."""
+    """One stream with the send times of its requests and the measured delays."""
 
     def __init__(self, port, request, timeout_us):
         self.peer = Connection(port, WIDE)
@@ -79,14 +79,14 @@ class Probe:
         self.message = request[PREFIX_BYTES:] + bytes([TIMEOUT_US << 3]) + varint(timeout_us)
         self.timeout_us = timeout_us
         self.sent_ns = {}
-        self.received = b''   # frames that are not whole
-        self.data = b''       # messages that are not whole
+        self.received = b''   # bytes of an incomplete frame
+        self.data = b''       # bytes of an incomplete message
         self.answered = self.refused = 0
         self.delays_us = []
-        self.served_us = []   # as the server says
+        self.served_us = []   # as reported by the server
 
     def send(self):
-        """One request."""
+        """Sends one request."""
         number = len(self.sent_ns) + 1
         message = self.message + bytes([REQUEST_ID << 3]) + varint(number)
         payload = struct.pack('>BI', 0, len(message)) + message
@@ -94,13 +94,13 @@ class Probe:
         self.peer.send(frame(DATA, 0, self.stream, payload))
 
     def receive(self, seconds):
-        """What comes within so long."""
+        """Receives answers for `seconds`. Raises EOFError if the server closes the connection."""
         end = time.monotonic() + seconds
         while select.select([self.peer.socket], [], [], max(end - time.monotonic(), 0))[0]:
             data, extra, _, _ = self.peer.socket.recvmsg(RECEIVE_BYTES, 64)
             if not data:
-                raise EOFError('the server has closed the connection')
-            # Without a time: it came before the kernel began to take times.
+                raise EOFError('the server closed the connection')
+            # Data without a time arrived before the kernel started to record times.
             whole, ns = struct.unpack('qq', extra[0][2][:16]) if extra else (0, now_ns())
             self._take(data, whole * 10**9 + ns)
 

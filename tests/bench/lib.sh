@@ -1,45 +1,46 @@
-# Functions that the benchmarks of servers share; sourced by them, from the repository's root, under
-# `set -euo pipefail`. Servers run on one core, `server_cpu`, load on another, `load_cpu`. What
-# start_server has started is ended when the script ends.
+# Functions that the benchmarks of servers share. They source this file from the repository's root,
+# under `set -euo pipefail`. Servers run on one core, `server_cpu`, and load on another, `load_cpu`.
+# Servers that start_server has started are ended when the script ends.
 # shellcheck shell=bash
 
 python=/usr/bin/python3
 servers=()
 
-# fail TEXT: says what is wrong, and ends the script.
+# fail TEXT: prints an error and ends the script.
 fail() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
 }
 
-# refuse TEXT: the command line is wrong; ends the script.
+# refuse TEXT: reports an invalid command line and ends the script.
 refuse() {
-    printf '%s: %s; --help says more\n' "${0##*/}" "$*" >&2
+    printf '%s: %s; see --help\n' "${0##*/}" "$*" >&2
     exit 2
 }
 
-# show_help: the comment at the head of the script.
+# show_help: prints the comment at the head of the script.
 show_help() { sed -n '2,/^set/s/^#\( \|$\)//p' "tests/bench/${0##*/}"; }
 
-# value, count, time_span OPTION [VALUE]...: print the value that an option has on the command line:
-# any, a whole number of at least 1, seconds. End the script, if called as VARIABLE=$(...), where it
-# is none.
+# value, count, time_span OPTION [VALUE]...: print the value of an option on the command line: any
+# text, a whole number of at least 1, or seconds. If it is invalid, they end the script, provided
+# that they are called as VARIABLE=$(...).
 value() {
     [[ -n ${2:-} ]] || refuse "$1 needs a value"
     printf '%s\n' "$2"
 }
 count() {
-    [[ ${2:-} =~ ^[1-9][0-9]{0,8}$ ]] || refuse "$1 '${2:-}': needs a whole number of at least 1"
+    [[ ${2:-} =~ ^[1-9][0-9]{0,8}$ ]] ||
+        refuse "$1 '${2:-}': expected a whole number of at least 1"
     printf '%s\n' "$2"
 }
 time_span() {
     [[ ${2:-} =~ ^([1-9][0-9]{0,4}(\.[0-9]+)?|0\.[1-9][0-9]*)$ ]] ||
-        refuse "$1 '${2:-}': needs seconds, at least 0.1"
+        refuse "$1 '${2:-}': expected seconds, at least 0.1"
     printf '%s\n' "$2"
 }
 
-# read_build ARGUMENT...: the command line of a script in figure_options.py; leaves the folder of
-# the build in `build`. Ends the script where help is asked for or something is wrong.
+# read_build ARGUMENT...: checks the command line of a script by figure_options.py, and sets `build`
+# to the folder of the build. Ends the script after --help, or if the command line is invalid.
 read_build() {
     local -x PYTHONDONTWRITEBYTECODE=1
     local command=("$python" tests/bench/figure_options.py "${0##*/}" "$@")
@@ -47,10 +48,10 @@ read_build() {
     build=$("${command[@]}")
 }
 
-# note TEXT: progress, on stderr, so that what is measured can be piped.
+# note TEXT: prints progress on stderr, so that figures on stdout can be piped.
 note() { printf '%s\n' "$*" >&2; }
 
-# need TOOL...: what is missing must show before anything is written or measured.
+# need TOOL...: ends the script if a tool is missing, before anything is written or measured.
 need() {
     local tool
     for tool in "$@"; do
@@ -61,19 +62,19 @@ need() {
     done
 }
 
-# The first two of the CPUs that this process may use.
+# pick_cores: sets `server_cpu` and `load_cpu` to the first two CPUs that this process may use.
 pick_cores() {
     local cpus
     read -r -a cpus < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)))')
     server_cpu=${cpus[0]}
     load_cpu=${cpus[1]:-$server_cpu}
-    [[ $server_cpu != "$load_cpu" ]] || note "one core only: servers and load share it"
+    [[ $server_cpu != "$load_cpu" ]] || note "there is only one core: servers and load share it"
 }
 
-# processor: what these figures were measured on.
+# processor: prints the name of the processor.
 processor() { grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //' || true; }
 
-# launch LOG COMMAND...: starts a server on its core; leaves its pid in `pid`.
+# launch LOG COMMAND...: starts a server on its core. Sets `pid`.
 launch() {
     local log=$1
     shift
@@ -83,7 +84,7 @@ launch() {
     servers+=("$pid")
 }
 
-# wait_ready LOG TEXT: until the server `pid` has said so in its log.
+# wait_ready LOG TEXT: waits until the log of the server `pid` has the text.
 wait_ready() {
     local tenths
     for ((tenths = 0; tenths < 1200; tenths++)); do
@@ -92,18 +93,18 @@ wait_ready() {
         sleep 0.1
     done
     cat "$1" >&2
-    fail "a server did not start; this is its log: $1"
+    fail "a server did not start; its log is $1"
 }
 
-# start_server LOG COMMAND...: starts a server that says event=listening and event=ready. Leaves its
-# pid in `pid` and its address in `address`.
+# start_server LOG COMMAND...: starts a server that logs event=listening and event=ready. Sets `pid`
+# and `address`.
 start_server() {
     launch "$@"
     wait_ready "$1" 'event=ready'
     address=$(sed -n '/event=listening/s/.*\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$1")
 }
 
-# stop_server PID: ends a server that start_server has started, and waits for its end.
+# stop_server PID: ends a server that start_server has started, and waits until it has ended.
 stop_server() {
     local kept=() other
     for other in "${servers[@]}"; do
@@ -123,28 +124,28 @@ stop_servers() {
 }
 trap stop_servers EXIT
 
-# cpu_ticks PID: clock ticks of CPU that a process has used, its ended threads included.
+# cpu_ticks PID: prints the CPU time of a process, including its ended threads, in clock ticks.
 cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{print $12 + $13}'; }
 
-# cpu_ns PID: the same in nanoseconds, by the process's clock, whose number is made of its pid.
+# cpu_ns PID: prints the same in nanoseconds, by the process's clock, whose id follows from the pid.
 cpu_ns() {
     "$python" -c 'import sys, time
 print(time.clock_gettime_ns(~int(sys.argv[1]) << 3 | 2))' "$1"
 }
 
-# cpu_us TICKS COUNT: microseconds of CPU for each of COUNT.
+# cpu_us TICKS COUNT: prints TICKS in microseconds, divided by COUNT.
 cpu_us() {
     awk -v ticks="$1" -v n="$2" -v hz="$(getconf CLK_TCK)" \
         'BEGIN {printf "%.2f\n", ticks / hz / (n ? n : 1) * 1e6}'
 }
 
-# rss_mib PID: memory of a process that is in RAM.
+# rss_mib PID: prints the resident memory of a process in MiB.
 rss_mib() { awk '/^VmRSS:/ {printf "%.0f\n", $2 / 1024}' "/proc/$1/status"; }
 
-# median: of the numbers on stdin, one a line.
+# median: prints the median of the numbers on stdin, one per line.
 median() { sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
-# json_value KEY FILE: a value of the JSON object in FILE; "a.b" is b of the object a.
+# json_value KEY FILE: prints a value of the JSON object in FILE. The key a.b is b in the object a.
 json_value() {
     "$python" -c '
 import functools, json, sys

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# What models cost that change, are many, or are large: one table of figures.
+# Measures models that change, are many, or are large, and prints one table of figures.
 #   tests/bench/models.sh [--build DIR] [--work DIR] [--rounds N] [--seconds S] [--rows N]
-#       [FIGURE...]                    --help has the rest
-# Figures, all unless given:
-#   swap   p99 of a verified open load at half of saturation while a version comes each second
+#       [FIGURE...]                    --help lists all options
+# Figures, by default all:
+#   swap   p99 of a verified open load at half of saturation while a new version arrives each second
 #   many   100 models of 10 tables
 #   wide   a model of 1 000 tables
-#   large  100 M keyed rows of 16 int8 codes, from npy and packed: 12 GB of files for the time
+#   large  100 M keyed rows of 16 int8 codes, from npy and packed: needs 12 GB for temporary files
 #   keys   rows looked up by key against rows looked up by number
 #   pack   embag pack and embag check
-# What memory or disk is too small for is skipped, and the table says so. Where there are three
-# cores the load has one of its own. Needs deploy/install-packages.sh --tests and a release build.
+# Figures that need more memory or disk than there is are skipped, and the table says so. If there
+# are at least three cores, the load has one of its own. Needs deploy/install-packages.sh --tests
+# and a release build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/bench/lib.sh

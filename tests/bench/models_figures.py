@@ -1,8 +1,8 @@
 """The figures of models: versions that change under load, many models and tables, a large keyed
-table, what keys cost, and how fast files are packed and checked.
+table, the cost of keys, and the speed of packing and checking files.
 
-Started by models.sh. A figure is a function that yields rows of the table at the end; everything it
-is made of goes to the file of JSON lines that is named there. Failed requests and wrong answers end
+models.sh starts it. A figure is a method that yields rows of the table at the end. The measurements
+behind it go to the file of JSON lines that is named there. Failed requests and wrong answers end
 the run.
 """
 
@@ -31,59 +31,59 @@ MIB = 1 << 20
 IN_FLIGHT = '32'
 SETTLE_SECONDS = 60
 START_SECONDS = 900
-KEYED_BYTES_ASKED = 16          # keys and index, of a row
+KEYED_BYTES_ASKED = 16          # target for key and index, per row
 SAMPLE = 1000
-ERROR_INT8 = 1 / 510            # of a row's range, by kernels/quantize.h
+ERROR_INT8 = 1 / 510            # largest error as a fraction of a row's range (kernels/quantize.h)
 
 
 def available_bytes():
-    """Memory that is free to be used."""
+    """Returns the available memory."""
     with open('/proc/meminfo', encoding='ascii') as file:
         return int(re.search(r'MemAvailable:\s*(\d+)', file.read())[1]) << 10
 
 
 def all_cpus():
-    """Those that this process may use."""
+    """Returns the CPUs that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
 def server_cpus():
-    """All but the load's, where that leaves two; else all."""
+    """Returns all CPUs but the load's if that leaves at least two, otherwise all."""
     return [cpu for cpu in all_cpus() if cpu != LOAD_CPU] if len(all_cpus()) > 2 else all_cpus()
 
 
 def event_lines(server, event):
-    """The lines of an event in a server's log."""
+    """Returns the lines of an event in a server's log."""
     return [line for line in server.read_log().splitlines() if ' event=%s ' % event in line]
 
 
 def log_value(line, key):
-    """What a line of a log says under a key."""
+    """Returns the value of a key in a log line."""
     return re.search(r'\b%s=(\S+)' % key, line)[1]
 
 
 def log_time(line):
-    """When a line was logged."""
+    """Returns the time of a log line."""
     text = log_value(line, 'ts').replace('Z', '+00:00')
     return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def sum_values(server, event, key):
-    """Of a key of all lines of an event."""
+    """Returns the sum of a key over all log lines of an event."""
     return sum(int(log_value(line, key)) for line in event_lines(server, event))
 
 
 def wait_for(condition, what):
-    """Polls; a server that does not get there has no figures."""
+    """Polls `condition` until it holds. Ends the run after SETTLE_SECONDS."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            fail('not within %d s: %s' % (SETTLE_SECONDS, what))
+            fail('timed out after %d s, waiting for: %s' % (SETTLE_SECONDS, what))
         time.sleep(0.05)
 
 
 class Figures:
-    """What was asked on the command line, and the figures."""
+    """The options of the command line, and the figures."""
 
     def __init__(self, bench, options):
         self.bench = bench
@@ -92,7 +92,7 @@ class Figures:
 
     @contextlib.contextmanager
     def repository(self, name):
-        """An empty one that is removed in the end."""
+        """Provides an empty repository, which is removed at the end."""
         path = os.path.join(self.bench.work, 'models-' + name)
         shutil.rmtree(path, ignore_errors=True)
         os.makedirs(path)
@@ -102,7 +102,7 @@ class Figures:
             shutil.rmtree(path)
 
     def serve(self, repository, *flags):
-        """embagd as it is without settings, and the seconds until it served."""
+        """Starts embagd with default settings. Returns it and the seconds until it was ready."""
         begun = time.monotonic()
         server = Server([self.bench.program('embagd'), '--model-repository', repository,
                          '--listen', '127.0.0.1:0', '--http-listen', 'none', *flags],
@@ -110,8 +110,11 @@ class Figures:
         return server, time.monotonic() - begun
 
     def load(self, server, *arguments):
-        """A load, none of whose requests may fail. That some of an open one are not sent, since the
-        machine was slower than when the rate was chosen, is told by the percentiles."""
+        """Runs a load, none of whose requests may fail. Returns its report.
+
+        An open load may leave some requests unsent if the machine has become slower since the rate
+        was chosen. The percentiles include that.
+        """
         return self._check(self.bench.load_report(self.bench.start_load(
             server.address, ['--timeout-us', '20000000', *arguments])))
 
@@ -125,14 +128,14 @@ class Figures:
         return report
 
     def closed(self, server, *arguments):
-        """... of some requests in flight."""
+        """Runs a closed load, with some requests in flight. Returns its report."""
         return self.load(server, '--in-flight', IN_FLIGHT, '--duration',
                          str(min(self.seconds, 5)), *arguments)
 
     # Versions that change.
 
     def swap(self):
-        """p99 of an open load while a version comes each second, and without."""
+        """p99 of an open load while a new version arrives each second, and without."""
         count, taken = round(self.seconds), []
         with self.repository('swap') as path:
             swapper = VersionSwapper([self.bench.program('embag'), 'make-model', '--workload',
@@ -159,16 +162,16 @@ class Figures:
                   % (middle['swap_us'], middle['calm_us'], rate,
                      sum(values['served'] for values in taken), count * len(taken)))
         yield Row('  a version renamed until it is served', stated('s'), middle['served_s'],
-                  'the median; %d MiB a version' % middle['version_mib'])
+                  'median; %d MiB per version' % middle['version_mib'])
         yield Row('  memory after / before', at_most(1.05, 'x'), middle['memory'],
                   '%d MiB, before %d MiB' % (middle['after_mib'], middle['before_mib']))
 
     def _swap_round(self, server, swapper, versions, asked):
-        """A load without swaps, then one with a swap a second."""
+        """Runs a load without swaps, then one with a swap per second. Returns the measurements."""
         calm = self.load(server, *asked)
         before = server.resident_kib()
         process = self.bench.start_load(server.address, [*asked, '--timeout-us', '20000000'])
-        time.sleep(1)   # The load's warmup.
+        time.sleep(1)   # The load warms up.
         swapper.publish_each_second(versions).join()
         swapped = self._check(self.bench.load_report(process))
         served = self._wait_settled(server, versions[-1])
@@ -183,29 +186,32 @@ class Figures:
 
     @staticmethod
     def _wait_settled(server, version):
-        """Until it is the only version in memory; when each was served. One that comes while the
-        one before waits to be loaded is loaded instead of it."""
+        """Waits until `version` is the only version in memory.
+
+        Returns the times at which versions were first served. If a version arrives while the
+        previous one still waits to be loaded, only the new one is loaded.
+        """
         def served():
             return {int(log_value(line, 'version')): log_time(line)
                     for line in event_lines(server, 'model_serving')}
-        wait_for(lambda: version in served(), 'the last version served')
+        wait_for(lambda: version in served(), 'the last version to be served')
         wait_for(lambda: len(event_lines(server, 'model_freed')) >= len(served()) - 1,
-                 'all versions but the last freed')
+                 'all versions but the last to be freed')
         return served()
 
     # Many models, many tables.
 
     def many(self):
-        """100 models of 10 tables, beside one of them alone."""
+        """100 models of 10 tables, and one of them alone for comparison."""
         alone = self._many('one', 1, 10)
         yield from self._many_rows('100 models of 10 tables', self._many('many', 100, 10), alone)
 
     def wide(self):
-        """A model of 1 000 tables; its lookups ask all of them."""
+        """A model of 1 000 tables, with lookups in all of them."""
         yield from self._many_rows('a model of 1 000 tables', self._many('wide', 1, 1000), None)
 
     def _many(self, name, models, tables):
-        """Load time, memory and the rate of lookups of all tables of a model."""
+        """Measures load time, memory and the rate of lookups in all tables of a model."""
         with self.repository(name) as path:
             write_many(path, models, tables, 1000, 32)
             server, start_s = self.serve(path)
@@ -222,7 +228,7 @@ class Figures:
 
     @staticmethod
     def _many_rows(what, values, alone):
-        """The rows of one repository."""
+        """Yields the rows of one repository."""
         yield Row(what + ': start until ready', stated('s'), values['start_s'],
                   '%.0f MiB of files, in the page cache' % values['file_mib'])
         yield Row('  memory beside the rows', stated('MiB'), values['beside_mib'],
@@ -234,7 +240,7 @@ class Figures:
     # A large keyed table.
 
     def large(self):
-        """Rows of 16 values as int8 codes, with keys, from npy and packed."""
+        """A table with rows of 16 values as int8 codes, with keys, from npy and packed."""
         rows = self.options.rows
         name = '%.3g M rows x 16 int8, keyed' % (rows / 1e6)
         missing = self._lacks(rows)
@@ -262,10 +268,10 @@ class Figures:
 
     @staticmethod
     def _lacks_text(what, needed, there):
-        return '%s: %.1f GiB needed, %.1f there' % (what, needed / GIB, there / GIB)
+        return '%s: %.1f GiB needed, %.1f GiB available' % (what, needed / GIB, there / GIB)
 
     def _lacks(self, rows):
-        """What is missing for so many rows, or None: files, and memory while loading."""
+        """Returns a text if disk or memory is too small for a number of rows, otherwise None."""
         disk, memory = rows * 120, rows * 64
         free = shutil.disk_usage(self.bench.work).free
         if free < disk:
@@ -275,7 +281,7 @@ class Figures:
         return None
 
     def _large_rows(self, name, repository, table, keys):
-        """Load time, memory and rate of one repository of it, whose keys are in a file."""
+        """Yields load time, memory and rate of a repository of the table, with keys in a file."""
         server, start_s = self.serve(repository)
         with server:
             self._check_answers(server, table)
@@ -297,7 +303,7 @@ class Figures:
 
     @staticmethod
     def _check_answers(server, table):
-        """Random keys have the rows that were written, as far off as their codes allow."""
+        """Checks that random keys have the rows that were written, within the error of codes."""
         rows = np.random.default_rng(9).integers(0, table.rows, SAMPLE)
         keys = keys_of(rows, table.rows).astype('<i8')
         query = pb.BagQuery(table=NAME, indices_i64=keys.tobytes(),
@@ -307,10 +313,10 @@ class Figures:
         got, want = np.frombuffer(result.values, '<f4').reshape(SAMPLE, -1), table.values(rows)
         allowed = np.ptp(want, axis=1, keepdims=True) * ERROR_INT8 + 1e-5
         if not (np.abs(got - want) <= allowed).all():
-            fail('keys do not have the rows that were written')
+            fail('lookups by key returned wrong rows')
 
     def _time(self, *arguments):
-        """Seconds that the tool takes."""
+        """Runs embag with arguments. Returns the seconds that it takes."""
         begun = time.monotonic()
         done = subprocess.run([self.bench.program('embag'), *arguments], capture_output=True,
                               text=True, check=False)
@@ -319,15 +325,15 @@ class Figures:
         return time.monotonic() - begun
 
     def _speed(self, name, seconds, size):
-        """The row of something that reads a file."""
+        """Returns the row of a command that reads a file."""
         self.bench.record('speed', name=name, seconds=seconds, bytes=size)
         return Row(name, stated('MiB/s'), size / MIB / seconds,
-                   'of what it reads; %.1f s' % seconds)
+                   'of its input; %.1f s' % seconds)
 
     # What keys cost.
 
     def keys(self):
-        """Rate by key over rate by row, one thread, in memory."""
+        """Rate by key divided by rate by row, on one thread, in memory."""
         needed = 2 * self.options.keyed_bytes
         if available_bytes() < needed:
             yield Row('rows/s by key / by row', at_least(0.7, 'x'), None,
@@ -342,14 +348,14 @@ class Figures:
             self.bench.record('keys', **cell)
             yield Row('rows/s by key / by row, %(row_type)s of %(dim)d' % cell,
                       at_least(0.7, 'x'), cell['keyed_ratio'],
-                      '%.1f M rows; check %.1f ns a row, by key %.1f; index built in %.0f' % (
+                      '%.1f M rows; check %.1f ns/row, by key %.1f; index built in %.0f ns/row' % (
                           cell['rows'] / 1e6, cell['check_ns_per_row'],
                           cell['keyed_check_ns_per_row'], cell['key_build_ns_per_row']))
 
     # Packing.
 
     def pack(self):
-        """embag pack and embag check of rows of 64 f32."""
+        """embag pack and embag check on rows of 64 f32."""
         rows = self.options.pack_rows
         with self.repository('pack') as path:
             source = os.path.join(path, 'rows.npy')

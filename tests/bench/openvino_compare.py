@@ -1,11 +1,12 @@
-"""embag beside OpenVINO's EmbeddingBagOffsets: one table of f32, sums, one thread each.
+"""Compares embag with OpenVINO's EmbeddingBagOffsets: one table of f32, sums, one thread each.
 
     openvino_compare.py EMBAG_BENCH [--rows N] [--dim N] [--bags N] [--indices-per-bag N]
 
-EMBAG_BENCH is the program that the build made; its figure for the same shape comes from its JSON.
-Prints ns per row of both and their ratio: OpenVINO's is processor time, which other programs on
-the machine do not lengthen; embag-bench leaves out readings during which it was interrupted.
-Where OpenVINO's Python package is not installed it says so and ends with status 77.
+EMBAG_BENCH is the path of embag-bench, whose figure for the same shape comes from its JSON output.
+The script prints ns per row of both and their ratio. OpenVINO's figure is CPU time, which other
+programs on the machine do not lengthen; embag-bench leaves out readings in which it was
+interrupted. If OpenVINO's Python package is not installed, the script prints that and exits with
+status 77.
 """
 
 import argparse
@@ -23,12 +24,12 @@ except ImportError:
     print("openvino is not installed")
     sys.exit(77)
 
-BATCHES = 64     # with indices of their own
+BATCHES = 64     # batches with different indices
 READINGS = 15
 
 
 def parse_arguments():
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("embag_bench")
     parser.add_argument("--rows", type=int, default=1000000)
@@ -39,7 +40,7 @@ def parse_arguments():
 
 
 def compile_model(table, shape):
-    """The operation on a constant table, on one thread."""
+    """Returns the compiled operation on a constant table, for one thread."""
     indices = opset15.parameter([shape.bags * shape.indices_per_bag], np.int64)
     offsets = opset15.constant(np.arange(shape.bags, dtype=np.int64) * shape.indices_per_bag)
     bags = opset15.embedding_bag_offsets(opset15.constant(table, shared_memory=True), indices,
@@ -49,7 +50,10 @@ def compile_model(table, shape):
 
 
 def measure_openvino(shape):
-    """ns per row, the median over passes through the batches; the results are checked."""
+    """Returns OpenVINO's ns per row, the median over passes through the batches.
+
+    Checks the results of the first batch.
+    """
     rng = np.random.default_rng(1)
     table = rng.random((shape.rows, shape.dim), dtype=np.float32)
     rows = shape.bags * shape.indices_per_bag
@@ -68,7 +72,7 @@ def measure_openvino(shape):
 
 
 def measure_embag(shape):
-    """ns per row, the check pass included: OpenVINO checks indices too."""
+    """Returns embag's ns per row, including the check pass, because OpenVINO checks indices too."""
     out = subprocess.run(
         [shape.embag_bench, "--json", "--no-peer", "--no-roofline", "--rows", str(shape.rows),
          "--dim", str(shape.dim), "--bags", str(shape.bags),

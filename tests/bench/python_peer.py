@@ -1,11 +1,11 @@
-"""What embag is measured beside: a server as one is soon written in Python, with grpcio and NumPy,
-or with ONNX Runtime, whose graph gathers and sums the rows of each table.
+"""A server that embag is compared with: one that is quickly written in Python, with grpcio and
+NumPy or ONNX Runtime. The graph of the latter gathers and sums the rows of each table.
 
     python_peer.py MODEL_VERSION_DIRECTORY numpy|onnx
 
-answers unary Lookups of one bag with SUM a query, of f32 tables NAME.npy, and ListModels. Logs its
-address. PYTHONPATH leads to the messages that protoc generated. onnx needs the packages onnx and
-onnxruntime.
+It answers unary Lookups with one bag and SUM in each query, in f32 tables NAME.npy, and ListModels.
+It prints its address. PYTHONPATH must have the messages that protoc generated. onnx needs the
+packages onnx and onnxruntime.
 """
 
 import os
@@ -21,18 +21,18 @@ WORKERS = 4
 
 
 class NumpyTables:
-    """Rows are taken and summed by NumPy."""
+    """Tables whose rows NumPy gathers and sums."""
 
     def __init__(self, tables):
         self.tables = tables
 
     def pool(self, queries):
-        """The vector of each query, a table's name and indices."""
+        """Returns the vector of each query, which is a table's name and indices."""
         return [self.tables[name][indices].sum(0) for name, indices in queries]
 
 
 class OnnxTables:
-    """Rows are taken and summed by ONNX Runtime, all tables of a request in one run."""
+    """Tables whose rows ONNX Runtime gathers and sums, for all tables of a request in one run."""
 
     def __init__(self, tables):
         import onnx
@@ -54,12 +54,12 @@ class OnnxTables:
         self.session = onnxruntime.InferenceSession(model.SerializeToString(), options)
 
     def pool(self, queries):
-        """The vector of each query; all tables of the model must be asked."""
+        """Returns the vector of each query. There must be a query for every table of the model."""
         return self.session.run([name + '_sum' for name, _ in queries], dict(queries))
 
 
 def answer(tables, request):
-    """What a LookupRequest is answered with."""
+    """Returns the answer to a LookupRequest."""
     queries = [(query.table, np.frombuffer(query.indices_i64, '<i8') if query.indices_i64
                 else np.frombuffer(query.indices_i32, '<i4').astype('<i8'))
                for query in request.queries]
@@ -71,7 +71,7 @@ def answer(tables, request):
 
 
 def describe(rows):
-    """What ListModels is answered with."""
+    """Returns the answer to ListModels."""
     response = pb.ListModelsResponse()
     version = response.models.add(name='dlrm-v2', served_version=1).versions.add(
         version=1, state=pb.ModelVersion.STATE_SERVING)
@@ -82,7 +82,7 @@ def describe(rows):
 
 
 def main():
-    """Serves until it is ended."""
+    """Serves until the process is killed."""
     directory, kind = sys.argv[1:]
     names = sorted(name[:-4] for name in os.listdir(directory) if name.endswith('.npy'))
     rows = {name: np.load(os.path.join(directory, name + '.npy')) for name in names}

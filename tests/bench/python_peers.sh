@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# embag beside servers as they are soon written in Python (python_peer.py): server CPU per unary
-# lookup of one sample of dlrm-v2, and memory.
+# Compares embag with servers that are quickly written in Python (python_peer.py): server CPU per
+# unary lookup of one sample of dlrm-v2, and memory.
 #   tests/bench/python_peers.sh [--build DIR] [--turns N] [--seconds S] [--scale N] [--onnx PYTHON]
-# Servers on one core, embag-load on another, 32 calls in flight, in turns, medians. --onnx names a
-# Python that has onnx, onnxruntime and grpcio; without it that server is left out.
+# Servers run on one core and embag-load on another, with 32 calls in flight. The servers take
+# turns, and figures are medians. --onnx is the path of a Python that has onnx, onnxruntime and
+# grpcio; without it the ONNX server is left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/bench/lib.sh
@@ -25,7 +26,7 @@ while (($# > 0)); do
     --seconds) seconds=$(time_span "$@") ;;
     --scale) scale=$(count "$@") ;;
     --onnx) onnx=$(value "$@") ;;
-    *) refuse "$1: not an option" ;;
+    *) refuse "$1: unknown option" ;;
     esac
     shift 2
 done
@@ -42,7 +43,7 @@ processor
 declare -A pids addresses
 names=(embag numpy)
 
-# start NAME COMMAND...
+# start NAME COMMAND...: starts a server.
 start() {
     local name=$1
     shift
@@ -50,13 +51,13 @@ start() {
     pids[$name]=$pid addresses[$name]=$address
 }
 
-# measure NAME: server CPU per lookup in microseconds, and lookups a second.
+# measure NAME: prints the server's CPU time per lookup in microseconds, and lookups per second.
 measure() {
     local before after load=$work/load.json
     before=$(cpu_ns "${pids[$1]}")
     taskset -c "$load_cpu" "$build/embag-load" --workload dlrm-v2 --mode unary --json \
         --server "${addresses[$1]}" --in-flight 32 --duration "$seconds" --warmup 0 >"$load" ||
-        fail "$1 does not answer"
+        fail "$1 did not answer"
     after=$(cpu_ns "${pids[$1]}")
     awk -v ns=$((after - before)) -v n="$(json_value answers "$load")" -v s="$seconds" \
         'BEGIN {printf "%.1f %.0f\n", ns / 1000 / n, n / s}'
@@ -73,7 +74,7 @@ fi
 for name in "${names[@]}"; do
     "$build/embag-load" --workload dlrm-v2 --mode unary --server "${addresses[$name]}" --verify \
         --in-flight 4 --duration 0.3 --warmup 0 >"$work/verify.log" 2>&1 ||
-        fail "$name answers wrongly: $work/verify.log"
+        fail "$name gave wrong answers: see $work/verify.log"
     : >"$work/$name.figures"
 done
 for ((turn = 0; turn < turns; turn++)); do
@@ -82,7 +83,7 @@ for ((turn = 0; turn < turns; turn++)); do
     done
 done
 for name in "${names[@]}"; do
-    echo "$name: $(awk '{print $1}' "$work/$name.figures" | median) us of CPU a lookup," \
+    echo "$name: $(awk '{print $1}' "$work/$name.figures" | median) us of CPU per lookup," \
         "$(awk '{print $2}' "$work/$name.figures" | median) lookups/s," \
         "$(rss_mib "${pids[$name]}") MiB"
 done

@@ -1,11 +1,11 @@
-"""One sample of dlrm-v2 as a request: 26 queries, one bag each, as embag's benchmarks send it.
+"""Writes a request with one sample of dlrm-v2: 26 queries of one bag, as in embag's benchmarks.
 
     sample_request.py MESSAGES MODEL_VERSION_DIRECTORY FILE [ADDRESS...]
 
-writes it to FILE, framed for gRPC, and compares the answers of the servers at ADDRESS to the byte,
-but for the times that embag says it took.
-MESSAGES is the directory of the messages that protoc generated. The rows of each table are told
-from its file. The seed is fixed: every run sends the same bytes.
+It writes the request to FILE, framed for gRPC. It sends the request to the servers at ADDRESS and
+checks that their answers are equal to the byte, apart from embag's times.
+MESSAGES is the directory of the messages that protoc generated. The number of rows of each table is
+read from its file. The seed is fixed, so that every run sends the same bytes.
 """
 
 import os
@@ -22,7 +22,7 @@ SEED = 1
 
 
 def make_request(messages, directory):
-    """The request as a message."""
+    """Returns the bytes of the request."""
     rng = random.Random(SEED)
     request = messages.LookupRequest(model="dlrm-v2")
     for table, count in enumerate(INDICES_BY_TABLE):
@@ -36,7 +36,7 @@ def make_request(messages, directory):
 
 
 def ask(messages, address, request):
-    """The bytes of the answer, without its times."""
+    """Returns the bytes of a server's answer, without its times."""
     with grpc.insecure_channel(address) as channel:
         data = channel.unary_unary("/embag.v1.EmbeddingBag/Lookup")(request, timeout=10)
     answer = messages.LookupResponse.FromString(data)

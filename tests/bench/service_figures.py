@@ -1,8 +1,8 @@
-"""The figures of the service, each measured in rounds that take turns with what it is compared to:
-of CPU times the least counts, of rates and latencies the median.
+"""The figures of the service. Each is measured in rounds that alternate with its comparison. The
+minimum of CPU times counts, and the median of rates and latencies.
 
-Started by service.sh. A figure is a function that yields rows of the table at the end; everything
-it is made of goes to the file of JSON lines that is named there.
+service.sh starts it. A figure is a method that yields rows of the table at the end. The
+measurements behind it go to the file of JSON lines that is named there.
 """
 
 import json
@@ -17,36 +17,36 @@ from service_run import (LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, median, not
                          print_figures)
 
 IN_FLIGHT = 32
-SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
+SMALL_TABLE = 't02'        # a table of dlrm-v2 with 87 KiB at scale 100, so that it is cached
 DEADLINE_US = {1: 20000, 128: 100000}
 IDLE_COUNT = 10000
-WIDE = (26, 200, 856)      # features, each of a small table
+WIDE = (26, 200, 856)      # numbers of features, each with a small table
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def dlrm(samples=1, mode='stream', *more):
-    """embag-load's arguments for dlrm-v2."""
+    """Returns embag-load's arguments for dlrm-v2."""
     return ['--workload', 'dlrm-v2', '--samples', str(samples), '--mode', mode, *more]
 
 
 def closed(in_flight=IN_FLIGHT):
-    """... for so many in flight, none of which is given up."""
+    """Returns its arguments for a number of requests in flight, with a long timeout."""
     return ['--in-flight', str(in_flight), '--timeout-us', '20000000']
 
 
 def open_load(seconds, rate):
-    """... for a rate; what it takes to come to it does not count."""
+    """Returns its arguments for a rate, after a warm-up."""
     return ['--rate', '%.1f' % rate, '--duration', str(seconds), '--warmup', '1']
 
 
 def in_time(samples):
-    """... for answers that are worth nothing after their deadline."""
+    """Returns its arguments for answers that are useless after their deadline."""
     deadline = str(DEADLINE_US[samples])
     return ['--deadline-us', deadline, '--timeout-us', deadline]
 
 
 class Figures:
-    """What was asked on the command line, and the figures."""
+    """The options of the command line, and the figures."""
 
     def __init__(self, bench, options):
         self.bench = bench
@@ -56,7 +56,7 @@ class Figures:
         self.request = os.path.join(bench.work, 'service-request')
 
     def make_request(self):
-        """The lookup that is sent by what is not embag-load."""
+        """Writes the lookup that the other load programs send."""
         model = os.path.join(self.bench.models('dlrm-v2'), 'dlrm-v2', '1')
         subprocess.run(
             [sys.executable, os.path.join(HERE, 'sample_request.py'),
@@ -64,30 +64,30 @@ class Figures:
             check=True, stdout=subprocess.DEVNULL)
 
     def show_round(self, name, number, values):
-        """One line of progress."""
+        """Prints a line of progress."""
         note('  %s %d/%d: %s' % (name, number + 1, self.rounds, ', '.join(
             '%s %.4g' % pair for pair in values.items())))
 
     def has_groups(self):
-        """Whether embag-load can ask in feature groups."""
+        """Returns whether embag-load can send feature groups."""
         done = subprocess.run([self.bench.program('embag-load'), '--help'], check=True,
                               stdout=subprocess.PIPE, text=True)
         return '--groups' in done.stdout
 
     def echo_us(self, mode, sizes, in_flight=IN_FLIGHT):
-        """CPU time of an echo server per answer."""
+        """Returns the CPU time of an echo server per answer."""
         with self.bench.echo(mode, sizes, in_flight) as echo:
             return self.bench.echo_load(echo, sizes, in_flight, self.seconds / 2)['cpu_us']
 
     def floor_us(self, workload, sizes, in_flight, *arguments):
-        """CPU time per answer of kernels and echo in one process."""
+        """Returns the CPU time per answer of kernels and echo in one process."""
         with self.bench.floor(workload, sizes, in_flight, *arguments) as floor:
             return self.bench.echo_load(floor, sizes, in_flight, self.seconds / 2)['cpu_us']
 
     # Overhead.
 
     def overhead(self):
-        """CPU per lookup above kernel and echo."""
+        """CPU time per lookup, minus kernel and echo."""
         ways = {'unary': (dlrm(1, 'unary'), 5), 'stream': (dlrm(), 2),
                 'group': (dlrm(1, 'stream', '--groups'), 1.2)}
         if not self.has_groups():
@@ -123,7 +123,7 @@ class Figures:
     # Small lookups.
 
     def small(self):
-        """CPU per lookup of one bag of 20 rows."""
+        """CPU time per lookup of one bag of 20 rows."""
         bounds = {'stream': 1.6, 'unary': 4}
         taken = {mode: [] for mode in bounds}
         with self.bench.serve('dlrm-v2') as server:
@@ -144,9 +144,11 @@ class Figures:
     # Batches.
 
     def batches(self):
-        """Throughput of requests of 128 samples, against the kernels in a process of their own,
-        and against these and a bare write of the answer; what there can be at most is told by the
-        floor."""
+        """Throughput of requests of 128 samples, against the kernels in a process of their own.
+
+        It is also compared with the kernels plus a bare write of the answer. The limit is that of
+        the floor.
+        """
         cases = (('rm2', 'f32', 4, 0.9), ('dlrm-v2', 'bf16', 8, 0.8), ('dlrm-v2', 'f32', 8, None))
         for workload, output_type, in_flight, bound in cases:
             shape = ['--samples', '128', '--output-type', output_type]
@@ -174,7 +176,7 @@ class Figures:
     # Many features.
 
     def wide(self):
-        """CPU per lookup of all features at once, as one group and as queries."""
+        """CPU time per lookup of all features at once, as one group and as queries."""
         ways = {'queries': (), 'group': ('--groups',)}
         for features in WIDE:
             workload = 'wide-%d' % features
@@ -215,8 +217,7 @@ class Figures:
                           for key in ('p50_us', 'p99_us', 'late_p99_us')))
 
     def _peak(self, server, samples, mode):
-        """Lookups per second that are answered when there is always one more, and the server's
-        CPU time for each."""
+        """Returns the lookups per second of a closed loop, and the server's CPU time for each."""
         report = self.bench.load(server, [*dlrm(samples, mode), *closed()], self.seconds)
         return report['requests_per_s'], report['cpu_us']
 
@@ -236,10 +237,10 @@ class Figures:
                      report['errors_by_code'], report['unsent'], 100 * report['busy'], probe))
             self.bench.record('overload', samples=samples, mode=mode, peak=peak, load=report,
                               unpaced=unpaced, probe=probe, memory_kib=memory)
-            # What of its time the server has spent on answers that came in time.
+            # The fraction of its CPU time that the server spent on answers that came in time.
             by_time = report['goodput_per_s'] * peak_us / 1e6 / report['busy']
             yield Row(name + ': goodput', at_least(bound, 'x'), report['goodput_per_s'] / peak,
-                      'paced: the client withholds what would come late; peak %.0f/s, good '
+                      'paced: the client does not send what would be late; peak %.0f/s, good '
                       '%.0f/s; by the server\'s CPU time: %.2f' % (
                           peak, report['goodput_per_s'], by_time))
             yield Row('  goodput of clients without pacing', stated('x'),
@@ -270,7 +271,7 @@ class Figures:
             sampler.at(5), sampler.at(self.overload_seconds))
 
     def _unpaced(self, server, samples, mode, rate):
-        """What is left to the server to shed: all of it is sent."""
+        """Runs a load that sends everything, so that the server must shed load."""
         seconds, before = self.overload_seconds / 3, server.cpu_ns()
         report = self.bench.load_report(self.bench.start_load(server.address, [
             *dlrm(samples, mode), *open_load(seconds, rate), *in_time(samples), '--unpaced']))
@@ -278,7 +279,7 @@ class Figures:
         return report
 
     def _python(self, script, server, *arguments, gives_way=False):
-        """A script beside the load."""
+        """Starts a script on the CPU of the load."""
         words = [sys.executable, os.path.join(HERE, script)]
         kind, rest = ([arguments[0]], arguments[1:]) if script == 'disturb.py' else ([], arguments)
         return subprocess.Popen(
@@ -288,7 +289,7 @@ class Figures:
     # Idle connections.
 
     def idle(self):
-        """Memory of idle connections, and what others notice of them."""
+        """Memory of idle connections, and their effect on others."""
         arguments = dlrm(1, 'stream', '--requests', '1', *closed())
         taken = []
         with self.bench.serve('dlrm-v2', '--connections-max', str(IDLE_COUNT + 100)) as server:
@@ -308,22 +309,22 @@ class Figures:
                 self.show_round('%d idle' % IDLE_COUNT, number, values)
                 self.bench.record('idle', alone=alone, beside=beside, **values)
         yield Row('10 000 idle connections, each', at_most(40, 'KiB'), taken[0]['kib_each'],
-                  'each after one lookup; the first time they come')
+                  'each after one lookup; in the first round')
         yield Row('  lookups/s beside them / without', at_least(0.95, 'x'),
                   median(values['rate'] for values in taken), 'by the server\'s CPU time: %.3f' %
                   median(values['cpu'] for values in taken))
 
     def _disturb(self, server, *arguments):
-        """A disturbance that has begun."""
+        """Starts a disturbance, and waits until it is ready."""
         process = self._python('disturb.py', server, *arguments, gives_way=True)
         if process.stdout.readline() != 'ready\n':
-            fail('disturb.py %s did not begin' % arguments[0])
+            fail('disturb.py %s did not start' % arguments[0])
         return process
 
     # A single lookup.
 
     def single(self):
-        """p50 of one lookup at a time above an echo of its bytes."""
+        """p50 of one lookup at a time, minus an echo of its bytes."""
         cases = {'small': [*small_lookup(), '--mode', 'stream'], 'dlrm-v2': dlrm()}
         taken = {name: [] for name in cases}
         with self.bench.serve('dlrm-v2') as server:
@@ -348,7 +349,7 @@ class Figures:
     # Disturbances.
 
     def disturbed(self):
-        """p99 of an open load beside a slow reader, cancels and a flood."""
+        """p99 of an open load during a slow reader, cancels and a flood."""
         kinds = {'a slow reader': ('slow-reader',), '3000 cancels in 4 s': ('cancels', '750'),
                  'a flood': None}
         taken = {kind: [] for kind in kinds}
@@ -366,7 +367,7 @@ class Figures:
                       'alone %(alone_us).0f us, beside it %(beside_us).0f us' % middle)
 
     def _disturbed(self, server, rate, arguments):
-        """The p99 without it, then with it."""
+        """Returns the p99 without the disturbance and with it."""
         calm = [*dlrm(), *open_load(4, rate)]
         alone = self.bench.load_report(
             self.bench.start_load(server.address, [*dlrm(), *open_load(2, rate)]))
@@ -387,19 +388,21 @@ class Figures:
 
 
 def small_lookup():
-    """embag-load's arguments for one bag of 20 rows of a cached table."""
+    """Returns embag-load's arguments for one bag of 20 rows of a cached table."""
     return ['--model', 'dlrm-v2', '--tables', SMALL_TABLE, '--bags', '1', '--indices-per-bag',
             '20']
 
 
 def pick(report, *keys):
-    """Some of a report's values."""
+    """Returns some of a report's values."""
     return {key: report[key] for key in keys}
 
 
 def least(taken, *keys):
-    """The lowest of some values over the rounds: of CPU times, which whatever else runs on the
-    machine can only make longer."""
+    """Returns the minimum of some CPU times over the rounds.
+
+    Other programs on the machine can only lengthen CPU times.
+    """
     return {key: min(values[key] for values in taken) for key in keys}
 
 
@@ -411,7 +414,7 @@ def end(process):
 
 
 def batch_rows(name, taken, bound):
-    """The rows of one workload of 128 samples."""
+    """Yields the rows of one workload of 128 samples."""
     lowest = least(taken, 'server_us', 'kernel_us', 'write_us', 'exchange_us', 'floor_us')
     rate = median(values['per_s'] for values in taken) / 1e6
     busy = 100 * median(values['busy'] for values in taken)
@@ -436,7 +439,7 @@ def main():
                    **{'wide-%d' % features: 1 for features in WIDE}})
     figures = Figures(bench, options)
     if SERVER_CPU == LOAD_CPU:
-        note('one core only: server and load share it')
+        note('there is only one core: server and load share it')
     figures.make_request()
     print_figures(figures, options.figures, bench)
 

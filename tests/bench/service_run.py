@@ -1,5 +1,5 @@
-"""What figures are measured with: servers on one core, load on another, the CPU time and memory of
-a server, and the kernels alone; the table of figures."""
+"""Measures figures: runs servers on one core and load on another, reads the CPU time and memory of
+a server, runs the kernels alone, and prints the table of figures."""
 
 import json
 import os
@@ -18,17 +18,17 @@ WARMUP_SECONDS = 0.3
 
 
 def note(text):
-    """Progress, on stderr."""
+    """Prints progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def fail(text):
-    """Ends the run: a figure that cannot be measured is no figure."""
+    """Prints an error and ends the run."""
     sys.exit('%s: %s' % (os.path.basename(sys.argv[0]), text))
 
 
 def cores():
-    """The CPUs of servers and of load: the first two that this process may use."""
+    """Returns the CPUs of servers and of load: the first two, or the only one, of this process."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[-1 if len(allowed) == 1 else 1]
 
@@ -37,7 +37,7 @@ SERVER_CPU, LOAD_CPU = cores()
 
 
 class Server:
-    """A process that is pinned to its core, or to some, and says event=listening and event=ready on
+    """A server process that is pinned to some CPUs, and logs event=listening and event=ready on
     stderr."""
 
     def __init__(self, command, log, cpus=(SERVER_CPU,), start_seconds=START_SECONDS):
@@ -49,13 +49,13 @@ class Server:
         deadline = time.monotonic() + start_seconds
         while 'event=ready' not in self.read_log():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                fail('%s did not start; the end of its log:\n%s'
+                fail('%s did not start; its log ends with:\n%s'
                      % (command[0], self.read_log()[-4000:]))
             time.sleep(0.02)
         self.address = re.search(r'event=listening.*?(127\.0\.0\.1:\d+)', self.read_log())[1]
 
     def read_log(self):
-        """What it has said so far."""
+        """Returns the log so far."""
         with open(self.log, encoding='utf-8', errors='replace') as file:
             return file.read()
 
@@ -67,16 +67,16 @@ class Server:
 
     @property
     def port(self):
-        """As text."""
+        """Port of the server, as text."""
         return self.address.rpartition(':')[2]
 
     def stop(self):
-        """Ends it at once: what it still has to do is nobody's."""
+        """Kills the server, because its unfinished work does not matter."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def cpu_ns(self):
-        """Nanoseconds that its threads have run. None of them ends while it serves."""
+        """Returns the nanoseconds that its threads have run. No thread ends while it serves."""
         folder = '/proc/%d/task' % self.process.pid
         total = 0
         for task in os.listdir(folder):
@@ -85,26 +85,29 @@ class Server:
         return total
 
     def resident_kib(self, which='VmRSS'):
-        """Memory that it has now; VmHWM: the most that it had."""
+        """Returns its resident memory in KiB: the current one, or the peak for VmHWM."""
         with open('/proc/%d/status' % self.process.pid, encoding='ascii') as file:
             return int(re.search(which + r':\s*(\d+) kB', file.read())[1])
 
     def socket_count(self):
-        """Sockets that it has open."""
+        """Returns the number of its open sockets."""
         folder = '/proc/%d/fd' % self.process.pid
         return sum(os.readlink('%s/%s' % (folder, name)).startswith('socket:')
                    for name in os.listdir(folder))
 
 
 def on_load_cpu(command, gives_way=False):
-    """A command's words, pinned beside the server. What gives way runs only while nobody else wants
-    the CPU: what it costs is then the server's doing, not the load's wait for its turn."""
+    """Returns a command that runs on the CPU of the load.
+
+    With `gives_way` it runs only while nothing else needs that CPU. Any effect on the load is then
+    due to the server, not to competition for the load's CPU.
+    """
     policy = ['chrt', '--idle', '0'] if gives_way else []
     return [*policy, 'taskset', '-c', str(LOAD_CPU), *command]
 
 
 class Bench:
-    """The programs of a build, and where they leave what they write."""
+    """The programs of a build, and the folder for their files."""
 
     def __init__(self, build, work, scales, name='service'):
         self.build = build
@@ -116,16 +119,16 @@ class Bench:
             pass
 
     def record(self, figure, **values):
-        """Keeps what a figure is made of."""
+        """Writes the measurements behind a figure to the file of records."""
         with open(self.records, 'a', encoding='utf-8') as file:
             file.write(json.dumps({'figure': figure, **values}) + '\n')
 
     def program(self, name):
-        """The path of a program."""
+        """Returns the path of a program."""
         return os.path.join(self.build, name)
 
     def models(self, workload):
-        """The repository of a workload, made when it is first wanted."""
+        """Returns the repository of a workload, which it makes if necessary."""
         scale = self.scales[workload]
         path = os.path.join(self.work, 'service-%s-%d' % (workload, scale))
         if not os.path.isdir(path):
@@ -137,26 +140,25 @@ class Bench:
         return path
 
     def serve(self, workload, *flags):
-        """embagd with one loop and one thread, on the tables of a workload."""
+        """Starts embagd with one loop and one thread, on the tables of a workload."""
         return Server([self.program('embagd'), '--model-repository', self.models(workload),
                        '--listen', '127.0.0.1:0', '--http-listen', 'none', '--loops', '1',
                        '--threads', '1', *flags],
                       os.path.join(self.work, 'embagd.log'))
 
     def echo(self, mode, sizes, in_flight):
-        """A server that moves bytes and does nothing else."""
+        """Starts a server that only moves bytes."""
         return Server([self.program('embag-echo-server'), mode, *map(str, sizes), str(in_flight)],
                       os.path.join(self.work, 'echo.log'))
 
     def floor(self, workload, sizes, in_flight, *arguments):
-        """A server that moves bytes and computes answers with the kernels, and does nothing else.
-        """
+        """Starts a server that only moves bytes and computes answers with the kernels."""
         return Server([self.program('embag-bench'), '--no-peer', *self._tables(workload), '--serve',
                        '%d:%d:%d' % (*sizes, in_flight), *arguments],
                       os.path.join(self.work, 'floor.log'))
 
     def start_load(self, address, arguments, gives_way=False):
-        """embag-load as a process; its report is its standard output."""
+        """Starts embag-load as a process, which prints its report on standard output."""
         with open(os.path.join(self.work, 'load.log'), 'w', encoding='utf-8') as stderr:
             return subprocess.Popen(
                 on_load_cpu([self.program('embag-load'), '--server', address, '--json',
@@ -164,19 +166,25 @@ class Bench:
                 stdout=subprocess.PIPE, stderr=stderr, text=True)
 
     def load_report(self, process):
-        """What embag-load says at its end."""
+        """Waits for embag-load and returns its report.
+
+        Ends the run if any answer was wrong or lost.
+        """
         out = process.communicate()[0]
         if not out:
             with open(os.path.join(self.work, 'load.log'), encoding='utf-8') as file:
-                fail('embag-load gave no figures:\n' + file.read())
+                fail('embag-load printed no report:\n' + file.read())
         report = json.loads(out)
         if report['wrong'] or report['lost']:
-            fail('wrong or lost answers: ' + out)
+            fail('answers were wrong or lost: ' + out)
         return report
 
     def load(self, server, arguments, seconds, is_warm=False):
-        """Load on a server that all requests must succeed at; its report, with the server's CPU
-        time per request as `cpu_us` and how busy it was as `busy`."""
+        """Runs a load, all of whose requests must succeed. Returns its report.
+
+        The report also has the server's CPU time per request as `cpu_us`, and its utilisation (0 to
+        1) as `busy`.
+        """
         whole = [*arguments, '--warmup', '0', '--duration']
         if not is_warm:
             self.load_report(self.start_load(server.address, [*whole, str(WARMUP_SECONDS)]))
@@ -193,7 +201,7 @@ class Bench:
         return report
 
     def echo_load(self, server, sizes, in_flight, seconds):
-        """Load on an echo server or a floor, as `load`."""
+        """Runs a load on an echo server or a floor. Returns its report, with `cpu_us`."""
         before = server.cpu_ns()
         done = subprocess.run(
             on_load_cpu([self.program('embag-echo-load'), server.port, *map(str, sizes),
@@ -204,7 +212,7 @@ class Bench:
         return report
 
     def kernel_us(self, *arguments):
-        """What the kernels alone take for a request, the check of its indices included."""
+        """Returns the time of the kernels alone for a request, including the check of indices."""
         done = subprocess.run(
             ['taskset', '-c', str(SERVER_CPU), self.program('embag-bench'), '--no-peer',
              '--no-roofline', '--repeats', '7', '--json', *arguments],
@@ -213,7 +221,7 @@ class Bench:
         return report['us_per_call'] + report['check_us_per_call']
 
     def workload_kernel_us(self, workload, *arguments):
-        """The same for the tables of a model that is served."""
+        """Returns the same for the tables of a workload."""
         return self.kernel_us(*self._tables(workload), *arguments)
 
     def _tables(self, workload):
@@ -221,7 +229,7 @@ class Bench:
 
 
 class Sampler:
-    """Reads a server's memory while something else goes on."""
+    """Samples a server's memory in the background."""
 
     def __init__(self, server, every_s=0.5):
         self.server = server
@@ -244,20 +252,20 @@ class Sampler:
         self.thread.join()
 
     def at(self, seconds):
-        """The sample that was nearest to a time."""
+        """Returns the sample nearest to a time."""
         return min(self.samples, key=lambda sample: abs(sample[0] - seconds))[1]
 
 
 def median(values):
-    """Of any iterable."""
+    """Returns the median of an iterable."""
     return statistics.median(list(values))
 
 
 def print_figures(figures, names, bench):
-    """Measures those of the names, which are methods, and prints their table."""
+    """Measures the figures of these names, which are methods, and prints their table."""
     rows = []
     for name in names:
         note('%s (%d of them)' % (name, len(names)))
         rows.extend(getattr(figures, name)())
     print_table(rows)
-    print('made of: ' + bench.records)
+    print('records: ' + bench.records)

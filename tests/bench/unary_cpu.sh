@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# CPU time of the server per unary call of 26 tables (dlrm-v2, one sample), embag beside a grpc++
-# callback server that does the same with a plain loop.
+# Compares the server's CPU time per unary call on 26 tables (dlrm-v2, one sample) of embag and of a
+# grpc++ callback server that does the same with a plain loop.
 #   tests/bench/unary_cpu.sh [--build DIR] [--pairs N] [--requests N] [--scale N]
-# Both servers run on one core, h2load on another with 32 calls in flight. The servers take turns:
-# each pair is one run of either. Prints each pair, the medians and their ratio. Needs
+# Both servers run on one core, and h2load on another with 32 calls in flight. The servers take
+# turns: each pair is one run of each. Prints each pair, the medians and the median ratio. Needs
 # deploy/install-packages.sh --all and a release build with -DEMBAG_BENCH_PEERS=ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -24,7 +24,7 @@ while (($# > 0)); do
     --pairs) pairs=$(count "$@") ;;
     --requests) requests=$(count "$@") ;;
     --scale) scale=$(count "$@") ;;
-    *) refuse "$1: not an option" ;;
+    *) refuse "$1: unknown option" ;;
     esac
     shift 2
 done
@@ -33,10 +33,11 @@ need h2load protoc "$python" "$build"/{embagd,embag,embag-peer-grpcpp}
 mkdir -p "$work/messages"
 pick_cores
 
-# Bytes of all answers that h2load has logged, without headers.
+# answered_bytes LOG: prints the bytes of all answers, without headers, from h2load's log.
 answered_bytes() { sed -n 's/^traffic: .*(\([0-9]*\)) data$/\1/p' "$1"; }
 
-# measure PID ADDRESS CONNECTIONS STREAMS: CPU microseconds of the server per call, and calls/s.
+# measure PID ADDRESS CONNECTIONS STREAMS: prints the server's CPU time per call in microseconds,
+# and calls/s.
 measure() {
     local before after answered rate log=$work/h2load.log
     before=$(cpu_ticks "$1")
@@ -48,17 +49,17 @@ measure() {
         cat "$log" >&2
         fail "calls to $2 failed"
     fi
-    # To h2load a gRPC error has succeeded as well, but it carries no data.
+    # h2load counts a gRPC error as a success too, but an error has no data.
     answered=$(answered_bytes "$log")
     if ((${answered:-0} < requests * answer_bytes)); then
         cat "$log" >&2
-        fail "$2 sent ${answered:-no} bytes of answers, not $requests times $answer_bytes"
+        fail "$2 sent ${answered:-no} bytes of answers, expected $requests times $answer_bytes"
     fi
     rate=$(awk '/^finished in/ {printf "%.0f", $4}' "$log")
     echo "$(cpu_us $((after - before)) "$requests") $rate"
 }
 
-# compare CONNECTIONS STREAMS: pairs in turn, then the medians.
+# compare CONNECTIONS STREAMS: measures the pairs and prints the medians.
 compare() {
     local embag_us embag_rate peer_us peer_rate figures=$work/figures
     echo "$1 connection(s) x $2 calls in flight, $requests calls a run, CPU us per call (calls/s)"
@@ -89,7 +90,7 @@ processor
 sizes=$(PYTHONDONTWRITEBYTECODE=1 "$python" tests/bench/sample_request.py "$work/messages" \
     "$model" "$work/request" "$embag_address" "$peer_address")
 echo "$sizes"
-[[ $sizes =~ answer\ ([1-9][0-9]*)\ bytes ]] || fail "the size of an answer is not known: $sizes"
+[[ $sizes =~ answer\ ([1-9][0-9]*)\ bytes ]] || fail "the size of an answer is unknown: $sizes"
 answer_bytes=$((BASH_REMATCH[1] + 5)) # with gRPC's prefix
 measure "$embag_pid" "$embag_address" 1 32 >/dev/null
 measure "$peer_pid" "$peer_address" 1 32 >/dev/null

@@ -1,5 +1,5 @@
-"""Versions of a workload's model that are published one a second: each is written beforehand, so
-that publishing it is one rename."""
+"""Publishes one version of a workload's model per second. Each version is written beforehand, so
+that publishing it takes only one rename."""
 
 import os
 import shutil
@@ -11,14 +11,14 @@ MODEL = 'dlrm-v2'
 
 
 class VersionSwapper:
-    """A repository of the model, whose versions are dropped as soon as another one is served."""
+    """A repository with the model, which unloads a version as soon as another one is served."""
 
     def __init__(self, make_model, path):
-        self.make_model = make_model    # a command, to which version and repository are added
+        self.make_model = make_model    # command, to which version and repository are appended
         self.folder = os.path.join(path, MODEL)
         self.hidden = os.path.join(path, '.written')
         self.path = path
-        self.renamed = {}               # when a version was published
+        self.renamed = {}               # publish times by version
         self._write(path, 1)
         with open(os.path.join(self.folder, 'model.yaml'), 'w', encoding='utf-8') as file:
             file.write('versions: {keep: 1, keep_s: 0}\n')
@@ -28,22 +28,22 @@ class VersionSwapper:
                        capture_output=True)
 
     def prepare(self, versions):
-        """Writes versions that are still hidden, and removes those before the last one."""
+        """Writes versions to a hidden folder, and removes all but the last published one."""
         for name in os.listdir(self.folder):
             if name.isdigit() and int(name) < versions[0] - 1:
                 shutil.rmtree(os.path.join(self.folder, name))
         for version in versions:
             self._write(self.hidden, version)
-        os.sync()   # So that the disk is not written to while something is measured.
+        os.sync()   # So that no data is written to disk during a measurement.
 
     def publish(self, version):
-        """What was written becomes a version."""
+        """Publishes a version that was written before."""
         self.renamed[version] = time.time()
         os.rename(os.path.join(self.hidden, MODEL, str(version)),
                   os.path.join(self.folder, str(version)))
 
     def publish_each_second(self, versions):
-        """The same for all of them, by a thread that has begun."""
+        """Starts a thread that publishes one of the versions each second. Returns the thread."""
         thread = threading.Thread(target=self._run, args=(versions,), daemon=True)
         thread.start()
         return thread

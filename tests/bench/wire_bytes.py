@@ -1,5 +1,5 @@
-"""How many bytes a request and its answer are on the wire, frames and headers included: counted by
-a relay between a client and a server."""
+"""Counts the bytes of a request and its answer on the wire, including frames and headers, with a
+relay between a client and a server."""
 
 import select
 import socket
@@ -9,7 +9,7 @@ CHUNK = 1 << 20
 
 
 class Relay:
-    """Passes one connection on, and counts."""
+    """Relays one connection and counts its bytes."""
 
     def __init__(self, address):
         host, _, port = address.rpartition(':')
@@ -44,17 +44,17 @@ class Relay:
         return True
 
     def close(self):
-        """Waits for the connection's end."""
+        """Waits until the connection ends."""
         self.thread.join()
         self.listener.close()
 
 
 def count(bench, server, arguments):
-    """Bytes of a request and of its answer, means over some hundred of them."""
+    """Returns the bytes of a request and of its answer, as means over a few hundred of them."""
     relay = Relay(server.address)
     report = bench.load_report(bench.start_load(
         relay.address, [*arguments, '--in-flight', '4', '--warmup', '0', '--duration', '0.7']))
     relay.close()
-    # Before its streams are used, embag-load tries whether there are any.
+    # embag-load sends one more lookup first, to find out whether the server has streams.
     asked = report['answers'] + (report['mode'] == 'stream')
     return round(relay.request_bytes / asked), round(relay.answer_bytes / asked)
