@@ -1,4 +1,4 @@
-/* Memory that counts what is lent, checks what comes back and can fail at any one request. */
+/* Memory that counts what is lent, checks what is given back, and can fail at any one request. */
 #pragma once
 
 #include "proto/memory.h"

@@ -1,4 +1,4 @@
-/* One decoding of a LookupRequest: the request as protobuf-c packs it, and what became of it. */
+/* Decodes a LookupRequest as protobuf-c packs it. */
 #pragma once
 
 #include "proto/codec.h"
@@ -15,18 +15,18 @@ struct fixture {
     struct eb_wire_request *request;
 };
 
-/* 40 queries, names of 255 bytes. */
+/* At most 40 queries, names of at most 255 bytes. */
 extern const struct eb_codec_limits fixture_limits;
 
-/* Packs the message; nothing is decoded yet. `trial` must not move. */
+/* Packs the message, and does not decode it yet. `fixture` must not move. */
 void fixture_init(struct fixture *fixture, const Embag__V1__LookupRequest *message);
 void fixture_decode(struct fixture *fixture);
-/* Checks that all memory has come back. */
+/* Checks that all memory was given back. */
 void fixture_deinit(struct fixture *fixture);
 
-/* Begins a trial, which must be deinitialised, and fails the test where the message is refused. */
+/* Packs and decodes a message that must be accepted. The caller deinitialises the fixture. */
 void fixture_accept(struct fixture *fixture, const Embag__V1__LookupRequest *message);
-/* A whole trial that must end with this error, of the request or of its last query. */
+/* Expects this error, of the request or of its last query. Uses a fixture of its own. */
 void fixture_refuse(
     const Embag__V1__LookupRequest *message, enum eb_status status, const char *text);
 
@@ -40,7 +40,7 @@ struct lone_query {
 /* `lone` must not move. */
 void lone_query_init(struct lone_query *lone);
 
-/* Bytes as protobuf-c wants them for packing, which does not write to them. */
+/* Returns the bytes in the form that protobuf-c packs. Packing does not write to them. */
 ProtobufCBinaryData lone_query_binary(const void *data, size_t size);
 
 /* A group of two features, "user" and "item", with two bags each, alone in a request of id 77. */
@@ -57,6 +57,6 @@ void lone_group_init(struct lone_group *lone);
 extern const int64_t fixture_wide[4];
 extern const int32_t fixture_narrow[4];
 
-/* Fails the test unless the array, decoded from the field of that name, has those numbers. */
+/* Expects the array, decoded from the field of that name, to have those numbers. */
 void fixture_expect_array(const struct eb_wire_array *array, uint32_t width, const char *field);
 void fixture_expect_absent(const struct eb_wire_array *array);

@@ -17,8 +17,8 @@ static const struct eb_codec_limits limits = {.queries_max = 40, .name_bytes_max
 static const struct eb_guard_limits guard_limits = {
     .fields_max = 100, .name_bytes_max = 255, .submessages_max = 40};
 
-/* Contents of a field, by wire type: those that are good for any declaration, and those that some
- * do not let pass. */
+/* Contents of a field, by wire type: some that every declaration accepts, and some that not all
+ * do. */
 static const struct {
     uint32_t wire_type;
     uint8_t size;
@@ -39,7 +39,8 @@ struct message {
     size_t size;
 };
 
-/* One field, in field `outer` of the message itself or, where that is 0, of the message. */
+/* Makes a message of one field, which is inside field `outer`, or in the message itself if that is
+ * 0. */
 static struct message make_message(uint32_t outer, uint32_t number, size_t content)
 {
     struct message field = {.size = 0};
@@ -77,7 +78,8 @@ static bool reads_response(
     return eb_lookup_response_decode(arena, message->bytes, message->size, error);
 }
 
-/* Whatever the guard refuses is refused for the guard's reason, and nothing else as undecodable. */
+/* Expects everything that the guard refuses to be refused for the guard's reason, and nothing else
+ * to be undecodable. */
 static void assert_agrees(const ProtobufCMessageDescriptor *descriptor,
     bool (*reads)(struct eb_arena *, const struct message *, struct eb_error *), uint32_t outer)
 {

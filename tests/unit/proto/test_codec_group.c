@@ -93,7 +93,7 @@ static void takes_values_and_bounds_in_every_form(void **state)
     }
 }
 
-/* Decodes it, and checks that its error is this one. */
+/* Decodes the group and expects this error. */
 static void assert_group_refused(const struct lone_group *lone, const char *what)
 {
     char text[256];
@@ -168,7 +168,7 @@ static void refuses_a_feature_without_a_name(void **state)
     assert_group_refused(&lone, "features[1] is empty");
 }
 
-/* Three queries and three groups of which the second ones are faulty where that is said. */
+/* Decodes three queries and three groups. The second ones are faulty if the arguments say so. */
 static void decode_three_of_each(
     struct fixture *fixture, bool query_fails, bool group_fails, bool errors_per_query)
 {
@@ -224,7 +224,7 @@ static void goes_on_behind_errors_with_errors_per_query(void **state)
     fixture_deinit(&fixture);
 }
 
-/* Ten queries and 30 features in two groups are as many as there may be. */
+/* Ten queries and 30 features in two groups are as many as are allowed. */
 static void counts_queries_and_features_together(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void limits_names_of_features(void **state)
         "LookupRequest.groups[0].features is not UTF-8 (byte 12)");
 }
 
-/* Decodes within the cap that the codec names for the size, and says what of it is left. */
+/* Decodes within the cap that the codec computes for the size. Returns how much of it was used. */
 static size_t decode_within_the_cap(struct fixture *fixture, uint32_t queries_max)
 {
     struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};
@@ -296,7 +296,8 @@ static size_t decode_within_the_cap(struct fixture *fixture, uint32_t queries_ma
 
 enum { FEATURES = 856, QUERIES_MAX = 4096 };
 
-/* Values and their number do not change how often memory is taken: one array, one piece. */
+/* The number of values does not change how much memory is taken, because each array is one
+ * piece. */
 static void takes_no_memory_for_single_values(void **state)
 {
     (void)state;
@@ -325,7 +326,7 @@ static void takes_no_memory_for_single_values(void **state)
     assert_int_equal(used[1], used[0]);
 }
 
-/* As many elements as the limit lets in, each as short as can be, all with an error. */
+/* As many elements as the limit allows, each as short as possible, all with an error. */
 static void decodes_the_most_errors_within_the_cap_that_it_names(void **state)
 {
     (void)state;
@@ -383,7 +384,7 @@ static void survives_each_failing_allocation_of_a_group(void **state)
     assert_int_equal(fail_at, 2);
 }
 
-/* What an arena lacks, whatever it is lacking for, is said to be the arena's. */
+/* Whatever the arena has no room for, the error blames the arena. */
 static void refuses_groups_that_outgrow_their_arena(void **state)
 {
     (void)state;

@@ -43,7 +43,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Everything that a request may say, with raw contents. */
+/* Makes a request with everything that one may contain, with raw contents. */
 static void make_whole(struct infer_message *request)
 {
     static const uint64_t dims[] = {3, 1};
@@ -154,9 +154,9 @@ static void reads_a_request_that_says_nothing(void **state)
     assert_int_equal(infer->output_count, 0);
 }
 
-/* ---- limits, memory and bytes that are no message ---- */
+/* ---- limits, memory, and bytes that are not a message ---- */
 
-/* `inputs` empty tensors and `outputs`. */
+/* Makes a request of `inputs` empty tensors and `outputs` outputs. */
 static void make_many(struct infer_message *request, unsigned inputs, unsigned outputs)
 {
     struct infer_message tensor;
@@ -225,7 +225,7 @@ static void fails_where_memory_does(void **state)
     }
 }
 
-/* Decodes a copy that ends where its memory does. */
+/* Decodes a copy that ends where its memory ends. Returns whether it is accepted. */
 static bool is_taken(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size > 0 ? size : 1);
@@ -255,7 +255,8 @@ static void survives_a_cut_at_every_byte(void **state)
     for (size_t size = 0; size < message.writer.bytes; size++) {
         taken += is_taken(message.bytes, size);
     }
-    /* Between the fields before the first input, whose contents are missing from there on. */
+    /* A cut is accepted only between the fields before the first input. Behind it, the raw contents
+     * of an input are missing. */
     assert_int_equal(taken, 8);
     assert_true(is_taken(message.bytes, message.writer.bytes));
 }
@@ -363,7 +364,7 @@ static void takes_integers_of_both_signs(void **state)
         "parameter \"timeout\" must be an integer of at least 0, in microseconds");
 }
 
-/* A request of one parameter, which is a number. */
+/* Makes a request with one parameter, which is a number. */
 static void make_number(
     struct infer_message *request, const char *name, uint32_t form, uint64_t value)
 {
@@ -440,9 +441,10 @@ static void refuses_sequences(void **state)
         "are independent");
 }
 
-/* ---- KServe's parameters of binary data ---- */
+/* ---- KServe's parameters for binary data ---- */
 
-/* A request of one input of three raw integers and one output, with these parameters. */
+/* Makes a request of one input, with three raw integers or none, and one output, with these
+ * parameters. */
 static void make_binary(struct infer_message *request, uint32_t size_form, uint64_t size,
     uint32_t output_form, bool has_raw)
 {
@@ -478,7 +480,7 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"indices\": parameter \"binary_data_size\" is 25, but raw_input_contents has "
         "24 bytes for it");
-    /* Typed contents have no such size, not even 0. */
+    /* Typed contents have no such size, so not even 0 is accepted. */
     for (uint64_t size = 0; size <= sizeof wide; size += sizeof wide) {
         char text[EB_ERROR_TEXT_BYTES];
         snprintf(text, sizeof text,

@@ -20,7 +20,7 @@ static uint8_t *take_bytes(size_t size)
     return bytes;
 }
 
-/* What was written ends where it was to end. */
+/* Checks that nothing was written past the end, and frees the bytes. */
 static void give_bytes(uint8_t *bytes, size_t size)
 {
     assert_int_equal(bytes[size], 0x5a);
@@ -66,7 +66,7 @@ static void writes_answers_that_protobuf_reads(void **state)
     assert_string_equal(read->outputs[1]->datatype, "UINT64");
     assert_int_equal(read->outputs[1]->n_shape, 1);
     assert_int_equal(read->outputs[1]->n_parameters, 0);
-    /* One of each, so that the others are found by their places. */
+    /* One for each output, so that the others are found by their positions. */
     assert_int_equal(read->n_raw_output_contents, 3);
     assert_int_equal(read->raw_output_contents[0].len, 1800);
     assert_int_equal(read->raw_output_contents[0].data[1799], 1);

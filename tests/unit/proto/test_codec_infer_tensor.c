@@ -36,9 +36,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- contents that are not raw ---- */
+/* ---- typed contents ---- */
 
-/* A request of one input with contents in that field. */
+/* Makes a request of one input with these typed contents. */
 static void make_typed(struct infer_message *request, const char *name, const char *datatype,
     const struct infer_message *contents)
 {
@@ -161,7 +161,7 @@ static void refuses_contents_in_two_forms(void **state)
 
 /* ---- names, types and shapes ---- */
 
-/* A request of one raw input of one element of 8 bytes. */
+/* Makes a request of one raw input with one element of 8 bytes. */
 static void make_raw(struct infer_message *request, const char *name, const char *datatype)
 {
     struct infer_message input;

@@ -1,4 +1,4 @@
-/* Lists of features that are told by their bytes. */
+/* Lists of features that are recognised by their bytes. */
 #include "tests/unit/proto/request_fixture.h"
 
 #include "tests/lib/test_group.h"
@@ -22,7 +22,7 @@ static const struct eb_wire_group *decode_with(
     return &fixture->request->groups[0];
 }
 
-/* "user" and "item" as fields, and what they are known as. */
+/* The fields "user" and "item", and the names in the known list. */
 static const uint8_t two_run[] = "\x12\x04user\x12\x04item";
 static const char *const known_names[] = {"known user", "known item"};
 static const struct eb_known_features two_known = {two_run, sizeof two_run - 1, 8, 2, known_names};
@@ -44,7 +44,7 @@ static void says_where_the_features_lie(void **state)
 static void says_nothing_of_features_that_lie_apart(void **state)
 {
     (void)state;
-    /* user, bags 2, item: in a group of a request. */
+    /* In a group of a request: user, bags 2, item. */
     static const uint8_t apart[] = "\x42\x0e\x12\x04user\x18\x02\x12\x04item";
     struct lone_group lone;
     lone_group_init(&lone);
@@ -99,7 +99,7 @@ static void reads_what_goes_on_behind_a_known_list(void **state)
     }
     assert_int_equal(group->run_bytes, two_known.run_bytes + 6);
     fixture_deinit(&fixture);
-    /* A list that is longer than the message, one that begins otherwise, and one in the middle. */
+    /* A message that ends inside the known list, and one whose list begins differently. */
     lone.group.n_features = 1;
     lone.group.bags = 0;
     fixture_init(&fixture, &lone.request);

@@ -1,4 +1,4 @@
-/* Queries as a peer may write them, read as protobuf-c reads them. */
+/* Queries as a peer may write them, which must be read as protobuf-c reads them. */
 #include "proto/guard.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/proto/request_fixture.h"
@@ -36,7 +36,7 @@ static void put(struct writer *writer, unsigned byte)
     writer->bytes[writer->size++] = (uint8_t)byte;
 }
 
-/* Of any length, also longer than is needed. */
+/* Writes a varint of any length, even longer than necessary. */
 static void put_varint(struct writer *writer)
 {
     for (unsigned more = draw(3) > 0 ? draw(3) : draw(10); more > 0; more--) {
@@ -89,7 +89,7 @@ static void put_field(struct writer *writer)
     }
 }
 
-/* A request with one query of random fields. */
+/* Writes a request with one query of random fields. */
 static void put_request(struct writer *writer)
 {
     struct writer query = {.size = 0};
@@ -191,7 +191,7 @@ static void reads_queries_as_protobuf_does(void **state)
     assert_true(good_count > TRIALS / 100);
 }
 
-/* A request with a byte or two that are others. */
+/* Each request has one or two bytes replaced. */
 static void takes_nothing_that_the_guard_refuses(void **state)
 {
     (void)state;
@@ -226,7 +226,8 @@ static void takes_nothing_that_the_guard_refuses(void **state)
     assert_in_range(refused_count, TRIALS / 10, TRIALS - TRIALS / 10);
 }
 
-/* A query's table, or else a group's feature, is taken as the guard does, and kept as it is. */
+/* Expects the name of a query's table, or else of a group's feature, to be accepted or refused as
+ * the guard does, and to be kept unchanged. */
 static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size_t size, bool table)
 {
     struct eb_guard_limits limits = {
@@ -255,7 +256,7 @@ static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size
     assert_memory_equal(kept, name, size);
 }
 
-/* Each length, with each byte that may end ASCII at each place. */
+/* Each length, with each byte that may end a run of ASCII at each position. */
 static void keeps_names_of_all_lengths(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ static void keeps_names_of_all_lengths(void **state)
             name[i / sizeof others] = others[i % sizeof others];
             assert_name_agrees(&arena, name, size, true);
             assert_name_agrees(&arena, name, size, false);
-            /* After 0xC3 it makes a character. */
+            /* After 0xC3, this byte completes a character. */
             name[i / sizeof others + 1] = 0xA9;
             assert_name_agrees(&arena, name, size, true);
             assert_name_agrees(&arena, name, size, false);

@@ -12,7 +12,7 @@
 
 #define BYTES_MAX 65536
 
-/* "h" asks for "n", in field `number`. */
+/* Decodes a request from host "h" for "n" in field `number`. */
 static struct eb_wire_reflection_request *decode_reflection(
     struct eb_arena *arena, uint8_t number, struct eb_error *error)
 {
@@ -85,7 +85,7 @@ static void refuses_what_is_no_request(void **state)
     eb_arena_deinit(&arena);
 }
 
-/* What protobuf-c reads of the response; the caller's to free. */
+/* Returns the response as protobuf-c reads it. The caller frees it. */
 static Grpc__Reflection__V1__ServerReflectionResponse *reread(
     const struct eb_wire_reflection_response *response)
 {

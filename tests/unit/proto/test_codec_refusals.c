@@ -13,7 +13,7 @@
 static const int64_t wide[] = {1, 2, -3, INT64_MAX};
 static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
 
-/* The request is taken, with this error in query `index`, which is the last. */
+/* Expects the request to be accepted with this error in query `index`, which is the last. */
 static void assert_bad(const Embag__V1__LookupRequest *message, size_t index, const char *text)
 {
     struct fixture fixture;
@@ -290,7 +290,7 @@ static void limits_the_priority(void **state)
         "priority = 2: expected 0 (interactive) or 1 (batch)");
 }
 
-/* Requests of the most queries, which are as short as queries get, and of one more. */
+/* As many queries as are allowed, each as short as possible, and then one more. */
 static void limits_the_number_of_queries(void **state)
 {
     (void)state;
@@ -332,8 +332,8 @@ static void limits_names(void **state)
         "LookupRequest.queries[0].table is longer than a name may be (byte 8)");
 }
 
-/* A request of one field `tag` with so many fields that are not known, and the error's text where
- * it is refused. */
+/* Decodes a request of one field `tag` that contains `count` unknown fields. Expects it to be
+ * refused with this error, or to be accepted if `text` is NULL. */
 static void try_fields(uint8_t tag, size_t count, const char *text)
 {
     struct lone_query lone;
@@ -363,7 +363,7 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
     fixture_deinit(&fixture);
 }
 
-/* The most fields, two of which are known, and one more. */
+/* As many fields as are allowed, of which two are known, and then one more. */
 static void limits_the_number_of_fields(void **state)
 {
     (void)state;
@@ -378,8 +378,8 @@ static void limits_the_number_of_fields(void **state)
         "19969)");
 }
 
-/* Bytes of a message that is refused for its size, by which the memory it took is told from none.
- */
+/* Size of a message that is refused for its size: large enough that memory taken for it would
+ * show. */
 #define MUCH_BYTES 20000
 
 static void assert_refused_cheaply(const Embag__V1__LookupRequest *message, const char *text)
@@ -415,7 +415,7 @@ static void gives_no_memory_to_what_is_too_large(void **state)
         &lone.request, "LookupRequest.groups[0].features is longer than a name may be (byte 10)");
 }
 
-/* Numbers that are not packed are fields each. */
+/* Numbers that are not packed are one field each. */
 static void gives_no_memory_to_too_many_fields(void **state)
 {
     (void)state;
@@ -460,7 +460,8 @@ static void names_the_request_that_it_cannot_decode(void **state)
     fixture_deinit(&fixture);
 }
 
-/* Raises the arena's cap until the request is taken, which must be said to be the arena's error. */
+/* Raises the arena's cap until the request is accepted, and expects every refusal until then to
+ * blame the arena. Returns the cap. */
 static size_t find_least_cap(const Embag__V1__LookupRequest *message)
 {
     struct fixture fixture;

@@ -279,7 +279,7 @@ static void decodes_large_requests_within_the_cap_that_it_names(void **state)
     fixture_deinit(&fixture);
 }
 
-/* What the client's encoder writes, protobuf-c reads. */
+/* Compares the client's encoder with protobuf-c. */
 static void encodes_what_protobuf_reads(void **state)
 {
     (void)state;

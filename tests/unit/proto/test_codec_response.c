@@ -16,7 +16,7 @@
 static const uint64_t shape[] = {3, 0, 128, UINT64_MAX};
 static const uint64_t missing[] = {0, 127, 128};
 
-/* Encodes into a buffer of just the size that was named, with a canary behind it. */
+/* Encodes into a buffer of exactly the announced size, followed by a canary. */
 static uint8_t *encode(const struct eb_wire_response *response, size_t *size, uint8_t **values_at)
 {
     *size = eb_lookup_response_bytes(response);
@@ -158,13 +158,13 @@ static void encodes_what_became_of_each_query(void **state)
     assert_int_equal(result->missing_positions.len, sizeof positions);
     assert_memory_equal(result->missing_positions.data, positions, sizeof positions);
     assert_memory_equal(result->values.data, "1234", 4);
-    /* Values are the message's last bytes. */
+    /* Values are the last bytes of the message. */
     assert_ptr_equal(values_at[1] + 4, bytes + size);
     embag__v1__lookup_response__free_unpacked(read, NULL);
     free(bytes);
 }
 
-/* The answer is the one that it is where all results say everything. */
+/* The answer has the same bytes as one in which all results are given in full. */
 static void writes_results_that_are_like_an_earlier_one(void **state)
 {
     (void)state;
@@ -243,7 +243,7 @@ static void makes_a_part_the_last_one(void **state)
     free(bytes);
 }
 
-/* Times are written over each other in place; numbers of one byte, of many, and of none. */
+/* Times are overwritten in place: short ones, long ones and zeros. */
 static void writes_times_into_an_answer_that_is_laid_out(void **state)
 {
     (void)state;
@@ -318,7 +318,8 @@ static void leaves_gaps_for_values(void **state)
     }
 }
 
-/* Decodes with the n-th allocation failing; true where the answer came out, and right. */
+/* Decodes while the n-th allocation fails. Returns whether there was an answer, which must be
+ * right. */
 static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
 {
     struct lender lender;
@@ -404,7 +405,7 @@ static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
     free(bytes);
 }
 
-/* As a server might send it that is not ours. */
+/* A server other than ours might send this. */
 static void leaves_out_values_of_a_query_that_failed(void **state)
 {
     (void)state;
@@ -422,7 +423,7 @@ static void leaves_out_values_of_a_query_that_failed(void **state)
     eb_arena_deinit(&arena);
 }
 
-/* Of values the fewer copies the better: the answer of a large lookup is megabytes. */
+/* Values are not copied, because the answer of a large lookup has megabytes of them. */
 static void leaves_values_where_they_lie(void **state)
 {
     (void)state;
@@ -442,7 +443,7 @@ static void leaves_values_where_they_lie(void **state)
     eb_arena_deinit(&arena);
 }
 
-/* A list may come packed, number by number, and in pieces; what is not known is skipped. */
+/* A list may come packed, number by number, or in pieces. Unknown fields are skipped. */
 static void reads_lists_in_every_form(void **state)
 {
     (void)state;
@@ -471,7 +472,8 @@ static bool lies_within(const uint8_t *piece, size_t piece_size, const uint8_t *
     return piece_size == 0 || (piece >= bytes && piece_size <= size - (size_t)(piece - bytes));
 }
 
-/* Reads what may be an answer; what it borrows must be of the bytes. */
+/* Decodes bytes that may be an answer, and expects everything that it borrows to lie within them.
+ * Returns whether it was accepted. */
 static bool reads_within(const uint8_t *bytes, size_t size)
 {
     struct eb_arena arena;

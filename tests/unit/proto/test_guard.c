@@ -181,7 +181,8 @@ static void takes_utf8_at_the_edges_of_its_ranges(void **state)
 static void refuses_what_is_not_utf8(void **state)
 {
     (void)state;
-    /* A continuation alone, overlong forms, surrogates, past U+10FFFF, cut off. */
+    /* A lone continuation byte, overlong forms, surrogates, numbers past U+10FFFF, cut-off
+     * characters. */
     const char *bad[] = {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80",
         "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xC3",
         "\xE2\x82", "\xF0\x9F\x98", "\xC3n", "\xE2\x82n", "\xF0\x9F\x98n", "\xE2n\x82"};
@@ -211,7 +212,7 @@ static void limits_the_number_of_fields_at_all_depths(void **state)
     (void)state;
     uint8_t bytes[256];
     struct eb_error error;
-    /* One child of 50 fields, then 49 more: 100 fields. The last lot is unknown. */
+    /* One child of 50 fields, then 49 more fields: 100 fields in all. The last 49 are unknown. */
     bytes[0] = 0x12;
     bytes[1] = 100;
     for (size_t i = 0; i < 100; i++) {
@@ -244,7 +245,7 @@ static void limits_the_number_of_repeated_messages(void **state)
 static void names_the_element_that_is_wrong(void **state)
 {
     (void)state;
-    /* children[0] {}, child {}, children[1] { children[0] {}, children[1] { count: not ended } } */
+    /* children[0] {}, child {}, children[1] { children[0] {}, children[1] { count: no end } } */
     assert_refuses("\x1A\x00\x12\x00\x1A\x06\x1A\x00\x1A\x02\x30\xFF", 13,
         "Node.children[1].children[1].count is an unterminated varint (byte 10)");
     assert_refuses("\x12\x02\x30\xFF", 13, "Node.child.count is an unterminated varint (byte 2)");
@@ -257,7 +258,8 @@ static void refuses_a_second_singular_message(void **state)
     assert_takes("\x1A\x02\x12\x00\x1A\x02\x12\x00");
 }
 
-/* Each message is the one before with one more around it, outermost last. */
+/* Writes messages nested this deep, from the innermost outwards, so that they end at `end`. Returns
+ * their size. */
 static size_t write_nested(uint8_t *end, size_t depth)
 {
     uint8_t *at = end;
@@ -321,7 +323,7 @@ static void refuses_a_quarter_megabyte_of_one_singular_message(void **state)
     free(bytes);
 }
 
-/* Bytes that look like messages, more often than random ones do. */
+/* Writes bytes that look like a message more often than random ones do. Returns their number. */
 static size_t write_random(uint8_t *bytes, size_t room)
 {
     static const uint8_t tags[] = {

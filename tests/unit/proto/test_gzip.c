@@ -15,7 +15,7 @@
 #define PACKED_BYTES (CONTENT_BYTES + 1000)
 #define BOMB_BYTES ((size_t)16 << 20)
 
-/* A gzip member, and what it holds. */
+/* A gzip member and its content. */
 struct member {
     uint8_t content[CONTENT_BYTES];
     uint8_t packed[PACKED_BYTES];
@@ -43,7 +43,7 @@ static void member_init(struct member *member, size_t content_bytes)
         pack(member->content, content_bytes, member->packed, sizeof member->packed);
 }
 
-/* What inflating gives, with nothing left behind. */
+/* Returns the outcome of inflating these bytes, and checks that all memory was given back. */
 static enum eb_gzip try_inflate(const uint8_t *bytes, size_t size, uint32_t bytes_max)
 {
     struct lender lender;
@@ -112,7 +112,7 @@ static void refuses_what_is_large_and_compressed_too_well(void **state)
     assert_int_equal(try_inflate(packed, size, sizeof content), EB_GZIP_DONE);
     size = pack(content, EB_GZIP_FREE_BYTES + 1, packed, sizeof packed);
     assert_int_equal(try_inflate(packed, size, sizeof content), EB_GZIP_TOO_DENSE);
-    /* Some bytes that do not compress make its size just enough. */
+    /* Add bytes that do not compress until the compressed size just suffices. */
     size_t least = sizeof content / EB_GZIP_RATIO_MAX;
     uint32_t noise = 1;
     size = 0;
@@ -127,8 +127,8 @@ static void refuses_what_is_large_and_compressed_too_well(void **state)
     }
 }
 
-/* Whatever the end claims, no byte is written past it, and no claim out of proportion is believed.
- */
+/* Whatever size the end of a member claims, no byte is written past it, and no claim out of
+ * proportion is believed. */
 static void refuses_an_end_that_lies(void **state)
 {
     static const int lies[] = {-1, 1, -4999, 2000};

@@ -41,7 +41,7 @@ static void push_all(struct fixture *fixture)
     }
 }
 
-/* Pops all of `list`, whose numbers are the digits of `expected`. */
+/* Pops all of `list`, and expects its numbers to be the digits of `expected`. */
 static void expect_items(struct eb_list *list, const char *expected)
 {
     for (; *expected; expected++) {

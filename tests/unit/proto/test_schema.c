@@ -12,7 +12,7 @@
 #define LOOKUPS "embag/v1/embedding_bag.proto"
 #define ADMIN "embag/v1/model_admin.proto"
 
-/* The first field of a FileDescriptorProto is its name. */
+/* Expects the first field of this FileDescriptorProto, its name, to be `name`. */
 static void expect_name(const struct eb_schema_file *file, const char *name)
 {
     struct eb_field_reader reader = eb_field_reader_of(file->bytes, file->size);

@@ -38,7 +38,7 @@ static void cuts_a_long_text(void **state)
     assert_int_equal(strlen(error.text), EB_ERROR_TEXT_BYTES - 1);
 }
 
-/* One character of 1, 2, 3 or 4 bytes lies over the cut at every one of its bytes. */
+/* A character of 1, 2, 3 or 4 bytes lies across the cut at each of its bytes. */
 static void cuts_between_characters(void **state)
 {
     (void)state;
