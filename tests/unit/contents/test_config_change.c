@@ -1,4 +1,4 @@
-/* Whether a changed model.yaml says something else of what versions in memory are made of. */
+/* Which changes of model.yaml affect what the versions in memory are made of. */
 #include "server/contents/model_config.h"
 
 #include "tests/lib/test_group.h"
@@ -45,7 +45,7 @@ static void passes_over_what_is_said_of_versions(void **state)
     assert_true(is_none(BASE "versions: {keep: 3, serve: 2, labels: [{name: l, version: 1}]}\n"));
 }
 
-/* The text with `from` once replaced by `to`. */
+/* Expects replacing `from` once by `to` to be such a change. */
 static void expect_change(const char *from, const char *to)
 {
     char yaml[1024];

@@ -36,7 +36,7 @@ static void expect_defaults(const struct eb_model_config *config)
     assert_int_equal(config->serve, 0);
 }
 
-/* The error of `yaml` holds `part`, and nothing is left of it. */
+/* Expects `yaml` to be refused with an error that contains `part`, and to leave the defaults. */
 static void expect_failure(const char *yaml, const char *part)
 {
     struct eb_model_config config;
@@ -161,7 +161,7 @@ static void rejects_bad_choices(void **state)
         "features[0].table: 'y' is left out by the patterns");
 }
 
-/* A list of `count` patterns, each of `bytes` bytes. */
+/* Returns whether a list of `count` patterns of `bytes` bytes each is accepted. */
 static bool may_have(size_t count, size_t bytes)
 {
     size_t size = 16 + count * (bytes + 3);

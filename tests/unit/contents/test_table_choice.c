@@ -1,4 +1,4 @@
-/* Which files and tensors of a version become tables: those that can be one and that model.yaml
+/* Which files and tensors of a version become tables: those that can be tables and that model.yaml
  * chooses. */
 #include "server/tables/table_plan.h"
 #include "server/tables/table_set.h"
@@ -46,7 +46,8 @@ static void write_state(void)
     eb_scratch_write_safetensors(&fixture.scratch, "m.safetensors", STATE, 44);
 }
 
-/* The version, so described, has the tables that `names` lists, each followed by a space. */
+/* Expects the version that `yaml` describes to have the tables in `names`, each followed by a
+ * space. */
 static void expect_tables(const char *yaml, const char *names)
 {
     struct eb_table_set set;

@@ -12,7 +12,7 @@
 
 #define SMALL_HEAD_BYTES 4096
 
-/* A head whose checksums are zero, of a table that a file of up to some MiB holds. */
+/* Writes a head whose checksums are zero, for a table whose file has up to some MiB. */
 static void write_head(struct eb_packed_format *format, uint8_t head[SMALL_HEAD_BYTES])
 {
     assert_int_equal(format->head_bytes, SMALL_HEAD_BYTES);
@@ -148,7 +148,7 @@ static void expect_no_layout(const struct eb_packed_format *format, const char *
     eb_scratch_expect(failure.text, part);
 }
 
-/* Lays a copy of the table out in which one field is another, and expects an error. */
+/* Lays out a copy of the table with one field changed, and expects an error. */
 #define EXPECT_FAILURE(field, value, part)                                                         \
     do {                                                                                           \
         struct eb_packed_format changed = eb_packed_fixture_format(5, 3);                          \
@@ -200,8 +200,8 @@ static void refuses_what_no_file_can_hold(void **state)
     expect_no_layout(&format, "the rows have more than 2^64 bytes");
 }
 
-/* Every byte of a head is changed under a digest that is right. What may change is rows_total, of
- * which these rows are then a piece, the packing, and a checksum. */
+/* Changes each byte of a head, and corrects the digest. Only rows_total, the packing and a checksum
+ * may change: with another rows_total, these rows are a piece of a larger table. */
 static void refuses_a_head_that_contradicts_itself(void **state)
 {
     (void)state;

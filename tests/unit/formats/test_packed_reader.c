@@ -23,7 +23,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* A keyed table in a file of some 12 KiB. */
+/* Writes a keyed table into a file of some 12 KiB. */
 static struct eb_packed_format write_small(const struct eb_scratch *scratch)
 {
     struct eb_failure failure;
@@ -80,7 +80,7 @@ static void finds_every_truncation_and_what_follows_the_end(void **state)
     }
 }
 
-/* Opens a file of two and a half blocks. */
+/* Writes and opens a file of two and a half blocks. */
 static void open_large(const struct eb_scratch *scratch, struct eb_packed_format *format,
     struct eb_table_file *file, struct eb_packed_reader *reader)
 {

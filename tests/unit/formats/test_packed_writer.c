@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* What the file system can do. */
+/* What the file system supports. */
 enum ability { CAN_ALL, CANNOT_NAME_LATER, CANNOT_RENAME_EITHER, ABILITY_COUNT };
 
 static enum ability ability;
@@ -57,7 +57,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Entries of ROOT, hidden ones too. */
+/* Counts the entries of the scratch directory, hidden ones too. */
 static unsigned count_entries(const struct eb_scratch *scratch)
 {
     unsigned count = 0;
@@ -126,7 +126,7 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
     eb_packed_writer_close(&zeroed);
 }
 
-/* Where the file system has files without a name. */
+/* Needs a file system with files that have no name. */
 static void leaves_nothing_where_it_is_killed(void **state)
 {
     const struct eb_scratch *scratch = *state;

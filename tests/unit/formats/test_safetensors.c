@@ -17,7 +17,7 @@
 #define TWO                                                                                        \
     "{\"b\":" TENSOR("\"BF16\"", "[3,2]", "[0,12]") ",\"a\":" TENSOR("\"I8\"", "[4]", "[12,16]") "}"
 
-/* Reads length and head of an exact copy, so that a sanitizer sees a read past its end. */
+/* Parses an exact copy of length and head, so that a sanitizer sees a read past its end. */
 static bool parse_safetensors(
     const uint8_t *bytes, size_t size, struct eb_safetensors *list, struct eb_failure *failure)
 {
@@ -132,7 +132,8 @@ static void accepts_what_the_format_allows(void **state)
         "{\"u\":" F32_5X2 ",\"t\":" TENSOR("\"F32\"", "[0,2]", "[40,40]") "}", 40, 2);
 }
 
-/* The only tensor of the file cannot be a table, and is listed with a reason that holds `part`. */
+/* Expects the file's only tensor to be listed as unfit to be a table, with a reason that contains
+ * `part`. */
 static void expect_unfit(const char *dtype, const char *shape, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;

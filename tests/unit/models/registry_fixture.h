@@ -1,4 +1,4 @@
-/* What tests of the registry share: a registry on a repository of empty directories.
+/* Shared code of the registry's tests.
  * Thread: one at a time. Memory: on the heap from open to close. */
 #pragma once
 
@@ -17,35 +17,35 @@ struct registry_fixture {
     struct eb_registry registry;
     uint64_t now_ms;
     uint64_t wake_ms;
-    char told[TOLD_BYTES]; /* by the registry's events */
+    char told[TOLD_BYTES]; /* reports of the registry's events */
 };
 
-/* For cmocka: *state is the trial. */
+/* For cmocka: set *state to a new fixture, and release it. */
 int registry_fixture_open(void **state);
 int registry_fixture_close(void **state);
 
-/* A directory, and what is in front of it. */
+/* Creates a directory and its parents. */
 void registry_fixture_make(struct registry_fixture *fixture, const char *name);
 void registry_fixture_take_away(struct registry_fixture *fixture, const char *name);
-/* m/model.yaml. */
+/* Replaces m/model.yaml. */
 void registry_fixture_write_config(struct registry_fixture *fixture, const char *text);
-/* Takes over what is on disk; what it tells is all that is told then. */
+/* Scans the disk and updates the registry. `told` then has only what that reports. */
 void registry_fixture_look(struct registry_fixture *fixture);
-/* The same for decisions. */
+/* Lets the registry decide. `told` then has only what that reports. */
 void registry_fixture_decide(struct registry_fixture *fixture);
-/* What is to be loaded next; 0: nothing. */
+/* Returns the version of `model` that is to be loaded next; 0: none. */
 uint64_t registry_fixture_next(struct registry_fixture *fixture, const char *model);
-/* "Loads" it. */
+/* "Loads" a version. */
 void registry_fixture_put(struct registry_fixture *fixture, const char *model, uint64_t number);
-/* Loads all there is to load and decides. */
+/* Loads every version of the model that is to be loaded, then decides. */
 void registry_fixture_settle(struct registry_fixture *fixture, const char *model);
-/* The same of what is on disk by now. */
+/* Scans the disk, then does the same for "m". */
 void registry_fixture_follow(struct registry_fixture *fixture);
-/* Version 1 is served, and 2 on its way. */
+/* Serves version 1, and leaves version 2 to be loaded next. */
 void registry_fixture_begin_second(struct registry_fixture *fixture);
-/* 0: none. */
+/* Returns the version that is served; 0: none. */
 uint64_t registry_fixture_served(struct registry_fixture *fixture, const char *name);
 struct eb_snapshot *registry_fixture_snapshot(struct registry_fixture *fixture);
-/* 0: it is not in the snapshot. */
+/* Returns the state of a version; 0: it is not in the snapshot. */
 enum eb_version_state registry_fixture_state_of(
     struct registry_fixture *fixture, const char *name, uint64_t number);

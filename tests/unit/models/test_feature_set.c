@@ -18,7 +18,7 @@ static struct eb_table_set tables;
 static struct eb_model_config config;
 static struct eb_feature_set set;
 
-/* `count` tables, and what a model.yaml makes of them. */
+/* Makes the feature set of `count` tables and a model.yaml. */
 static void resolve(size_t count, const char *yaml)
 {
     struct eb_failure failure = {.text = ""};

@@ -29,7 +29,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* NULL: *error says why. */
+/* Returns NULL on failure, with *failure set. */
 static struct eb_model_version *load(const struct eb_scratch *scratch, const char *name,
     struct eb_model_settings *settings, struct eb_failure *failure)
 {
@@ -143,7 +143,7 @@ static void note_missing(void *context, uint64_t missing_bytes)
     *(uint64_t *)context = missing_bytes;
 }
 
-/* How much memory the version lacks. */
+/* Returns how much memory the version lacks. */
 static uint64_t find_missing(const struct eb_scratch *scratch, const char *name)
 {
     char path[EB_SCRATCH_PATH_BYTES];
@@ -170,7 +170,7 @@ static void tells_how_much_memory_is_missing(void **state)
     assert_in_range(find_missing(scratch, "3"), 1, UINT64_C(1) << 40);
 }
 
-/* As load, by a model.yaml. */
+/* As load, with the settings of a model.yaml. */
 static struct eb_model_version *load_described(
     const struct eb_scratch *scratch, const char *yaml, struct eb_failure *failure)
 {

@@ -42,7 +42,7 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), 0);
 }
 
-/* Versions of m in memory that nothing wants, as the snapshot counts them. */
+/* Returns the figures of the snapshot on loads and on kept versions. */
 static struct eb_snapshot_loads loads_of(struct registry_fixture *fixture)
 {
     struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);
@@ -110,7 +110,7 @@ static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
     assert_string_equal(
         fixture->told, "served m 4 after 3\nevicted m 1 for kept_bytes_max\nretired m 1\n");
     assert_int_equal(loads_of(fixture).kept_bytes, 2 * VERSION_BYTES);
-    /* The last one stays, whatever it takes. */
+    /* The last kept version stays, however much memory it takes. */
     fixture->registry.kept_bytes_max = 1;
     registry_fixture_decide(fixture);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_RETIRED);
@@ -120,7 +120,7 @@ static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
     assert_int_equal(registry_fixture_state_of(fixture, "m", 8), EB_VERSION_READY);
 }
 
-/* Loads version `number` of a model as one of so many bytes. */
+/* Loads version `number` of a model with a size of `bytes`. */
 static void put_large(
     struct registry_fixture *fixture, const char *model, uint64_t number, uint64_t bytes)
 {
@@ -145,7 +145,7 @@ static void a_large_version_that_may_not_go_evicts_no_other(void **state)
     assert_int_equal(loads_of(fixture).evicted, 0);
     assert_int_equal(registry_fixture_state_of(fixture, "n", 1), EB_VERSION_READY);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_READY);
-    /* A model that is gone from the disk is served for a while, and counts as little. */
+    /* A model that has left the disk is served for a while. It still evicts no other. */
     registry_fixture_take_away(fixture, "n/1");
     registry_fixture_take_away(fixture, "n/2");
     registry_fixture_take_away(fixture, "n");
@@ -328,7 +328,7 @@ static void knows_one_version_by_whatever_directory(void **state)
     registry_fixture_make(fixture, "m/6");
     registry_fixture_follow(fixture);
     assert_int_equal(registry_fixture_served(fixture, "m"), 7);
-    /* A second one of the number is at fault; what is in memory has nothing to do with it. */
+    /* A second directory with the same number fails. The version in memory is not affected. */
     fixture->told[0] = '\0';
     registry_fixture_make(fixture, "m/7");
     registry_fixture_look(fixture);
@@ -345,7 +345,7 @@ static void knows_one_version_by_whatever_directory(void **state)
     assert_int_equal(eb_registry_find(&fixture->registry, "m")->count, 2);
 }
 
-/* The version that the label leads to; 0: none. */
+/* Returns the version that the label points to; 0: none. */
 static uint64_t labelled(struct registry_fixture *fixture, const char *label)
 {
     struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);
@@ -500,7 +500,7 @@ static void counts_what_cannot_be_looked_at_as_a_load_that_failed(void **state)
     registry_fixture_follow(fixture);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_FAILED);
     assert_int_equal(fixture->registry.loads.failed, 2);
-    /* Not again while nothing changes. */
+    /* Nothing is counted again while nothing changes. */
     registry_fixture_follow(fixture);
     assert_int_equal(fixture->registry.loads.failed, 2);
     assert_int_equal(fixture->registry.loads.done, 1);

@@ -19,7 +19,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
     registry_fixture_settle(fixture, "m");
     assert_int_equal(registry_fixture_served(fixture, "m"), 1);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_FAILED);
-    /* It is not tried again, until its directory is another one. */
+    /* It is not tried again until its directory changes. */
     registry_fixture_look(fixture);
     assert_int_equal(registry_fixture_next(fixture, "m"), 0);
     registry_fixture_make(fixture, "m/2/x");
@@ -56,7 +56,7 @@ static void counts_loads_that_are_done_and_those_that_failed(void **state)
     registry_fixture_make(fixture, "m/2");
     registry_fixture_look(fixture);
     assert_int_equal(registry_fixture_next(fixture, "m"), 2);
-    eb_registry_fail(&fixture->registry, "m", 2, NULL, EB_REGISTRY_BROKEN); /* It was given up. */
+    eb_registry_fail(&fixture->registry, "m", 2, NULL, EB_REGISTRY_BROKEN); /* NULL: given up */
     assert_int_equal(registry_fixture_next(fixture, "m"), 2);
     eb_registry_fail(&fixture->registry, "m", 2, "broken", EB_REGISTRY_BROKEN);
     assert_int_equal(registry_fixture_next(fixture, "m"), 1);
@@ -152,14 +152,15 @@ static void tells_of_a_lack_of_memory_once(void **state)
     assert_string_equal(fixture->told, "failed m 2 unread\n");
 }
 
-/* A pause that is at least so long, and at most a quarter longer. */
+/* Fails version 2 and lets its pause pass, which must last at least `least_ms` and at most a
+ * quarter longer. */
 static void wait_out(
     struct registry_fixture *fixture, enum eb_registry_failure failure, uint64_t least_ms)
 {
     eb_registry_fail(&fixture->registry, "m", 2, "it may pass", failure);
     registry_fixture_decide(fixture);
     assert_in_range(fixture->wake_ms - fixture->now_ms, least_ms, least_ms + least_ms / 4);
-    /* A look does not end it. */
+    /* A scan does not end the pause. */
     fixture->now_ms = fixture->wake_ms - 1;
     registry_fixture_look(fixture);
     eb_registry_forgive(&fixture->registry, fixture->now_ms);
@@ -179,7 +180,7 @@ static void expect_longer_pauses(struct registry_fixture *fixture, enum eb_regis
     for (size_t i = 0; i < sizeof pauses_s / sizeof pauses_s[0]; i++) {
         wait_out(fixture, failure, pauses_s[i] * 1000);
     }
-    /* What is another directory has not failed yet. */
+    /* A directory that has changed has not failed yet. */
     registry_fixture_make(fixture, "m/2/x");
     registry_fixture_look(fixture);
     eb_registry_fail(&fixture->registry, "m", 2, "it has changed", EB_REGISTRY_BROKEN);
@@ -194,7 +195,7 @@ static void pauses_ever_longer_before_it_tries_again_what_was_hindered(void **st
     expect_longer_pauses(*state, EB_REGISTRY_HINDERED);
 }
 
-/* What it takes to find out that memory is short may be much. */
+/* It may cost much to find out that memory is short. */
 static void pauses_ever_longer_before_it_tries_again_what_lacked_memory(void **state)
 {
     expect_longer_pauses(*state, EB_REGISTRY_SHORT);

@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* "a" serves 7 and has 6 and a label on it; "b" has nothing in memory yet. */
+/* Makes a snapshot: "a" serves version 7, has version 6 with a label, and failed to load version 8.
+ * "b" has nothing in memory yet. */
 static struct eb_snapshot *make_snapshot(struct eb_model_version *loaded)
 {
     struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);

@@ -1,5 +1,5 @@
-/* Fails the n-th request for memory of a load, for each n: the linker sends those of
- * server/models here (--wrap), and jansson is asked to. */
+/* Fails the n-th request for memory of a load, for each n. The linker sends the requests of
+ * server/models here (--wrap), and jansson is told to use the same functions. */
 #include "server/models/registry.h"
 
 #include "tests/lib/faults.h"
@@ -18,7 +18,7 @@
 
 #define LARGE_BYTES 2400000
 
-/* Counts as an allocation: what is sealed may not be sealed, either. */
+/* Counts as an allocation, because sealing memory can fail, too. */
 static int refuse_mprotect(void *at, size_t bytes, int protection)
 {
     if (eb_faults_refuse_allocation()) {
@@ -56,7 +56,7 @@ static void write_model(const struct eb_scratch *scratch)
     eb_scratch_write_safetensors(scratch, "m/1/s-00001-of-00001.safetensors", halves, 8);
 }
 
-/* Loads the version that is next, where there is one. */
+/* Loads the next version, if there is one. */
 static void load_next(struct eb_registry *registry, struct eb_failure *failure)
 {
     struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
@@ -79,7 +79,8 @@ static void load_next(struct eb_registry *registry, struct eb_failure *failure)
     }
 }
 
-/* Why a model.yaml is not read, which its model waits for. */
+/* Sets *failure to the reason why model.yaml was not read, if there is one. The model waits
+ * for that file. */
 static void take_config_failure(const struct eb_repository *seen, struct eb_failure *failure)
 {
     if (seen->count > 0 && seen->models[0].config_failure) {
@@ -87,7 +88,7 @@ static void take_config_failure(const struct eb_repository *seen, struct eb_fail
     }
 }
 
-/* From the disk to a snapshot with a version that answers. */
+/* Goes from the disk to a snapshot. Returns whether it has a version that is served. */
 static bool load_all(const char *root, struct eb_failure *failure)
 {
     struct eb_repository seen;
@@ -123,7 +124,7 @@ static void survives_every_refused_request(void **state)
         eb_faults_fail_allocation(++tries);
         is_open = load_all(scratch.root, &failure);
         eb_faults_fail_allocation(0);
-        /* jansson takes some of its own refused requests for broken JSON, or loses a letter. */
+        /* jansson reports some refused requests as broken JSON, or loses a letter. */
         if (!is_open && !strstr(failure.text, "memory") && !strstr(failure.text, "read-only") &&
             !strstr(failure.text, "not valid JSON") && !strstr(failure.text, "is not in s-")) {
             fail_msg("request %u refused: %s", tries, failure.text);
@@ -135,7 +136,7 @@ static void survives_every_refused_request(void **state)
     eb_scratch_deinit(&scratch);
 }
 
-/* Loads version 2 beside version 1, of which it has a table. */
+/* Loads version 2 beside version 1, whose table it shares. */
 static bool load_beside(
     const char *root, struct eb_model_version *resident, struct eb_failure *failure)
 {

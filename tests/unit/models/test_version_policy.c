@@ -59,12 +59,12 @@ static void serves_a_better_one_while_the_highest_is_loaded(void **state)
     struct eb_policy_model model = model_of(versions, 5, 6);
     expect_choice(&model, 0, 0);
     assert_int_equal(eb_version_policy_choose(&model).serve, 2);
-    /* What is on its way goes on where it is better than what is served. */
+    /* A load in progress continues if its version is better than the served one. */
     assert_true(eb_version_policy_is_due(&model, 1));
     assert_false(eb_version_policy_is_due(&model, 4));
     model.served = 7;
     assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);
-    /* Where a certain one is wanted there is no other. */
+    /* If one certain version is wanted, no other is served meanwhile. */
     model.served = 6;
     model.commanded = 9;
     assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);
@@ -90,7 +90,7 @@ static void keeps_serving_what_nothing_replaces(void **state)
     struct eb_policy_model model = model_of(versions, 2, 9);
     expect_choice(&model, 0, EB_POLICY_NONE);
     assert_int_equal(eb_version_policy_decide(&model, 0, NOW_MS), EB_POLICY_WANTED);
-    /* A model that has left the disk goes when its time is over. */
+    /* A model that has left the disk is dropped when its time is over. */
     model = model_of(versions, 1, 9);
     assert_int_equal(eb_version_policy_decide(&model, 0, NOW_MS), EB_POLICY_DROPPED);
     assert_int_equal(eb_version_policy_decide(&model, 0, versions[0].since_ms + KEEP_S * 1000 - 1),
@@ -105,14 +105,15 @@ static void serves_a_fixed_version_and_loads_it_first(void **state)
     struct eb_policy_model model = model_of(versions, 3, 9);
     config.serve = 7;
     expect_choice(&model, 2, 2);
-    /* Where it cannot be had, what is served stays; at first, the next lower one is taken. */
+    /* If the version cannot be loaded, the served one stays. If none is served, the next lower one
+     * is taken. */
     config.serve = 8;
     expect_choice(&model, 0, EB_POLICY_NONE);
     model.served = 0;
     expect_choice(&model, 2, 2);
     config.serve = 5;
     expect_choice(&model, EB_POLICY_NONE, EB_POLICY_NONE);
-    /* A command comes before the configuration. */
+    /* A command takes precedence over the configuration. */
     model.commanded = 9;
     expect_choice(&model, 0, EB_POLICY_NONE);
 }
@@ -192,7 +193,7 @@ static void evicts_the_oldest_of_too_many_that_are_kept(void **state)
             eb_version_policy_decide(&model, i, NOW_MS) == EB_POLICY_WANTED, is_wanted);
         assert_int_equal(eb_version_policy_may_evict(&model, i), i == 2 || i == 3);
     }
-    /* As many as `keep` says stay anyway. */
+    /* As many versions as `keep` says stay in any case. */
     config.keep = 4;
     assert_int_equal(eb_version_policy_decide(&model, 3, NOW_MS), EB_POLICY_KEPT);
     config.keep = 3;
