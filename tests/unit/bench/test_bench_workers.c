@@ -23,7 +23,7 @@ struct log {
     unsigned run;
 };
 
-/* For runs that begin while a thread is still preparing. */
+/* Detect runs that begin while a thread is still preparing. */
 static atomic_int preparing;
 static atomic_bool was_early;
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define LOCKS_MAX 100 /* locks that a call takes; none takes more */
+#define LOCKS_MAX 100 /* more locks than any call takes */
 
 void __real_uv_mutex_lock(uv_mutex_t *mutex);
 void __real_uv_mutex_unlock(uv_mutex_t *mutex);
@@ -57,7 +57,7 @@ void __wrap_uv_mutex_unlock(uv_mutex_t *mutex)
     locks_owned--;
 }
 
-/* Threads leaving their calls are the only thing for which closing waits on a semaphore. */
+/* Closing waits on a semaphore only for threads to leave their calls. */
 void __wrap_uv_sem_wait(uv_sem_t *sem)
 {
     if (is_closing) {

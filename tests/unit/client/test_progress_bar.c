@@ -20,7 +20,7 @@
 
 static int saved;
 
-/* Makes `file` the standard error. */
+/* Makes `file` standard error. */
 static void redirect(int file)
 {
     saved = dup(STDERR_FILENO);

@@ -188,7 +188,7 @@ static void draws_ranks_by_the_power_law(void **state)
     }
 }
 
-/* The uses are those of batches of 65 536 samples with 20 indices each. */
+/* Uses are counted over batches of 65 536 samples with 20 indices each. */
 static void draws_rows_as_often_as_meta2021_says(void **state)
 {
     (void)state;

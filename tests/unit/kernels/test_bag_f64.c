@@ -14,7 +14,7 @@
 #define VALUE_COUNT (CODE_COUNT * VALUES_PER_CODE)
 
 /* Makes numbers at and beside every code of a 16-bit type, or some codes of f32, and at and beside
- * the middle between each code and the next. */
+ * the midpoint between each code and the next. */
 static void make_values(enum eb_type type, double *values)
 {
     size_t count = 0;

@@ -125,8 +125,8 @@ static void expect_lines(
     assert_int_equal(cursor->last_byte, last_byte);
 }
 
-/* Expects the near cursor to prefetch this for the first row of table 0, which is pooled in one
- * block. */
+/* Expects the near cursor to prefetch these lines of the first row of table 0, which is pooled in
+ * one block. */
 static void expect_near_lines(uint32_t line_count, uint32_t last_byte)
 {
     use_job(0, NULL, 1);

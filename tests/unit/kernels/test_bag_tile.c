@@ -95,7 +95,7 @@ static void counts_results_that_are_longer_than_rows(void **state)
     assert_tile(&tile, 0, 3);
     tile = cut(1, 2, &position);
     assert_tile(&tile, 3, 5);
-    /* 32 rows of codes have the bytes of two results. */
+    /* 32 rows of codes have as many bytes as two results. */
     tile = cut(1, 2, &position);
     assert_tile(&tile, 5, 6);
 }

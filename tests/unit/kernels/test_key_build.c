@@ -223,7 +223,8 @@ static void finds_a_duplicate_of_any_row(void **state)
     }
 }
 
-/* One key occurs up to more often than both its buckets can hold, and than a partition can. */
+/* From two copies of one key up to more than both its buckets hold, and more than a partition
+ * holds. */
 static void names_two_rows_of_many_with_one_key(void **state)
 {
     (void)state;
@@ -274,7 +275,7 @@ static int64_t find_key(uint64_t seed, uint64_t hash)
 }
 
 /* For the seed of each attempt at a table, finds 12 keys that the seed maps to two buckets of five
- * slots. If an attacker could know the seeds in advance, these keys in a table would defeat every
+ * slots. If the seeds could be known in advance, a table with these keys would defeat every
  * attempt. */
 static void no_keys_can_be_chosen_for_seeds_that_are_known(void **state)
 {

@@ -121,7 +121,7 @@ static void finds_what_a_map_finds(void **state)
     }
 }
 
-/* A copy of the fixture's bytes, for a test to damage. */
+/* Returns a copy of the fixture's bytes, for a test to damage. */
 static void *copy_index(void)
 {
     uint64_t byte_count = fixture.build.plan.index_bytes;

@@ -5,7 +5,7 @@
 static void names_and_sizes_every_type(void **state)
 {
     (void)state;
-    /* The numbers of embag.proto, and the names of the file formats. */
+    /* Numbers and names as embedding_bag.proto and the file formats define them. */
     static const struct {
         enum eb_type type;
         enum eb_storage storage;

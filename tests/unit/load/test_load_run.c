@@ -26,7 +26,7 @@ static struct {
     uint64_t fail_until_ms;                 /* lookups fail at once until then */
     bool refuses;                           /* no lookup is accepted */
     uint32_t attempts;                      /* of a lookup that times out; 0: it was withheld */
-    bool times_out;                         /* all lookups do */
+    bool times_out;                         /* every lookup times out */
     bool is_unpaced;                        /* as the client was opened */
     uint64_t start_ns;
     pthread_t thread;

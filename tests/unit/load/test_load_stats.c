@@ -51,7 +51,7 @@ static void counts_what_was_due_in_the_window(void **state)
     assert_int_equal(stats->answer_bytes, 200);
     assert_int_equal(stats->queue_us, 6);
     assert_int_equal(stats->compute_us, 80);
-    /* These count by the time of arrival, and are the first two answers. */
+    /* Answers count by the time of arrival. These are the first two. */
     assert_int_equal(stats->window_answers, 2);
     free(stats);
 }

@@ -111,7 +111,7 @@ static void a_feature_has_its_tables_defaults_where_nothing_is_said(void **state
     assert_true(feature->has_default);
     assert_true(feature->default_index == 3);
     assert_null(feature->id_map);
-    assert_null(feature->kind); /* the table has no row for unknown ids */
+    assert_null(feature->kind); /* no kind, because the table has no row for unknown ids */
 }
 
 static void finds_each_of_many_names(void **state)
