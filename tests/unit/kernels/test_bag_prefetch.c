@@ -319,7 +319,7 @@ static void prefetches_scales_apart_once(void **state)
     assert_int_equal(prefetch.near.scales, 0);
 }
 
-static void leaves_scales_to_the_near_cursor_where_no_far_one_calls(void **state)
+static void leaves_scales_to_the_near_cursor_if_no_far_one_prefetches(void **state)
 {
     (void)state;
     use_schedule((struct eb_bag_schedule){0, false, 32, false});
@@ -470,7 +470,7 @@ static void takes_spans_up_to_the_next_run_of_either_cursor(void **state)
     assert_true(prefetch.near.is_over);
 }
 
-static void keeps_what_has_been_called_for_the_next_tile(void **state)
+static void keeps_what_was_prefetched_for_the_next_tile(void **state)
 {
     (void)state;
     struct eb_bag_tile tiles[2];
@@ -586,14 +586,14 @@ EB_TEST_GROUP(bag_prefetch)
         TEST(counts_rows_where_the_schedule_is_off),
         TEST(takes_the_columns_of_a_tile_only),
         TEST(prefetches_scales_apart_once),
-        TEST(leaves_scales_to_the_near_cursor_where_no_far_one_calls),
+        TEST(leaves_scales_to_the_near_cursor_if_no_far_one_prefetches),
         TEST(prefetches_scales_in_front_with_their_rows),
         TEST(steps_over_jobs_without_bags),
         TEST(prefetches_nearby_tables_as_is_said_for_them),
         TEST(steps_over_tables_that_are_not_prefetched),
         TEST(runs_ahead_as_far_as_the_schedule_says),
         TEST(takes_spans_up_to_the_next_run_of_either_cursor),
-        TEST(keeps_what_has_been_called_for_the_next_tile),
+        TEST(keeps_what_was_prefetched_for_the_next_tile),
         TEST(goes_on_after_a_cursor_was_over),
         TEST(begins_the_next_tile_where_nothing_of_it_has_been_prefetched),
         TEST(starts_again_with_another_tile),

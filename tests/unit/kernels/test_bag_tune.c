@@ -207,7 +207,7 @@ static void measures_on_several_tables(void **state)
     drop_ground(&ground);
 }
 
-static void leaves_memory_alone_where_nothing_calls_rows(void **state)
+static void leaves_memory_alone_if_nothing_prefetches_rows(void **state)
 {
     (void)state;
     struct ground ground;
@@ -359,7 +359,7 @@ EB_TEST_GROUP(bag_tune)
         cmocka_unit_test(has_the_default_as_its_first_candidate),
         cmocka_unit_test(has_candidates_that_can_be_set_by_hand),
         cmocka_unit_test(leaves_small_memory_alone),
-        cmocka_unit_test(leaves_memory_alone_where_nothing_calls_rows),
+        cmocka_unit_test(leaves_memory_alone_if_nothing_prefetches_rows),
         cmocka_unit_test(keeps_the_largest_tables),
         cmocka_unit_test(takes_no_more_tables_than_it_needs),
         cmocka_unit_test(measures_on_several_tables),
