@@ -30,6 +30,13 @@ static void say_whose(const struct eb_command *command)
     }
 }
 
+static void print_usage(const struct eb_command *command)
+{
+    for (size_t i = 0; i < EB_USAGE_PIECES_MAX && command->usage[i]; i++) {
+        fputs(command->usage[i], stdout);
+    }
+}
+
 /* Prints that a value is not valid for its flag. Always false. */
 static bool refuse_argument(const char *flag, const char *text, const char *why)
 {
@@ -107,7 +114,7 @@ bool eb_arguments_read_values(
     }
     *out = (struct eb_arguments_values){.data = calloc(count + 1, 8)};
     if (!out->data) {
-        return refuse_argument(flag, text, "no memory for so many values");
+        return refuse_argument(flag, text, "out of memory for these values");
     }
     const char *next = text;
     size_t bytes = embag_type_bytes(type);
@@ -115,8 +122,8 @@ bool eb_arguments_read_values(
         const char *element = next;
         bool good = read_argument_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
-            fprintf(stderr, "%s: --%s %s: \"%.*s\" is not a number of the type\n", program, flag,
-                text, (int)strcspn(element, ","), element);
+            fprintf(stderr, "%s: --%s %s: \"%.*s\" is not a valid number of this type\n", program,
+                flag, text, (int)strcspn(element, ","), element);
             free(out->data);
             *out = (struct eb_arguments_values){0};
             return false;
@@ -141,7 +148,7 @@ static bool read_argument_integer(const char *flag, const char *text, struct eb_
     const char *end = text;
     out->given = true;
     if (!read_argument_value(&end, EMBAG_I64, &out->value) || *end != '\0') {
-        return refuse_argument(flag, text, "not an integer of 64 bits");
+        return refuse_argument(flag, text, "not a 64-bit integer");
     }
     return true;
 }
@@ -182,7 +189,7 @@ static bool read_argument_flag(const struct eb_flag *flag, const char *text, voi
 static bool read_flag_once(const struct eb_flag *flag, const char *text, bool *given, void *options)
 {
     if (*given && flag->kind != EB_FLAG_SWITCH) {
-        return refuse_argument(flag->name, text, "the flag is there twice");
+        return refuse_argument(flag->name, text, "the flag is given twice");
     }
     *given = true;
     return read_argument_flag(flag, text, options);
@@ -241,7 +248,7 @@ static bool read_positionals(
     }
     if (optind < argument_count) {
         say_whose(command);
-        fprintf(stderr, "\"%s\" is one argument too many\n", arguments[argument_count - 1]);
+        fprintf(stderr, "unexpected argument \"%s\"\n", arguments[argument_count - 1]);
         return false;
     }
     return true;
@@ -255,7 +262,7 @@ static void refuse_negative(
     bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
                    arguments[optind][1] == (char)digit;
     say_whose(command);
-    fprintf(stderr, "\"%s\": no flag, and no number below 0 can stand there\n",
+    fprintf(stderr, "\"%s\" is not a flag, and a negative number is not allowed here\n",
         arguments[is_next ? optind : optind - 1]);
 }
 
@@ -276,7 +283,7 @@ enum eb_arguments_outcome eb_arguments_read(
             return EB_ARGUMENTS_WRONG;
         }
         if (flag == EB_FLAGS_MAX) {
-            fputs(command->usage, stdout);
+            print_usage(command);
             return EB_ARGUMENTS_HELP;
         }
         if (!read_flag_once(&command->flags[flag], optarg, &given[flag], options)) {

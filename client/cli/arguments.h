@@ -37,10 +37,12 @@ struct eb_flag {
 };
 
 #define EB_FLAGS_MAX 40
+/* C guarantees 4 095 bytes for a string literal, so a longer text needs several. */
+#define EB_USAGE_PIECES_MAX 3
 
 struct eb_command {
-    const char *name;  /* "lookup" for a command of embag; "embag-load" for a separate program */
-    const char *usage; /* what --help prints */
+    const char *name; /* "lookup" for a command of embag; "embag-load" for a separate program */
+    const char *usage[EB_USAGE_PIECES_MAX]; /* the text of --help in pieces; NULL after the last */
     const struct eb_flag *flags;
     size_t flag_count; /* at most EB_FLAGS_MAX */
 };
@@ -84,9 +86,9 @@ bool eb_arguments_read_values(
 
 /* Lines for the command's usage. */
 #define EB_ACCESS_USAGE                                                                            \
-    "Of a server that asks who calls, or speaks TLS:\n"                                            \
-    "  --tls-ca FILE          who vouches for the server; with --tls alone, whom the system\n"     \
-    "                         trusts\n"                                                            \
-    "  --tls-cert FILE        this caller's certificate, with --tls-key FILE\n"                    \
-    "  --tls-server-name NAME in the server's certificate, unless it is that of --server\n"        \
-    "  --token-file FILE      the bearer token to show\n"
+    "If the server requires TLS or authentication:\n"                                              \
+    "  --tls                  use TLS and trust the system's certificate authorities\n"            \
+    "  --tls-ca FILE          use TLS and trust the authorities in FILE (PEM)\n"                   \
+    "  --tls-cert FILE        client certificate (PEM); needs --tls-key FILE\n"                    \
+    "  --tls-server-name NAME name in the server's certificate (default: host of --server)\n"      \
+    "  --token-file FILE      file with the bearer token to send\n"

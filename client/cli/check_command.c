@@ -34,15 +34,14 @@
 
 static const char usage[] =
     "Usage: embag check [OPTION]... FILE|DIRECTORY...\n"
-    "Checks files of tables, NAME.npy, NAME.safetensors and NAME.embag, and of keys,\n"
-    "NAME.keys.npy, and tells the memory that each table will need. Of a packed table every byte "
-    "is\n"
-    "checked. A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and then\n"
-    "it is loaded as the server would load it, by MODEL/model.yaml and into as much memory.\n"
+    "Checks table files (NAME.npy, NAME.safetensors, NAME.embag) and key files (NAME.keys.npy),\n"
+    "and prints the memory that each table needs. Every byte of a packed table is checked.\n"
+    "A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and then it is\n"
+    "loaded as the server would load it, with MODEL/model.yaml and into as much memory.\n"
     "\n"
-    "  --row-bytes-max N      as that server has it set; 65536\n"
-    "  --name-bytes-max N     as that server has it set; 255\n"
-    "Exit status: 0, 1 where something is not sound, 2 for a usage error.\n";
+    "  --row-bytes-max N      the server's setting row_bytes_max (default 65536)\n"
+    "  --name-bytes-max N     the server's setting name_bytes_max (default 255)\n"
+    "Exit status: 0; 1 if a file is not valid; 2 for a usage error.\n";
 
 struct options {
     uint64_t row_bytes_max;
@@ -58,7 +57,7 @@ static const struct eb_flag flags[] = {
 };
 #undef AT
 
-static const struct eb_command command = {"check", usage, flags, sizeof flags / sizeof flags[0]};
+static const struct eb_command command = {"check", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 /* ---- one file ---- */
 
@@ -106,7 +105,8 @@ static bool verify_index(const struct keyed *keyed, const struct eb_key_index *i
         const char *reason;
         if (!eb_key_index_verify(index, keyed->seen, &bucket, BUCKETS_AT_ONCE, &reason)) {
             return eb_failure_set(failure,
-                "its key index, bucket %" PRIu64 ": %s; pack the table again", bucket, reason);
+                "its key index is invalid in bucket %" PRIu64 ": %s; pack the table again", bucket,
+                reason);
         }
         eb_progress_bar_advance(bar, (bucket - first) * bucket_bytes);
     }
@@ -127,7 +127,7 @@ static bool find_file_rows(const struct eb_pack_keys *keys, const struct eb_key_
         for (uint64_t i = 0; i < count; i++) {
             if (rows[i] != (int64_t)(first + i)) {
                 return eb_failure_set(failure,
-                    "its key index leads key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
+                    "its key index maps key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
                     "; pack the table again",
                     keys->keys[first + i], first + i, rows[i]);
             }
@@ -146,10 +146,10 @@ static bool check_file_index(const struct keyed *keyed, struct eb_failure *failu
     struct eb_key_index index;
     const char *reason;
     if (!eb_key_index_open(&index, keyed->index, keyed->index_bytes, keys->count, &reason)) {
-        return eb_failure_set(failure, "its key index: %s; pack the table again", reason);
+        return eb_failure_set(
+            failure, "its key index is invalid: %s; pack the table again", reason);
     }
-    eb_progress_bar_init(
-        &bar, "index of keys", keyed->index_bytes + keys->count * sizeof *keys->keys);
+    eb_progress_bar_init(&bar, "key index", keyed->index_bytes + keys->count * sizeof *keys->keys);
     bool is_good =
         verify_index(keyed, &index, &bar, failure) && find_file_rows(keys, &index, &bar, failure);
     eb_progress_bar_end(&bar);
@@ -227,7 +227,7 @@ static bool check_file_packed(
         eb_table_memory_footprint(eb_table_memory_join(format->tensor.data_bytes, index_bytes));
     print_table(path, &source->tables[0]);
     print_place(format);
-    printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", every byte is sound\n",
+    printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", all bytes verified\n",
         is_keyed ? ", keyed" : "", footprint, format->digest);
     return true;
 }
@@ -239,19 +239,19 @@ static bool check_plain(
     for (size_t i = 0; i < source->table_count; i++) {
         const struct eb_source_table *table = &source->tables[i];
         if (table->unfit) {
-            printf("%s: tensor %s is passed over: %s\n", eb_output_printable(path).bytes,
+            printf("%s: tensor %s is skipped: %s\n", eb_output_printable(path).bytes,
                 eb_output_printable(table->name).bytes, table->unfit);
             continue;
         }
         uint64_t elements = eb_tensor_row_elements(&table->tensor);
         if (elements > UINT32_MAX) {
             return eb_failure_set(failure,
-                "rows of table '%.64s' have %" PRIu64 " values, at most 2^32 - 1 can be",
+                "rows of table '%.64s' have %" PRIu64 " values, at most 2^32 - 1 are allowed",
                 table->name, elements);
         }
         uint64_t stride = eb_row_format_of(table->tensor.storage, (uint32_t)elements).stride_bytes;
         print_table(path, table);
-        printf(", %" PRIu64 " bytes of memory; no checksums, its header is sound\n",
+        printf(", %" PRIu64 " bytes of memory; no checksums, header verified\n",
             eb_table_memory_footprint(table->tensor.dims[0] * stride));
     }
     return true;
@@ -262,7 +262,7 @@ static bool check_file_keys(const char *path, struct eb_failure *failure)
     struct eb_pack_keys keys;
     bool is_good = eb_pack_keys_read(&keys, path, failure) && eb_pack_keys_index(&keys, failure);
     if (is_good) {
-        printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; no two are the same\n",
+        printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; all keys differ\n",
             eb_output_printable(path).bytes, keys.count,
             eb_table_memory_footprint(keys.index_bytes));
     }
@@ -342,16 +342,16 @@ static bool check_files(const char *path, const struct eb_model_config *config, 
 static void print_note(const char *path, const struct eb_load_note *note, const char *what)
 {
     if (note->count > 0) {
-        printf("%s: %zu %s, %s\n", eb_output_printable(path).bytes, note->count, what,
+        printf("%s: %zu %s: %s\n", eb_output_printable(path).bytes, note->count, what,
             eb_output_printable(note->named.text).bytes);
     }
 }
 
 static void print_check_notes(const char *path, const struct eb_load_notes *notes)
 {
-    print_note(path, &notes->tensors, "tensors are no tables and passed over");
-    print_note(path, &notes->files, "files of other formats are passed over");
-    print_note(path, &notes->patterns, "patterns of only and exclude match no table");
+    print_note(path, &notes->tensors, "tensors skipped, which are not tables");
+    print_note(path, &notes->files, "files skipped, which have another format");
+    print_note(path, &notes->patterns, "patterns of only and exclude that match no table");
 }
 
 /* Loads the version, because much that the server would refuse shows only then: a key that occurs

@@ -29,13 +29,14 @@
 
 static const char usage[] =
     "Usage: embag demo --server ADDRESS [--cases FILE | --lookups N]\n"
-    "Answers examples beside their published values, or times lookups and verifies each value.\n"
+    "Looks up examples and prints the answers next to the published values, or times lookups and\n"
+    "verifies every value.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --cases FILE           the examples of FILE, of model spec\n"
-    "  --lookups N            N lookups of all 26 tables of model " MODEL "; 10 unless given;\n"
-    "                         the first five get a line each\n" EB_ACCESS_USAGE
-    "Exit status: 0, 1 where the server or an answer is at fault, 2 for a usage error.\n";
+    "  --cases FILE           file with examples for the model spec\n"
+    "  --lookups N            number of lookups, each in all 26 tables of model " MODEL "\n"
+    "                         (default 10); the first five are printed\n" EB_ACCESS_USAGE
+    "Exit status: 0; 1 if a lookup failed or an answer is wrong; 2 for a usage error.\n";
 
 struct options {
     const char *server;
@@ -51,7 +52,7 @@ static const struct eb_flag flags[] = {
     EB_ACCESS_FLAGS(struct options),
 };
 
-static const struct eb_command command = {"demo", usage, flags, sizeof flags / sizeof flags[0]};
+static const struct eb_command command = {"demo", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 /* ---- the specification's examples ---- */
 
@@ -240,7 +241,7 @@ static bool compare_answer(const struct example *example, const struct embag_res
     size_t count = example->expected.count;
     float values[VALUES_MAX];
     if (result->type != EMBAG_F32 || result->values_bytes != count * sizeof *values) {
-        fprintf(stderr, "%s: %zu bytes of values came, %zu were expected\n", example->name,
+        fprintf(stderr, "%s: the answer has %zu bytes of values, expected %zu\n", example->name,
             result->values_bytes, count * sizeof *values);
         return false;
     }
@@ -280,7 +281,8 @@ static bool run_examples(struct embag_client *client, const json_t *array)
     {
         struct example example;
         if (!read_example(entry, &example)) {
-            fprintf(stderr, "case %zu is not as spec_examples.json describes one\n", index);
+            fprintf(stderr, "case %zu does not have the form that spec_examples.json describes\n",
+                index);
         } else if (ask_example(client, &example)) {
             right++;
         }
@@ -302,7 +304,7 @@ static bool run_spec_cases(struct embag_client *client, const char *path)
         return false;
     }
     if (json_array_size(array) == 0) {
-        fprintf(stderr, "%s: no array of cases\n", path);
+        fprintf(stderr, "%s: expected an array of cases\n", path);
         json_decref(array);
         return false;
     }
@@ -396,8 +398,8 @@ static bool measure_tables(struct embag_client *client, struct sample *sample)
     }
     if (!complete) {
         fprintf(stderr,
-            "the server has no complete model %s; embag make-model --workload %s "
-            "writes one\n",
+            "the server does not serve all tables of model %s; embag make-model --workload %s "
+            "writes them\n",
             MODEL, MODEL);
     }
     embag_model_list_free(list);
@@ -469,7 +471,7 @@ static bool time_lookups(struct embag_client *client, struct sample *sample, uin
 {
     double *us = calloc(count, sizeof *us);
     if (!us) {
-        fprintf(stderr, "not enough memory for %u latencies\n", count);
+        fprintf(stderr, "out of memory for %u latencies\n", count);
         return false;
     }
     bool right = true;

@@ -67,7 +67,7 @@ bool eb_load_connection_open(struct eb_load_connection *connection,
     };
     connection->slots = calloc(connection->slot_count, sizeof *connection->slots);
     if (!connection->slots) {
-        fprintf(stderr, "embag-load: no memory: give a smaller --in-flight\n");
+        fprintf(stderr, "embag-load: out of memory: give a smaller --in-flight\n");
         return false;
     }
     for (unsigned i = 0; i < connection->slot_count; i++) {

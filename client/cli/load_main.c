@@ -22,7 +22,7 @@ static bool open_connections(struct session *session)
     unsigned count = options->thread_count;
     session->connections = calloc(count, sizeof *session->connections);
     if (!session->connections) {
-        fprintf(stderr, "embag-load: no memory: give fewer --threads\n");
+        fprintf(stderr, "embag-load: out of memory: give fewer --threads\n");
         return false;
     }
     while (session->connection_count < count &&
@@ -56,7 +56,7 @@ static void check_mode(struct session *session)
         has_streams = eb_load_connection_streams(&session->connections[i]) && has_streams;
     }
     if (!has_streams) {
-        fprintf(stderr, "embag-load: the server has no LookupStream: these are unary calls\n");
+        fprintf(stderr, "embag-load: the server has no LookupStream: using unary calls\n");
         session->options->is_unary = true;
     }
 }
@@ -64,7 +64,7 @@ static void check_mode(struct session *session)
 /* Computes the expected answers. The reference takes seconds for millions of rows. */
 static bool compute_answers(struct session *session)
 {
-    fprintf(stderr, "computing what %llu answers should be\n",
+    fprintf(stderr, "computing %llu expected answers\n",
         (unsigned long long)(session->pool.count * session->pool.kept_versions));
     return eb_load_verify_init(&session->verify, &session->pool);
 }
@@ -115,7 +115,7 @@ static int run_once(const struct eb_load_run *run, const struct eb_load_subject 
 {
     struct eb_load_result *result = calloc(1, sizeof *result);
     if (!result) {
-        fprintf(stderr, "embag-load: no memory for the figures\n");
+        fprintf(stderr, "embag-load: out of memory for the figures\n");
         return 1;
     }
     eb_load_run(run, result);

@@ -20,69 +20,71 @@
 #define OPEN_IN_FLIGHT_DEFAULT 8192
 #define SVG_DEFAULT "embag-load.svg"
 
-static const char usage[] =
+static const char request_usage[] =
     "Usage: embag-load --server ADDRESS --workload NAME [OPTION]...\n"
     "       embag-load --server ADDRESS --tables A,B --bags N --indices-per-bag L [OPTION]...\n"
     "       embag-load --server ADDRESS --group NAME --bags N --indices-per-bag L [OPTION]...\n"
     "       embag-load --help | --version\n"
-    "Asks an embag server for pooled rows, as often as it is told, and measures the answers.\n"
+    "Sends lookups to an embag server and measures the answers.\n"
     "\n"
-    "What is asked\n"
+    "Requests\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --model NAME           the workload's, or the server's only one, unless given\n"
-    "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe, rows, wide-26, wide-200 or wide-856: "
-    "all\n"
-    "                         its tables in one request\n"
-    "  --samples N            bags of each of the workload's tables; 1 unless given\n"
-    "  --tables A,B,...       these tables or features in one request, or\n"
-    "  --group NAME           this group of the model, asked by its name, with\n"
-    "  --bags N               bags of each; 1 unless given\n"
-    "  --indices-per-bag L    rows of each bag; 1 unless given\n"
-    "  --keys-file FILE       of a keyed table: TABLE.keys.npy or TABLE.embag, from whose keys "
-    "its\n"
-    "                         ids are drawn\n"
-    "  --groups               each request's tables as the features of one FeatureGroup, whose\n"
-    "                         answer is one result; else a query for each table\n"
-    "  --priority P           interactive (unless given) or batch, which waits for it\n"
-    "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
-    "  --output-type T        f32, f16 or bf16; each table's own unless given\n"
-    "  --requests N           different requests, made beforehand, sent in turn\n"
-    "  --seed N               of rows and times; 1 unless given\n"
-    "How\n"
-    "  --mode MODE            stream (unless given): on one LookupStream per connection;\n"
-    "                         unary: a Lookup each\n"
-    "  --connections N        1 unless given\n"
-    "  --threads N            that send and receive, with their share of the connections; 1 "
-    "unless\n"
-    "                         given, and at least one for 64 connections\n"
-    "  --in-flight N          closed load: so many requests at any time, of all connections; 32\n"
-    "                         unless given. With --rate: the most there may be, 8192\n"
+    "  --model NAME           model (default: the workload's, or the server's only one)\n"
+    "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe, rows, wide-26, wide-200 or wide-856;\n"
+    "                         every request looks up all of its tables\n"
+    "  --samples N            bags for each of the workload's tables (default 1)\n"
+    "  --tables A,B,...       tables or features that every request looks up, or\n"
+    "  --group NAME           a group of the model, requested by its name, with\n"
+    "  --bags N               bags for each table (default 1)\n"
+    "  --indices-per-bag L    indices in each bag (default 1)\n"
+    "  --keys-file FILE       TABLE.keys.npy or TABLE.embag of a keyed table, to draw ids from\n"
+    "  --groups               send each request's tables as the features of one FeatureGroup,\n"
+    "                         which has one result, instead of one query for each table\n"
+    "  --priority P           interactive (default), or batch, which gives way to interactive\n"
+    "  --distribution D       distribution of the rows: uniform (default), zipf:A or meta2021\n"
+    "  --output-type T        f32, f16 or bf16 (default: each table's own)\n"
+    "  --requests N           number of different requests, made before the run and sent in turn\n"
+    "  --seed N               seed of rows and send times (default 1)\n";
+
+static const char load_usage[] =
+    "Load\n"
+    "  --mode MODE            stream (default): one LookupStream on each connection;\n"
+    "                         unary: one Lookup call for each request\n"
+    "  --connections N        number of connections (default 1)\n"
+    "  --threads N            threads that send and receive, each for its share of the\n"
+    "                         connections (default 1, and at least one for 64 connections)\n"
+    "  --in-flight N          closed load: requests in flight, on all connections together\n"
+    "                         (default 32). With --rate or --sweep: limit (default 8192)\n"
     "  --rate R               open load: R requests per second at random times (Poisson).\n"
     "                         Latency counts from when a request was due\n"
-    "  --sweep FROM:TO:STEPS  open loads of rates from FROM to TO; stops where the server is\n"
-    "                         saturated, prints a table and draws the curve\n"
-    "  --svg FILE             where to: NAME.svg; " SVG_DEFAULT " unless given\n"
-    "  --duration S           seconds that are measured, 10 unless given (a sweep's: each step)\n"
-    "  --warmup S             seconds before that, which do not count; 1 unless given\n"
-    "  --unpaced              send each request at once, as clients without pacing do; else what\n"
-    "                         would be answered too late is withheld and counts as unsent\n"
-    "  --timeout-us N         after which a request has failed; the deadline, else 1000000\n"
-    "  --deadline-us N        an answer within N is good; all of them unless given\n"
+    "  --sweep FROM:TO:STEPS  open loads at rates from FROM to TO; stops when the server is\n"
+    "                         saturated, prints a table and draws a curve\n"
+    "  --svg FILE             file for the curve, NAME.svg (default " SVG_DEFAULT ")\n"
+    "  --duration S           seconds to measure, for a sweep in each step (default 10)\n"
+    "  --warmup S             seconds of load before that, which do not count (default 1)\n"
+    "  --unpaced              send every request at once, as clients without pacing do; by\n"
+    "                         default, requests that would be answered too late are withheld\n"
+    "                         and count as unsent\n"
+    "  --timeout-us N         time after which a request has failed (default: --deadline-us, or\n"
+    "                         1000000)\n"
+    "  --deadline-us N        an answer within N counts towards goodput (default: every answer)\n"
     "  --tls, --tls-ca, --tls-cert, --tls-key, --tls-server-name, --token-file\n"
-    "                         as embag lookup takes them\n"
-    "What is told\n"
-    "  --verify               compare each answer with the published values (embag make-model);\n"
-    "                         of no more different requests than 256 MiB of answers\n"
-    "  --verify-ahead N       and compute beforehand what the N versions behind the served one\n"
-    "                         should answer; else that is done while their answers wait, which\n"
-    "                         counts as the server's time\n"
-    "  --json                 one object, whose keys LOAD.md explains, instead of a report\n"
-    "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
-    "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
-    "Progress goes to stderr. Ctrl-C ends the run with what has been measured.\n"
-    "Exit status: 0; 1 where all requests failed, an answer was wrong, the curve was not written "
-    "or\n"
-    "the server not reached; 2 for a usage error.\n";
+    "                         as for embag lookup\n";
+
+static const char report_usage[] =
+    "Report\n"
+    "  --verify               compare every answer with the published values (embag make-model);\n"
+    "                         the expected answers of all different requests may take 256 MiB\n"
+    "  --verify-ahead N       also compute the expected answers of the next N versions before the\n"
+    "                         run; otherwise they are computed while answers wait, which counts\n"
+    "                         as the server's time\n"
+    "  --json                 print one JSON object, whose keys LOAD.md explains, instead of text\n"
+    "Percentiles and the maximum cover all requests that were due: one without an answer counts\n"
+    "with at least its timeout, or the deadline if that is longer. The mean covers answers only.\n"
+    "Progress goes to stderr. Ctrl-C ends the run and reports what was measured.\n"
+    "Exit status: 0; 1 if all requests failed, an answer was wrong, the curve could not be "
+    "written\n"
+    "or the server could not be reached; 2 for a usage error.\n";
 
 enum { MODE_STREAM = 1, MODE_UNARY = 2 };
 static const char *const modes[] = {"", "stream", "unary", NULL};
@@ -142,7 +144,7 @@ static const struct eb_flag flags[] = {
 #undef AT
 
 static const struct eb_command command = {
-    "embag-load", usage, flags, sizeof flags / sizeof flags[0]};
+    "embag-load", {request_usage, load_usage, report_usage}, flags, sizeof flags / sizeof flags[0]};
 
 static bool refuse_option(const char *flag, const char *text, const char *why)
 {
@@ -227,10 +229,12 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
     out->thread_count = out->thread_count < least ? least : out->thread_count;
     if (out->in_flight < out->connection_count) {
         return refuse_option("connections", NULL,
-            "there are fewer requests in flight than connections: give a larger --in-flight");
+            "fewer requests may be in flight than there are connections: give a larger "
+            "--in-flight");
     }
     return out->connection_count >= out->thread_count ||
-           refuse_option("threads", NULL, "each needs a connection: give more --connections");
+           refuse_option(
+               "threads", NULL, "every thread needs a connection: give more --connections");
 }
 
 /* Checks that the file's suffix says what is written. Devices, and pipes of a shell's >(...), have
@@ -240,7 +244,7 @@ static bool check_svg(const char *name)
     size_t length = strlen(name);
     return (length >= 4 && strcasecmp(name + length - 4, ".svg") == 0) ||
            strncmp(name, "/dev/", 5) == 0 ||
-           refuse_option("svg", name, "what is drawn is SVG; give a name that ends in .svg");
+           refuse_option("svg", name, "the curve is written as SVG: give a name that ends in .svg");
 }
 
 static bool read_speed(const struct given *given, struct eb_load_options *out)
@@ -253,14 +257,15 @@ static bool read_speed(const struct given *given, struct eb_load_options *out)
     }
     if (given->sweep) {
         if (given->rate) {
-            return refuse_option("sweep", given->sweep, "sets the rate itself; leave --rate out");
+            return refuse_option("sweep", given->sweep, "a sweep sets the rate: leave --rate out");
         }
         if (!read_sweep(given->sweep, &out->sweep) || !check_svg(out->svg)) {
             return false;
         }
         out->is_open = true;
     } else if (given->svg) {
-        return refuse_option("svg", given->svg, "only a sweep draws; add --sweep FROM:TO:STEPS");
+        return refuse_option(
+            "svg", given->svg, "only a sweep draws a curve: add --sweep FROM:TO:STEPS");
     }
     return read_sharing(given, out);
 }
@@ -275,7 +280,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
     }
     if (given->bags != 0 || given->indices_per_bag != 0) {
         return refuse_option("workload", given->workload,
-            "says the indices per bag itself, and --samples the bags; --bags and "
+            "a workload has its own indices per bag, and --samples sets its bags; --bags and "
             "--indices-per-bag are for --tables and --group");
     }
     out->model = given->model ? given->model : out->workload->name;
@@ -287,7 +292,8 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
 static bool read_bags(const struct given *given, struct eb_load_options *out)
 {
     if (given->samples != 0) {
-        return refuse_option("samples", NULL, "is for --workload; otherwise say --bags");
+        return refuse_option(
+            "samples", NULL, "is for --workload; for --tables and --group use --bags");
     }
     out->model = given->model;
     out->bag_count = given->bags != 0 ? (uint32_t)given->bags : 1;
@@ -299,7 +305,7 @@ static bool read_option_group(const struct given *given, struct eb_load_options 
 {
     if (given->is_verified) {
         return refuse_option(
-            "verify", NULL, "is for tables, whose values are published; leave it out");
+            "verify", NULL, "is for tables with published values, not for groups; leave it out");
     }
     out->group = given->group;
     out->is_grouped = true;
@@ -311,7 +317,7 @@ static bool read_option_tables(const struct given *given, struct eb_load_options
     unsigned count = 1;
     for (const char *c = given->tables; *c != '\0'; c++) {
         if (*c == ',' && (c == given->tables || c[1] == ',' || c[1] == '\0')) {
-            return refuse_option("tables", given->tables, "a name between commas is empty");
+            return refuse_option("tables", given->tables, "there is an empty name");
         }
         count += *c == ',';
     }
@@ -330,14 +336,14 @@ static bool read_option_request(const struct given *given, struct eb_load_option
     }
     if (!!given->workload + !!given->tables + !!given->group != 1) {
         return refuse_option(
-            "workload", NULL, "give one of --workload NAME, --tables A,B and --group NAME");
+            "workload", NULL, "give exactly one of --workload NAME, --tables A,B and --group NAME");
     }
     if (!eb_sampler_parse(distribution, &out->distribution)) {
         return refuse_option(
             "distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
     }
     if (given->verify_ahead != 0 && !given->is_verified) {
-        return refuse_option("verify-ahead", NULL, "means nothing without --verify");
+        return refuse_option("verify-ahead", NULL, "needs --verify");
     }
     if (given->group) {
         return read_option_group(given, out);

@@ -57,7 +57,7 @@ static const struct embag_model_version *find_version(const struct embag_model *
             return &model->versions[i];
         }
     }
-    (void)refuse_target("version being served of the model", model->name, "");
+    (void)refuse_target("served version of the model", model->name, "");
     return NULL;
 }
 
@@ -135,18 +135,20 @@ static bool take_keys(struct eb_load_target *target, const struct eb_load_option
 {
     if (!options->keys_file) {
         return refuse_keyed(table->name,
-            "say which keys it has with --keys-file FILE, its TABLE.keys.npy or TABLE.embag");
+            "give its keys with --keys-file FILE, which is its TABLE.keys.npy or TABLE.embag");
     }
     if (target->keyed_name) {
         return strcmp(target->keyed_name, table->name) == 0 ||
-               refuse_keyed(table->name, "--keys-file is of one table; ask for one keyed table");
+               refuse_keyed(
+                   table->name, "--keys-file has keys of one table; look up only one keyed table");
     }
     if (!read_load_keys(&target->keys, options->keys_file)) {
         return false;
     }
     target->keyed_name = strdup(table->name);
     return (target->keys.count == table->rows && target->keyed_name) ||
-           refuse_keyed(table->name, "--keys-file has not as many keys as the table has rows");
+           refuse_keyed(table->name,
+               "the number of keys in --keys-file differs from the table's number of rows");
 }
 
 static bool fill_target_table(struct eb_load_target *target, const struct eb_load_options *options,
@@ -228,14 +230,15 @@ static uint32_t count_target_tables(
  * to stderr. */
 static bool check_published(const struct eb_load_table *table)
 {
-    const char *why = table->is_feature ? "a feature, not a table"
-                      : table->is_keyed ? "keyed, not one of make-model's"
-                                        : "not f32";
+    const char *why = table->is_feature ? "is a feature"
+                      : table->is_keyed ? "is keyed"
+                                        : "is not f32";
     if (table->is_f32 && !table->is_feature && !table->is_keyed) {
         return true;
     }
     fprintf(stderr,
-        "embag-load: --verify: %s is %s, as the published values are: leave --verify out\n",
+        "embag-load: --verify: %s %s; only make-model's f32 tables have published values: leave "
+        "--verify out\n",
         table->name, why);
     return false;
 }
@@ -257,7 +260,7 @@ static bool fill_tables(struct eb_load_target *target, const struct eb_load_opti
         }
     }
     if (options->keys_file && !target->keyed_name) {
-        fprintf(stderr, "embag-load: --keys-file: no table of these is keyed; leave it out\n");
+        fprintf(stderr, "embag-load: --keys-file: none of the tables is keyed; leave it out\n");
         return false;
     }
     return true;
@@ -279,7 +282,7 @@ bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_opt
     target->model = strdup(model->name);
     target->tables = calloc(target->table_count, sizeof *target->tables);
     if (!target->model || !target->tables) {
-        fprintf(stderr, "embag-load: no memory for the tables' names\n");
+        fprintf(stderr, "embag-load: out of memory for the tables' names\n");
         target->table_count = 0;
     } else if (fill_tables(target, options, version, group)) {
         return true;
@@ -331,8 +334,8 @@ static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options
     fitting = fitting > 0 ? find_least(fitting, COUNT_DEFAULT) : 1;
     if (options->pool_count > kept_max) {
         fprintf(stderr,
-            "embag-load: --verify keeps what every request's answer should be, at most 256 MiB or "
-            "one: give --requests %" PRIu64 " or fewer, fewer bags, or fewer versions ahead\n",
+            "embag-load: --verify keeps the expected answer of every request, at most 256 MiB of "
+            "them: give --requests %" PRIu64 " or fewer, fewer bags, or fewer versions ahead\n",
             kept_max);
         return false;
     }
@@ -366,7 +369,7 @@ static bool take_pool_memory(struct eb_load_pool *pool)
     pool->indices = calloc(pool->count * pool->request_indices, sizeof *pool->indices);
     pool->offsets = calloc(pool->bag_count * tables, sizeof *pool->offsets);
     return (pool->requests && pool->queries && pool->indices && pool->offsets) ||
-           refuse_pool("no memory for the requests: give a smaller --requests");
+           refuse_pool("out of memory for the requests: give a smaller --requests");
 }
 
 static bool take_group_memory(struct eb_load_pool *pool)
@@ -376,7 +379,7 @@ static bool take_group_memory(struct eb_load_pool *pool)
     pool->features = calloc(tables, sizeof *pool->features);
     pool->lengths = calloc(pool->bag_count * tables, sizeof *pool->lengths);
     return (pool->groups && pool->features && pool->lengths) ||
-           refuse_pool("no memory for the requests: give a smaller --requests");
+           refuse_pool("out of memory for the requests: give a smaller --requests");
 }
 
 /* Fills in the queries of all requests on one table. The first `skip` indices of each request are

@@ -79,8 +79,9 @@ static void print_lateness(FILE *out, const struct eb_load_result *result)
     double late_us = eb_load_histogram_quantile_us(&result->stats.late, 0.5);
     if (result->rate > 0 && late_us > LATE_US_MAX) {
         fprintf(out,
-            "half of the requests were sent over %.0f us after they were due: as many were in "
-            "flight as may be (--in-flight), or this side is too slow (--threads, --connections)\n",
+            "half of the requests were sent over %.0f us after they were due: the limit of "
+            "requests in flight was reached (--in-flight), or the client is too slow (--threads, "
+            "--connections)\n",
             late_us);
     }
 }
@@ -91,21 +92,21 @@ static void print_troubles(FILE *out, const struct eb_load_result *result)
     const struct eb_load_stats *stats = &result->stats;
     if (stats->unsent_count > 0) {
         fprintf(out,
-            "%" PRIu64 " requests were due and never sent: there was no room within their timeout "
-            "(--in-flight), or the client withheld what would have been answered too late "
-            "(--unpaced sends it)\n",
+            "%" PRIu64 " requests were due and never sent: the limit of requests in flight was "
+            "reached during their timeout (--in-flight), or the client withheld them because they "
+            "would have been answered too late (--unpaced sends them)\n",
             stats->unsent_count);
     }
     print_lateness(out, result);
     if (result->lost_count > 0) {
-        fprintf(out, "%" PRIu64 " requests have not ended, long after their timeout\n",
+        fprintf(out, "%" PRIu64 " requests did not end, long after their timeout\n",
             result->lost_count);
     }
     if (!eb_load_stats_has_answers(stats)) {
         fprintf(out, "no request was answered\n");
     }
     if (result->was_interrupted) {
-        fprintf(out, "interrupted: these are the figures up to then\n");
+        fprintf(out, "interrupted: the figures cover the time until then\n");
     }
 }
 
@@ -127,18 +128,18 @@ void eb_load_report_result(
         eb_load_stats_errors(stats));
     print_errors(out, stats);
     fprintf(out,
-        "latency of all that was due: p50 %.0f us, p90 %.0f, p99 %.0f, p99.9 %.0f, max %.0f us\n",
+        "latency of all requests due: p50 %.0f us, p90 %.0f, p99 %.0f, p99.9 %.0f, max %.0f us\n",
         quantile_us(result, 0.5), quantile_us(result, 0.9), quantile_us(result, 0.99),
         quantile_us(result, 0.999), quantile_us(result, 1));
     if (stats->unanswered.count > 0) {
         fprintf(out, "  %" PRIu64 " without an answer count with %" PRIu64 " us or more\n",
             stats->unanswered.count, eb_load_options_unanswered_us(subject->options));
     }
-    fprintf(out, "  of answers alone: mean %.0f us, p99 %.0f\n",
+    fprintf(out, "  of answers only: mean %.0f us, p99 %.0f\n",
         eb_load_histogram_mean_us(&stats->latency),
         eb_load_histogram_quantile_us(&stats->latency, 0.99));
     if (result->rate > 0) {
-        fprintf(out, "sent after they were due, which is part of it: p50 %.0f us, p99 %.0f\n",
+        fprintf(out, "  from due to sent, which is included: p50 %.0f us, p99 %.0f\n",
             eb_load_histogram_quantile_us(&stats->late, 0.5),
             eb_load_histogram_quantile_us(&stats->late, 0.99));
     }
@@ -158,7 +159,7 @@ void eb_load_report_result(
 void eb_load_report_table_head(FILE *out, const struct eb_load_options *options)
 {
     fprintf(out,
-        "latency of all that was due; without an answer it counts with %" PRIu64 " us or more\n",
+        "latency of all requests due; one without an answer counts with %" PRIu64 " us or more\n",
         eb_load_options_unanswered_us(options));
     fprintf(out, "%12s %12s %12s %10s %10s %10s %10s %10s %10s\n", "asked/s", "answers/s", "good/s",
         "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "no answer");

@@ -113,7 +113,7 @@ static void draw_sweep(struct sweep *sweep)
     snprintf(title, sizeof title, "%.80s: latency against rate",
         eb_output_printable(sweep->subject->target->model).bytes);
     snprintf(subtitle, sizeof subtitle,
-        "%s, %u connection%s, %u bag%s of each of %u tables; without an answer: %" PRIu64
+        "%s, %u connection%s, %u bag%s of each of %u tables; no answer counts as %" PRIu64
         " us or more",
         options->is_unary ? "unary" : "stream", options->connection_count,
         options->connection_count == 1 ? "" : "s", options->bag_count,
@@ -123,7 +123,7 @@ static void draw_sweep(struct sweep *sweep)
         .title = title,
         .subtitle = subtitle,
         .x_label = "requests per second",
-        .y_label = "latency of all that was due, microseconds",
+        .y_label = "latency of all requests due, microseconds",
         .names = {"p50", "p99", "p99.9"},
         .point_count = sweep->step_count,
         .x = sweep->rates,
@@ -142,8 +142,8 @@ static void draw_sweep(struct sweep *sweep)
 static void print_end(const struct sweep *sweep)
 {
     if (sweep->is_saturated && sweep->kept_rate > 0) {
-        printf("saturated: the server kept up with %.0f requests/s, not with %.0f; it gave "
-               "%.0f answers/s at most\n",
+        printf("saturated: the server kept up with %.0f requests/s, but not with %.0f; its highest "
+               "rate was %.0f answers/s\n",
             sweep->kept_rate, sweep->rates[sweep->step_count - 1], sweep->best_per_s);
     } else if (sweep->is_saturated) {
         printf("saturated at the first step: begin with a lower rate\n");
@@ -152,7 +152,7 @@ static void print_end(const struct sweep *sweep)
                "find its limit\n",
             sweep->kept_rate);
     } else {
-        printf("interrupted: these are the figures up to then\n");
+        printf("interrupted: the figures cover the time until then\n");
     }
     if (sweep->is_drawn) {
         printf("the curve is in %s\n", sweep->subject->options->svg);
@@ -198,7 +198,7 @@ int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subjec
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
     if (!sweep) {
-        fprintf(stderr, "embag-load: no memory for a sweep\n");
+        fprintf(stderr, "embag-load: out of memory for a sweep\n");
         return 1;
     }
     int status = 1;

@@ -182,7 +182,7 @@ bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_poo
     int rc = pthread_mutex_init(&verify->lock, NULL);
     assert(rc == 0);
     if (!keep_answers(verify)) {
-        fprintf(stderr, "embag-load: no memory for --verify: give a smaller --requests\n");
+        fprintf(stderr, "embag-load: out of memory for --verify: give a smaller --requests\n");
         eb_load_verify_deinit(verify);
         return false;
     }

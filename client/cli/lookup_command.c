@@ -14,37 +14,39 @@
 
 static const char usage[] =
     "Usage: embag lookup --server ADDRESS --table TABLE --indices LIST [OPTION]...\n"
-    "Looks bags of rows up and prints the pooled rows, one line per bag.\n"
+    "Looks up bags of rows and prints the pooled rows, one line for each bag.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --model MODEL          may be left out where the server has only one\n"
-    "  --version N            of the model; the one being served unless given\n"
-    "  --label NAME           of the version, instead of its number\n"
+    "  --model MODEL          model; may be left out if the server has only one\n"
+    "  --version N            version of the model (default: the served one)\n"
+    "  --label NAME           label of the version, instead of its number\n"
     "  --table TABLE          table or feature of the model\n"
-    "  --indices LIST         rows, such as 0,2,3,4\n"
-    "How indices form bags, one of:\n"
-    "  --offsets LIST         where each bag starts\n"
+    "  --indices LIST         indices to look up, such as 0,2,3,4\n"
+    "Layout of the bags, one of:\n"
+    "  --offsets LIST         position at which each bag begins\n"
     "    --include-last-offset  the last offset ends the last bag\n"
-    "  --lengths LIST         how many indices each bag has\n"
-    "  --indices-per-bag N    all bags have N\n"
-    "  --segment-ids LIST     the bag of each index, --num-segments N bags in all\n"
-    "  --num-bags N           the number of bags where the above do not say it\n"
-    "What becomes of them:\n"
+    "  --lengths LIST         number of indices in each bag\n"
+    "  --indices-per-bag N    every bag has N indices\n"
+    "  --segment-ids LIST     bag of each index; --num-segments N is the number of bags\n"
+    "  --num-bags N           number of bags, if the above do not determine it\n"
+    "Pooling:\n"
     "  --reduction NAME       sum, mean, weighted_mean, sqrtn, max, min or none\n"
-    "  --weights LIST         a factor for each index. They are sent as the table's type where\n"
-    "                         that is f64 or an integer, else as f32; the server is asked for it\n"
-    "  --weights-type TYPE    f32, f64 or an integer type: sent so, nobody is asked\n"
-    "  --missing NAME         error, skip, zero or unknown_row: rows that the table lacks\n"
-    "  --default-index N      the row that fills empty bags\n"
-    "  --output-type TYPE     f32, f16, bf16 or f64; the table's type unless given\n"
-    "Further:\n"
-    "  --timeout-ms N         1000 unless given\n"
+    "  --weights LIST         weight of each index, sent in the table's type if that is f64 or an\n"
+    "                         integer type, otherwise as f32. The tool first requests the table's\n"
+    "                         type from the server\n"
+    "  --weights-type TYPE    f32, f64 or an integer type: send weights in this type without\n"
+    "                         requesting the table's\n"
+    "  --missing NAME         error, skip, zero or unknown_row, for indices that name no row\n"
+    "  --default-index N      row that fills empty bags\n"
+    "  --output-type TYPE     f32, f16, bf16 or f64 (default: the table's type)\n"
+    "Other options:\n"
+    "  --timeout-ms N         timeout of the call in milliseconds (default 1000)\n"
     "  --traceparent TEXT     W3C trace context for the server's log, 00-TRACE-SPAN-FLAGS\n"
-    "  --json                 one JSON object; its values are one flat list in C order, its\n"
-    "                         latency_us is the call's\n" EB_ACCESS_USAGE
-    "On a refusal stdout stays empty, the error is on stderr and the exit status is 1, also with\n"
-    "--json.\n"
-    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+    "  --json                 print one JSON object; values are one flat list in C order, and\n"
+    "                         latency_us is the latency of the call\n" EB_ACCESS_USAGE
+    "If the lookup fails, stdout is empty, the error is on stderr and the exit status is 1, also\n"
+    "with --json.\n"
+    "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n";
 
 static const char *const reductions[] = {
 #define X(name, number, text) [number] = text,
@@ -114,7 +116,7 @@ static const struct eb_flag flags[] = {
 };
 #undef AT
 
-static const struct eb_command command = {"lookup", usage, flags, sizeof flags / sizeof flags[0]};
+static const struct eb_command command = {"lookup", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 static const struct embag_model *find_lookup_model(
     const struct embag_model_list *list, const char *name)

@@ -8,14 +8,14 @@ static const char usage[] =
     "Usage: embag COMMAND [OPTION]...\n"
     "The command-line tool of embag, a server for embedding tables.\n"
     "\n"
-    "  lookup       look bags of rows up and print the pooled rows\n"
+    "  lookup       look up bags of rows and print the pooled rows\n"
     "  models       list a server's models and tables; load, unload and serve versions\n"
-    "  pack         make a packed table of one in another format, quantised or as it is\n"
-    "  check        check files of tables, and tell the memory they need\n"
-    "  make-model   write a workload's model into a repository\n"
-    "  demo         answer the specification's examples, or time some lookups\n"
+    "  pack         convert a table to a packed table, quantised or unchanged\n"
+    "  check        check table files, and print the memory that they need\n"
+    "  make-model   write a workload's model into a model repository\n"
+    "  demo         look up the specification's examples, or time lookups\n"
     "\n"
-    "  embag COMMAND --help says more; embag --version says which version this is.\n";
+    "embag COMMAND --help describes a command; embag --version prints the version.\n";
 
 static const struct {
     const char *name;
@@ -50,7 +50,8 @@ static int dispatch_command(int argument_count, char **arguments)
         }
     }
     fprintf(stderr,
-        "embag: \"%s\" is no command: lookup, models, pack, check, make-model or demo\n", name);
+        "embag: unknown command \"%s\": expected lookup, models, pack, check, make-model or demo\n",
+        name);
     return 2;
 }
 

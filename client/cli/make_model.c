@@ -32,12 +32,13 @@ static const char usage[] =
     "Writes a model into the model repository DIR, as DIR/MODEL/VERSION/TABLE.npy.\n"
     "\n"
     "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe, rows, or wide-26, wide-200 or wide-856\n"
-    "                         of so many small tables: f32 tables t00, t01, ... whose values are\n"
-    "                         a published hash of table, row, column and version\n"
-    "  --scale N              divides the number of rows of every table; 1 unless given\n"
+    "                         with that many small tables. The tables are f32 and are called t00,\n"
+    "                         t01, ...; their values are a published hash of table, row, column\n"
+    "                         and version\n"
+    "  --scale N              divide the number of rows of every table by N (default 1)\n"
     "  --example spec         the 5x2 table emb_table of the specification's examples\n"
-    "  --version N            1 unless given; one that is there already is left alone\n"
-    "Exit status: 0, 1 where the model cannot be written, 2 for a usage error.\n";
+    "  --version N            version to write (default 1); an existing one is not overwritten\n"
+    "Exit status: 0; 1 if the model cannot be written; 2 for a usage error.\n";
 
 struct options {
     const char *workload;
@@ -58,7 +59,7 @@ static const struct eb_flag flags[] = {
 #undef AT
 
 static const struct eb_command command = {
-    "make-model", usage, flags, sizeof flags / sizeof flags[0]};
+    "make-model", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 /* ---- a version directory that is being written ---- */
 
@@ -89,7 +90,7 @@ static bool refuse_writer(const char *what, const char *path)
 
 static bool make_directory(const char *path)
 {
-    return mkdir(path, 0777) == 0 || errno == EEXIST || refuse_writer("make the directory", path);
+    return mkdir(path, 0777) == 0 || errno == EEXIST || refuse_writer("create the directory", path);
 }
 
 /* Makes a directory and those above it. */
@@ -111,13 +112,13 @@ static bool check_space(const char *path, uint64_t bytes)
 {
     struct statvfs file_system;
     if (statvfs(path, &file_system) != 0) {
-        return refuse_writer("ask for the free space of", path);
+        return refuse_writer("get the free space of", path);
     }
     uint64_t free_bytes = (uint64_t)file_system.f_bavail * file_system.f_frsize;
     if (free_bytes < bytes) {
         fprintf(stderr,
-            "embag: %s: %" PRIu64 " MiB are needed and %" PRIu64
-            " MiB free: take a larger --scale or another disk\n",
+            "embag: %s: %" PRIu64 " MiB are needed, but only %" PRIu64
+            " MiB are free: use a larger --scale or another disk\n",
             path, bytes / BYTES_PER_MIB + 1, free_bytes / BYTES_PER_MIB);
         return false;
     }
@@ -160,11 +161,11 @@ static bool open_version(struct version_writer *writer, const struct version_pla
         return refuse_writer("write", writer->final_path);
     }
     if (!mkdtemp(writer->path)) {
-        return refuse_writer("make the directory", writer->path);
+        return refuse_writer("create the directory", writer->path);
     }
     writer->opened = true;
     /* mkdtemp gives access to this user only, but the server may run as another. */
-    return chmod(writer->path, 0755) == 0 || refuse_writer("open to others", writer->path);
+    return chmod(writer->path, 0755) == 0 || refuse_writer("set the permissions of", writer->path);
 }
 
 /* Removes the directory and its files. Ignores failures: servers ignore what is left. */
@@ -226,7 +227,7 @@ static bool begin_version_table(
     snprintf(path, sizeof path, "%s/%s.npy", writer->path, table);
     writer->file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (writer->file < 0) {
-        return refuse_writer("make", path);
+        return refuse_writer("create", path);
     }
     return append_to_version(writer, header, header_bytes);
 }
@@ -364,7 +365,7 @@ static int make_workload(const struct options *options, struct version_plan vers
     eb_progress_bar_init(&plan.progress, version.model, version.bytes);
     plan.chunk = malloc(CHUNK_BYTES);
     if (!plan.chunk) {
-        fprintf(stderr, "embag: no memory for a buffer\n");
+        fprintf(stderr, "embag: out of memory for a buffer\n");
         return 1;
     }
     int status = write_made_version(&version, write_made_tables, &plan);

@@ -76,7 +76,7 @@ static void print_feature_version(
         print_group(&version->groups[i]);
     }
     if (version->feature_count == 0) {
-        printf("  no features: its tables are asked by their names\n");
+        printf("  no features: requests name its tables\n");
     }
 }
 
@@ -135,15 +135,14 @@ static void print_features_json(const struct embag_model_version *version)
 static const char list_usage[] =
     "Usage: embag models [list] --server ADDRESS [--features] [--json]\n"
     "       embag models status|load|unload|serve --help\n"
-    "Lists the models of a server, their versions and their tables. The other commands say more "
-    "of\n"
-    "versions, and load, unload and serve them.\n"
+    "Lists the models of a server, their versions and their tables. The other commands show\n"
+    "details of versions, and load, unload and serve them.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --features             features and groups of the versions that answer, instead of "
-    "tables\n"
-    "  --json                 one JSON object, of all\n" EB_ACCESS_USAGE
-    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+    "  --features             list features and groups instead of tables, for the versions that\n"
+    "                         answer requests\n"
+    "  --json                 print everything as one JSON object\n" EB_ACCESS_USAGE
+    "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n";
 
 struct list_options {
     const char *server;
@@ -160,7 +159,7 @@ static const struct eb_flag list_flags[] = {
 };
 
 static const struct eb_command list_command = {
-    "models", list_usage, list_flags, sizeof list_flags / sizeof list_flags[0]};
+    "models", {list_usage}, list_flags, sizeof list_flags / sizeof list_flags[0]};
 
 /* One row of the printed table: a table, or a version without tables. */
 #define COLUMN_COUNT 7
@@ -356,14 +355,13 @@ static int run_models_list(int argument_count, char **arguments)
 
 static const char status_usage[] =
     "Usage: embag models status [--model NAME] --server unix:PATH [--json]\n"
-    "Tells of each version its state, memory, the digest of its tables, when it was loaded and "
-    "how\n"
-    "long that took, its labels, and why it does not load.\n"
+    "Prints the state of each version, its memory, the digest of its tables, when it was loaded\n"
+    "and how long that took, its labels, and why it could not be loaded.\n"
     "\n"
-    "  --model NAME           of this model alone\n"
+    "  --model NAME           print this model only\n"
     "  --server ADDRESS       unix:PATH of the server's admin_listen\n"
-    "  --json                 one JSON object\n" EB_ACCESS_USAGE
-    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+    "  --json                 print one JSON object\n" EB_ACCESS_USAGE
+    "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n";
 
 struct status_options {
     const char *model;
@@ -380,7 +378,7 @@ static const struct eb_flag status_flags[] = {
 };
 
 static const struct eb_command status_command = {
-    "models status", status_usage, status_flags, sizeof status_flags / sizeof status_flags[0]};
+    "models status", {status_usage}, status_flags, sizeof status_flags / sizeof status_flags[0]};
 
 /* "2026-01-31T12:00:00Z" */
 #define TIME_BYTES 32
@@ -405,7 +403,7 @@ static void print_status_notes(
         printf("  held by command");
     }
     if (version->version != 0 && version->version == model->commanded_version) {
-        printf("  to be served by command");
+        printf("  served by command");
     }
     if (version->error[0] != '\0') {
         printf("  %s", eb_output_printable(version->error).bytes);
@@ -430,7 +428,7 @@ static void print_model(const struct embag_model *model)
 {
     printf("%s\n", eb_output_printable(model->name).bytes);
     if (model->config_error[0] != '\0') {
-        printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
+        printf("  error: %s\n", eb_output_printable(model->config_error).bytes);
     }
     for (size_t i = 0; i < model->version_count; i++) {
         print_status_version(model, &model->versions[i]);
@@ -521,8 +519,8 @@ static int run_models_status(int argument_count, char **arguments)
 #define VERSION_USAGE_END                                                                          \
     "\n"                                                                                           \
     "  --server ADDRESS       unix:PATH of the server's admin_listen\n" EB_ACCESS_USAGE            \
-    "The server goes on where this is interrupted.\n"                                              \
-    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n"
+    "If this command is interrupted, the server completes it.\n"                                   \
+    "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n"
 
 struct version_options {
     const char *model;
@@ -543,19 +541,20 @@ static const struct eb_flag version_flags[] = {
 /* In the order of enum embag_version_verb. */
 static const struct eb_command version_commands[] = {
     {"models load",
-        "Usage: embag models load MODEL VERSION --server unix:PATH\n"
-        "Loads a version, which then stays until it is unloaded; 0: looks at the disk, and loads\n"
-        "what model.yaml says.\n" VERSION_USAGE_END,
+        {"Usage: embag models load MODEL VERSION --server unix:PATH\n"
+         "Loads a version and keeps it until it is unloaded. VERSION 0: scans the model's "
+         "directory\n"
+         "and loads the versions that model.yaml selects.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},
     {"models unload",
-        "Usage: embag models unload MODEL VERSION --server unix:PATH\n"
-        "Drops a version that is not served and has no label, however long it was to be "
-        "kept.\n" VERSION_USAGE_END,
+        {"Usage: embag models unload MODEL VERSION --server unix:PATH\n"
+         "Unloads a version that is not served and has no label, even if a command loaded "
+         "it.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},
     {"models serve",
-        "Usage: embag models serve MODEL VERSION --server unix:PATH\n"
-        "Serves a version, whatever model.yaml says; it is loaded first where it must be. 0: the\n"
-        "one that model.yaml says, again.\n" VERSION_USAGE_END,
+        {"Usage: embag models serve MODEL VERSION --server unix:PATH\n"
+         "Serves a version, whatever model.yaml says, and loads it first if necessary. VERSION 0:\n"
+         "model.yaml decides again.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},
 };
 
@@ -603,7 +602,7 @@ static int run_version_command(const struct version_options *options, enum embag
     struct embag_version_command command = {.verb = verb, .model = options->model};
     command.version = strtoull(options->version, &end, 10);
     if (!isdigit((unsigned char)options->version[0]) || *end != '\0' || errno != 0) {
-        fprintf(stderr, "embag: %s: VERSION \"%s\" is no version's number\n",
+        fprintf(stderr, "embag: %s: invalid VERSION \"%s\": expected a whole number\n",
             version_commands[verb].name, options->version);
         return 2;
     }
@@ -653,7 +652,8 @@ int eb_models_command_main(int argument_count, char **arguments)
             return parts[i].main(argument_count - 1, arguments + 1);
         }
     }
-    fprintf(stderr, "embag: models: \"%s\" is no command: list, status, load, unload or serve\n",
+    fprintf(stderr,
+        "embag: models: unknown command \"%s\": expected list, status, load, unload or serve\n",
         arguments[1]);
     return 2;
 }

@@ -11,26 +11,27 @@
 
 static const char usage[] =
     "Usage: embag pack [OPTION]... INPUT OUTPUT.embag\n"
-    "Packs a table: rows as the server keeps them, with checksums and, for a keyed table, the\n"
-    "index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag, or\n"
-    "one of NAME-00000-of-00016.npy and on, of which all are taken.\n"
+    "Writes a packed table: rows as the server keeps them, with checksums and, for a keyed table,\n"
+    "the index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag, or any one of\n"
+    "NAME-00000-of-00016.npy and so on, which are all read.\n"
     "\n"
-    "  --tensor NAME          the tensor of a safetensors file that has several\n"
+    "  --tensor NAME          tensor to pack, if a safetensors file has several\n"
     "  --format F             fbgemm_int8 fbgemm_int8_f16 fbgemm_int4 fbgemm_int2 torchrec_int8\n"
     "                         torchrec_int4 torchrec_int2: INPUT has FBGEMM's fused rows, u8 of\n"
-    "                         shape (rows, bytes), which become rows of codes; those of torchrec_\n"
-    "                         have scale and bias in front\n"
-    "  --dim N                values of such a row; torchrec_ formats need it, for rows are "
-    "padded\n"
-    "  --storage S            f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2: how rows are stored;\n"
-    "                         the table's type stays what it is. As in INPUT unless given\n"
-    "  --max-error X          refuse where a stored value is off by more than X\n"
-    "  --keys FILE.npy        a key of 64 bits for each row: the table becomes keyed; may be\n"
-    "                         one of several files, too\n"
-    "  --unknown-row R        the row that stands for unknown ids\n"
-    "  --split N              N files, TABLE-00000-of-0000N.embag and on, by rows\n"
-    "  --parts P --part K     only the rows r with r mod P = K\n"
-    "Exit status: 0, 1 where nothing was packed, 2 for a usage error.\n";
+    "                         shape (rows, bytes), which become rows of codes; in torchrec_\n"
+    "                         formats scale and bias come first\n"
+    "  --dim N                values in a fused row; torchrec_ formats need it, since their rows\n"
+    "                         are padded\n"
+    "  --storage S            f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2: storage of the rows\n"
+    "                         (default: as in INPUT); the table's type does not change\n"
+    "  --max-error X          fail if a stored value is off by more than X\n"
+    "  --keys FILE.npy        64-bit key of each row: makes the table keyed. FILE may also be any\n"
+    "                         one of several pieces\n"
+    "  --unknown-row R        row that stands for unknown ids\n"
+    "  --split N              write N files of consecutive rows, TABLE-00000-of-0000N.embag and\n"
+    "                         so on\n"
+    "  --parts P --part K     pack only the rows r with r mod P = K\n"
+    "Exit status: 0; 1 if the table could not be packed; 2 for a usage error.\n";
 
 static const char *const storages[] = {
     "", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "int8", "int4", "int2", NULL};
@@ -78,7 +79,7 @@ static const struct eb_flag flags[] = {
 };
 #undef AT
 
-static const struct eb_command command = {"pack", usage, flags, sizeof flags / sizeof flags[0]};
+static const struct eb_command command = {"pack", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 static bool read_error_max(struct options *options)
 {
@@ -118,11 +119,11 @@ static bool check_options(struct options *options)
     } else if (options->part >= options->parts) {
         wrong = "--part must be below --parts";
     } else if (options->parts > 1 && options->keys) {
-        wrong = "--parts are parts of row numbers, which --keys replace: give one of them";
+        wrong = "--parts divides row numbers, which --keys replaces: give only one of them";
     } else if (options->parts > 1 && !has_part) {
-        wrong = "--parts needs --part, which says which of them this is";
+        wrong = "--parts needs --part, the number of the part to pack";
     } else if (options->dim != 0 && options->format == EB_MODEL_FORMAT_VALUES) {
-        wrong = "--dim is of fused rows: give their --format too";
+        wrong = "--dim is for fused rows: give their --format too";
     }
     if (wrong) {
         fprintf(stderr, "embag: pack: %s\n", wrong);
@@ -169,7 +170,7 @@ static bool fuse_table(const struct options *options, const struct eb_source_fil
         return true;
     }
     return source->is_packed
-               ? eb_failure_set(failure, "a packed table has no other format; leave --format out")
+               ? eb_failure_set(failure, "--format is not for packed tables; leave it out")
                : eb_source_table_fuse(table, format, (uint32_t)options->dim, failure);
 }
 
@@ -198,15 +199,15 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
     }
     if (!eb_storage_holds(plan->storage, plan->table->type)) {
         return eb_failure_set(failure,
-            "a table of %s is not stored as %s; f32 can be any of them, f16 and bf16 also fp8 and "
-            "codes",
+            "a table of %s cannot be stored as %s; f32 can have any storage, f16 and bf16 their "
+            "own, fp8 or codes",
             eb_type_name(plan->table->type), eb_storage_name(plan->storage));
     }
     if (plan->parts > 1 && source->is_packed &&
         (!eb_packed_format_is_whole(&source->reader.format) ||
             eb_packed_format_is_keyed(&source->reader.format))) {
         return eb_failure_set(failure,
-            "it is a piece of a table or a keyed table; --parts take rows of a whole dense one");
+            "it is a piece of a table or a keyed table; --parts needs a whole table without keys");
     }
     return true;
 }

@@ -13,7 +13,7 @@ bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failu
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(tensor, shape);
     return is_good ||
-           eb_failure_set(failure, "%s of %s cannot be keys; keys have one dimension of i64 or u64",
+           eb_failure_set(failure, "%s of %s cannot be keys; expected one dimension of i64 or u64",
                shape, eb_storage_name(tensor->storage));
 }
 
@@ -94,7 +94,7 @@ bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_failure *failure)
         .keys = keys->keys, .go_on = continue_packed_keys, .context = &bar};
     if (!eb_key_build_plan(keys->count, &workers.plan)) {
         return eb_failure_set(failure,
-            "%" PRIu64 " rows have keys, at most %" PRIu64 " can; make several tables of it",
+            "%" PRIu64 " rows have keys, at most %" PRIu64 " can; split it into several tables",
             keys->count, EB_KEY_INDEX_ROWS_MAX);
     }
     keys->index_bytes = workers.plan.index_bytes;
@@ -104,7 +104,7 @@ bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_failure *failure)
     }
     uint32_t row;
     workers.index = keys->index;
-    eb_progress_bar_init(&bar, "index of keys", workers.plan.index_bytes);
+    eb_progress_bar_init(&bar, "key index", workers.plan.index_bytes);
     bool is_good = eb_key_workers_build(&workers, &row, failure);
     eb_progress_bar_end(&bar);
     return is_good;

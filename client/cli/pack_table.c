@@ -197,12 +197,12 @@ static bool check_packed_counts(const struct packing *packing)
     uint64_t rows_left = packing->format.tensor.dims[0];
     if (plan->parts > 1 && plan->parts > rows) {
         return eb_failure_set(packing->failure,
-            "its %" PRIu64 " rows make no %" PRIu32 " parts; choose fewer --parts", rows,
+            "its %" PRIu64 " rows are too few for %" PRIu32 " parts; choose fewer --parts", rows,
             plan->parts);
     }
     return plan->file_count == 1 || plan->file_count <= rows_left ||
            eb_failure_set(packing->failure,
-               "%" PRIu64 " rows do not fill %" PRIu32 " files; choose a smaller --split",
+               "%" PRIu64 " rows are too few for %" PRIu32 " files; choose a smaller --split",
                rows_left, plan->file_count);
 }
 
@@ -216,7 +216,7 @@ static bool allow_files(const struct packing *packing)
         (void)setrlimit(RLIMIT_NOFILE, &limit);
         return limit.rlim_cur == needed ||
                eb_failure_set(packing->failure,
-                   "%" PRIu32 " files are open at once, this process may have %" PRIu64
+                   "%" PRIu32 " files must be open at once, but this process may open %" PRIu64
                    "; raise ulimit -n or choose a smaller --split",
                    packing->plan->file_count, (uint64_t)limit.rlim_max);
     }
@@ -230,7 +230,7 @@ static bool lay_packed_out(struct packing *packing)
     uint64_t elements = eb_tensor_row_elements(&plan->table->tensor);
     if (elements > UINT32_MAX) {
         return eb_failure_set(packing->failure,
-            "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
+            "its rows have %" PRIu64 " values, at most 2^32 - 1 are allowed", elements);
     }
     set_place(packing);
     if (!check_packed_counts(packing)) {
@@ -281,8 +281,8 @@ static bool refuse_packed_row(const struct packing *packing, uint64_t row)
     uint32_t value = eb_quantize_find_error(packing->values, elements);
     assert(value < elements);
     return eb_failure_set(packing->failure,
-        "row %" PRIu64 " of those packed: value %" PRIu32 ", %g, is not finite or more than 2^126 "
-        "from another; --storage bf16 can hold it, or correct the table",
+        "packed row %" PRIu64 ": value %" PRIu32 " is %g, which is not finite or differs from "
+        "another value by more than 2^126; use --storage bf16, or correct the table",
         row, value, (double)packing->values[value]);
 }
 
@@ -290,8 +290,8 @@ static bool refuse_packed_row(const struct packing *packing, uint64_t row)
 static bool refuse_packed_excess(const struct packing *packing, uint64_t row, uint32_t value)
 {
     return eb_failure_set(packing->failure,
-        "row %" PRIu64 " of those packed: value %" PRIu32
-        ", %g, is more than %s can hold; choose another --storage or correct the table",
+        "packed row %" PRIu64 ": value %" PRIu32
+        " is %g, more than %s can hold; choose another --storage or correct the table",
         row, value, (double)packing->values[value], eb_storage_name(packing->plan->storage));
 }
 
@@ -324,7 +324,7 @@ static bool convert_packed_row(
 static bool locate_packed_row(const struct packing *packing, uint64_t row)
 {
     struct eb_failure why = *packing->failure;
-    return eb_failure_set(packing->failure, "row %" PRIu64 " of those packed: %s", row, why.text);
+    return eb_failure_set(packing->failure, "packed row %" PRIu64 ": %s", row, why.text);
 }
 
 /* Returns a row in its table's storage, preceded by its scale. A fused row is split. Returns NULL
@@ -481,8 +481,8 @@ static bool check_error(struct packing *packing)
     result->bag_count = packing->error.bag_count;
     return result->values.max <= packing->plan->error_max ||
            eb_failure_set(packing->failure,
-               "row %" PRIu64 " of those packed: a value is off by %g, more than --max-error %g "
-               "allows; choose a larger --storage",
+               "packed row %" PRIu64 ": a value is off by %g, more than --max-error %g allows; "
+               "choose a more precise --storage",
                result->values.max_row, result->values.max, packing->plan->error_max);
 }
 

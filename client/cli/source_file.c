@@ -95,7 +95,7 @@ static bool add_npy_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole,
     if (!is_alike || __builtin_add_overflow(whole->dims[0], tensor->dims[0], &whole->dims[0]) ||
         __builtin_add_overflow(whole->data_bytes, tensor->data_bytes, &whole->data_bytes)) {
         eb_failure_set(
-            failure, "it has another type or row shape than part 0; write all parts in one way");
+            failure, "its type or row shape differs from piece 0's; all pieces must agree");
         return locate_npy_error(pieces, failure);
     }
     return true;
@@ -137,8 +137,8 @@ static bool open_npy_pieces(struct eb_npy_pieces *pieces, const char *path, stru
     };
     if (name.piece >= name.pieces) {
         return eb_failure_set(failure,
-            "it is called part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0", name.piece,
-            name.pieces);
+            "its name says piece %" PRIu32 " of %" PRIu32 "; pieces are numbered from 0",
+            name.piece, name.pieces);
     }
     pieces->path = strdup(path);
     pieces->pieces = calloc(name.pieces, sizeof *pieces->pieces);
@@ -161,7 +161,7 @@ static bool turn_to(struct eb_npy_pieces *pieces, uint32_t number, struct eb_fai
     }
     if (!eb_table_file_is_same(&pieces->file, &pieces->pieces[number].look)) {
         close_piece(pieces);
-        eb_failure_set(failure, "the file has changed while it was read; pack it again");
+        eb_failure_set(failure, "the file changed while it was read; pack it again");
         return locate_npy_error(pieces, failure);
     }
     return true;
@@ -344,7 +344,7 @@ bool eb_source_file_open(
     *source = (struct eb_source_file){.path = path};
     if (format == FORMAT_COUNT) {
         return eb_failure_set(
-            failure, "it is no NAME.npy, NAME.safetensors or NAME" EB_PACKED_FORMAT_SUFFIX);
+            failure, "expected a file NAME.npy, NAME.safetensors or NAME" EB_PACKED_FORMAT_SUFFIX);
     }
     if (!eb_table_file_open(path, &source->file, failure)) {
         return false;

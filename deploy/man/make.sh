@@ -85,7 +85,7 @@ page embag "command line of embag, a server of embedding tables" embag
 page embag-lookup "look up bags of rows and print the pooled vectors" embag lookup
 page embag-models "list, load, unload and serve the versions of models" embag models
 page embag-pack "pack, quantise and split a table" embag pack
-page embag-check "check files of tables and the memory that they need" embag check
+page embag-check "check table files and the memory that they need" embag check
 page embag-make-model "write an example or a workload's model" embag make-model
 page embag-demo "run the specification's examples or timed lookups" embag demo
 page embag-load "load generator of embag" embag-load

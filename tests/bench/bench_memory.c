@@ -11,7 +11,7 @@ void *eb_bench_memory_take(size_t bytes)
     size_t room = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     void *memory = aligned_alloc(ALIGNMENT, room);
     if (!memory) {
-        fprintf(stderr, "embag-bench: no memory for %zu bytes\n", bytes);
+        fprintf(stderr, "embag-bench: out of memory: cannot allocate %zu bytes\n", bytes);
         exit(1);
     }
     return memset(memory, 0, room);

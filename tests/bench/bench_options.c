@@ -11,47 +11,46 @@
 
 static const char usage[] =
     "Usage: embag-bench [OPTION]...\n"
-    "Measures the kernels alone: looking up bags of rows, without a network. Where the build was\n"
-    "given FBGEMM, it takes turns on the same tables and indices in the same process.\n"
+    "Measures the kernels alone, which look up bags of rows, without a network. If built with\n"
+    "FBGEMM, the two take turns on the same tables and indices in the same process.\n"
     "Flags marked with * take a list such as 32,64; every combination is measured.\n"
     "\n"
     "  --row-type TYPE *          f32 f64 f16 bf16 i8 u8 ... u64 int8 int4 int2 f8_e4m3 f8_e5m2\n"
-    "  --dim N *                  elements of a row; 128 unless given\n"
-    "  --rows N                   rows of the table; 4000000 unless given\n"
-    "  --table-bytes N            rows for so many bytes instead, such as 2g (GiB)\n"
-    "  --bags N *                 bags of a call; 64 unless given\n"
-    "  --indices-per-bag N *      20 unless given\n"
+    "  --dim N *                  elements in a row (default 128)\n"
+    "  --rows N                   rows in the table (default 4000000)\n"
+    "  --table-bytes N            instead of --rows: size of the table, such as 2g (GiB)\n"
+    "  --bags N *                 bags in a call (default 64)\n"
+    "  --indices-per-bag N *      indices in a bag (default 20)\n"
     "  --distribution D *         uniform, zipf:A or meta2021\n"
     "  --state STATE *            steady: other rows each time; hot: one batch again and again;\n"
-    "                             flushed: other rows each time, out of the caches\n"
-    "  --threads N *              1 unless given\n"
-    "  --workload NAME            the tables of dlrm-v2, rm1, rm2, rm3, tbe or rows, all looked "
-    "up\n"
-    "                             by one call; instead of dim, rows, bags and indices per bag\n"
-    "  --samples N                bags of each of the workload's tables; 1 unless given\n"
-    "  --scale N                  divides the workload's rows; 1 unless given\n"
+    "                             flushed: other rows each time, which are in no cache\n"
+    "  --threads N *              threads (default 1)\n"
+    "  --workload NAME            instead of dim, rows, bags and indices per bag: the tables of\n"
+    "                             dlrm-v2, rm1, rm2, rm3, tbe or rows, all looked up in one call\n"
+    "  --samples N                bags for each of the workload's tables (default 1)\n"
+    "  --scale N                  divide the workload's rows by N (default 1)\n"
     "  --reduction R              sum mean weighted_mean sqrtn max min none\n"
     "  --weighted                 with a weight for each index\n"
-    "  --keyed                    also by key: what looking up keys adds to the check, how much\n"
-    "                             of the rate that leaves, and what building the index took\n"
-    "  --output-type TYPE         f32, f16 or bf16; the table's type unless given\n"
-    "  --pages P                  2m, 1g or 4k; 2m unless given\n"
-    "  --peer-pages P             of the peer's tables; as --pages unless given\n"
-    "  --scales-apart             scale and bias of codes in an array apart, not with each row\n"
-    "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
+    "  --keyed                    also look up by key: what that adds to the check, how much of\n"
+    "                             the rate is left, and how long building the index took\n"
+    "  --output-type TYPE         f32, f16 or bf16 (default: the table's type)\n"
+    "  --pages P                  2m, 1g or 4k (default 2m)\n"
+    "  --peer-pages P             pages of the peer's tables (default: as --pages)\n"
+    "  --scales-apart             scale and bias of codes in a separate array, not in each row\n"
+    "  --isa NAME                 ref, avx2, avx512 ... (default: the fastest)\n"
     "  --prefetch SCHEDULE        auto (measured on the tables, as the server does), default,\n"
     "                             off, or FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
     "  --ahead                    the next call is known while one is computed\n"
-    "  --seed N                   of the indices; 1 unless given\n"
-    "  --repeats N                pairs of turns, 15 unless given; medians are shown\n"
-    "  --serve REQUEST:ANSWER:N   measures nothing, but listens on loopback, computes a call for "
-    "so\n"
-    "                             many bytes of a request, and sends so many as the answer, whose\n"
-    "                             end the results are; N answers have places in memory. One case,\n"
-    "                             one thread, one connection after the other, until it is killed\n"
-    "  --reading-us N             how long a look at the clock covers, about\n"
+    "  --seed N                   seed of the indices (default 1)\n"
+    "  --repeats N                pairs of turns (default 15); medians are shown\n"
+    "  --serve REQUEST:ANSWER:N   do not measure, but listen on loopback: for every REQUEST bytes\n"
+    "                             received, compute a call and send ANSWER bytes, which end with\n"
+    "                             its results. N answers are kept in memory. Takes one case and\n"
+    "                             one thread, and serves one connection after another until "
+    "killed\n"
+    "  --reading-us N             approximate time between two readings of the clock\n"
     "  --no-peer, --no-roofline   leave these out\n"
-    "  --json                     one object per line instead of a table\n";
+    "  --json                     print one JSON object per line instead of a table\n";
 
 /* The values of flags on the command line, as text. */
 struct texts {
@@ -104,7 +103,7 @@ static const struct eb_flag flags[] = {
 };
 
 static const struct eb_command command = {
-    "embag-bench", usage, flags, sizeof flags / sizeof flags[0]};
+    "embag-bench", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 static bool refuse_flag(const char *flag, const char *text, const char *why)
 {
@@ -404,7 +403,7 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
 {
     out->ops = eb_bag_ops_find(texts->isa);
     if (!out->ops) {
-        return refuse_flag("isa", texts->isa, "not built, or this machine cannot run it");
+        return refuse_flag("isa", texts->isa, "it was not built, or this machine cannot run it");
     }
     if (texts->workload) {
         out->workload = eb_workload_find(texts->workload);

@@ -13,21 +13,21 @@
 static const char usage[] =
     "Usage: embag-peer-redis --server ADDRESS --fill [--scale N]\n"
     "       embag-peer-redis --server ADDRESS [OPTION]...\n"
-    "Fills a Redis server with the rows of the workload rows, or asks it for some: an MGET for\n"
-    "each request, pipelined on one connection, its rows pooled here.\n"
+    "Fills a Redis server with the rows of the workload \"rows\", or requests rows from it: one\n"
+    "MGET for each request, pipelined on one connection; this program pools the rows.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT or unix:PATH\n"
-    "  --fill                 replaces all that the server holds\n"
-    "  --scale N              divides the number of rows; 1 unless given\n"
-    "  --samples N            bags of a request; 1 unless given\n"
-    "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
-    "  --in-flight N          requests at any time, 32 unless given; with --rate at most, 8192\n"
+    "  --fill                 replace everything that the server holds\n"
+    "  --scale N              divide the number of rows by N (default 1)\n"
+    "  --samples N            bags in each request (default 1)\n"
+    "  --distribution D       distribution of the rows: uniform (default), zipf:A or meta2021\n"
+    "  --in-flight N          requests in flight (default 32); with --rate: limit (default 8192)\n"
     "  --rate R               open load: R requests per second at random times\n"
-    "  --duration S           seconds that are measured, 10 unless given\n"
-    "  --warmup S             seconds before that, 1 unless given\n"
-    "  --seed N               of rows and times; 1 unless given\n"
-    "  --verify               compare each answer with the published values\n"
-    "Prints one JSON object, with the keys of embag-load --json.\n";
+    "  --duration S           seconds to measure (default 10)\n"
+    "  --warmup S             seconds of load before that, which do not count (default 1)\n"
+    "  --seed N               seed of rows and send times (default 1)\n"
+    "  --verify               compare every answer with the published values\n"
+    "Prints one JSON object, with keys of embag-load --json.\n";
 
 struct given {
     const char *server, *distribution, *duration, *warmup;
@@ -52,7 +52,7 @@ static const struct eb_flag flags[] = {
 #undef AT
 
 static const struct eb_command command = {
-    "embag-peer-redis", usage, flags, sizeof flags / sizeof flags[0]};
+    "embag-peer-redis", {usage}, flags, sizeof flags / sizeof flags[0]};
 
 static bool refuse_redis_flag(const char *what)
 {

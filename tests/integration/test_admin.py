@@ -373,7 +373,7 @@ class Tool(AdminTest):
         self.assertRegex(said, r'^m\n +2 +serving +[\d.]+ [KM]iB  [0-9a-f]{16}  loaded 20\d\d-\d\d-'
                                r'\d\dT\d\d:\d\d:\d\dZ in \d+\.\d s  held by command\n +1 +ready ')
         self.assertEqual(self.tool('serve', 'm', '1'), (0, 'm: version 1 is served\n'))
-        self.assertRegex(self.tool('status')[1], '1 +serving .* to be served by command\n')
+        self.assertRegex(self.tool('status')[1], '1 +serving .* served by command\n')
         self.assertEqual(self.tool('unload', 'm', '2'), (0, 'm: version 2 answers no longer\n'))
         wait_until(lambda: self.states() == {1: 'SERVING'}, SECONDS, 'version 2 to be freed')
         self.assertEqual(self.tool('serve', 'm', '0'), (0, 'm: version 2 is served\n'))
@@ -401,9 +401,9 @@ class Tool(AdminTest):
                 (('load', 'm', '9'), 1, 'NOT_FOUND: model "m" has no version 9'),
                 (('unload', 'm', '1'), 1, 'FAILED_PRECONDITION: version 1 is being served'),
                 (('status', '--model', 'x'), 1, 'NOT_FOUND'),
-                (('load', 'm', 'one'), 2, 'VERSION "one" is no version\'s number'),
+                (('load', 'm', 'one'), 2, 'invalid VERSION "one"'),
                 (('load', 'm'), 2, 'VERSION'),
-                (('drop', 'm', '1'), 2, '"drop" is no command')):
+                (('drop', 'm', '1'), 2, 'unknown command "drop"')):
             status, said = self.tool(*words)
             self.assertEqual(status, wanted, said)
             self.assertIn(text, said)

@@ -87,7 +87,7 @@ class Checkpoints(OwnServerTest):
         self.assertRegex(lines[0],
                          r'level=info .*version=1 count=5 first=.*a scalar is not a table')
         self.assertRegex(lines[0], 'remedy=.*an entry of tables that names one makes it an error')
-        self.check_tool(0, r'tensor mask is passed over: .*BOOL(.|\n)*3 tables')
+        self.check_tool(0, r'tensor mask is skipped: .*BOOL(.|\n)*3 tables')
 
     def test_a_described_tensor_that_cannot_be_a_table_fails_the_version(self):
         self.write('model.safetensors', STATE)
@@ -105,7 +105,7 @@ class Checkpoints(OwnServerTest):
         self.assertEqual(self.tables(), ['bn.weight', 'emb.weight'])
         line = self.server.find('patterns_unmatched')
         self.assertRegex(line, r"level=warn .*count=1 first='?\"?'gone'")
-        self.check_tool(0, r"match no table, 'gone'(.|\n)*2 tables")
+        self.check_tool(0, r"match no table: 'gone'(.|\n)*2 tables")
 
     def test_other_patterns_hold_from_the_next_version_on(self):
         self.write('model.safetensors', STATE)

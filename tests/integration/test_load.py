@@ -101,7 +101,7 @@ class LoadTest(unittest.TestCase):
                 self.check(self.measure(*keyed, '--keys-file', path))
         status, _, messages = load(self.server.address, *keyed)
         self.assertEqual(status, 1, messages)
-        self.assertIn('table "t" is keyed: say which keys it has with --keys-file', messages)
+        self.assertIn('table "t" is keyed: give its keys with --keys-file', messages)
 
 
 class Runs(LoadTest):
@@ -338,7 +338,7 @@ class Refusals(LoadTest):
                 (2, '--workload NAME', ()),
                 (2, 'dlrm-v2', ('--workload', 'x')),
                 (2, 'FROM:TO:STEPS', ('--workload', 'rows', '--sweep', '1:2')),
-                (2, '--svg c.png: what is drawn is SVG',
+                (2, '--svg c.png: the curve is written as SVG',
                  ('--workload', 'rows', '--sweep', '1:2:3', '--svg', 'c.png')),
                 (1, 'make-model', ('--workload', 'rm1')),
                 (1, '--model', ('--tables', 'half')),
@@ -354,7 +354,7 @@ class Refusals(LoadTest):
     def test_speaks_in_its_own_name(self):
         for message, arguments in (
                 ('embag-load: --samples 0: not between', ('--samples', '0')),
-                ('embag-load: "extra" is one argument too many', ('extra',)),
+                ('embag-load: unexpected argument "extra"', ('extra',)),
                 ("embag-load: unrecognized option '--nothing'", ('--nothing',))):
             status, _, messages = load(self.server.address, *arguments)
             self.assertEqual(status, 2)

@@ -110,7 +110,7 @@ class Models(ServedTest):
              '--table', 'emb_table', '--indices', '0', '--offsets', '0', '--offsets', '0'],
             capture_output=True, check=False, timeout=60)
         self.assertEqual((run.returncode, run.stdout), (2, b''))
-        self.assertEqual(run.stderr, b'embag: --offsets 0: the flag is there twice\n')
+        self.assertEqual(run.stderr, b'embag: --offsets 0: the flag is given twice\n')
 
 
 class OnlyModel(OwnServerTest):

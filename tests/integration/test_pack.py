@@ -178,7 +178,8 @@ class Pack(WithDirectory):
         write_safetensors(path, [halves, Table('ids', 'i64', np.arange(6).reshape(3, 2))])
         self.refuse('it has 2 tensors; choose one with --tensor', 'pack', path, self.output)
         self.refuse("no tensor 'x'", 'pack', '--tensor', 'x', path, self.output)
-        self.refuse('a table of i64 is not stored as int8', 'pack', '--tensor', 'ids', '--storage',
+        self.refuse('a table of i64 cannot be stored as int8', 'pack', '--tensor', 'ids',
+                    '--storage',
                     'int8', path, self.output)
         self.pack('--tensor', 'half', '--storage', 'int4', path, self.output)
         self.assertEqual(PackedFile(self.output).type, STORAGE_NUMBERS['bf16'])
@@ -201,8 +202,8 @@ class Pack(WithDirectory):
             with self.subTest(arguments=arguments):
                 status, drawn = drawn_by(*arguments)
                 self.assertEqual(status, 0)
-                self.assertRegex(drawn, rb'\rindex of keys \[#+ *\] +\d+ %')
-                self.assertRegex(drawn, rb'\rindex of keys \[#{40}\] 100 %\r?\n')
+                self.assertRegex(drawn, rb'\rkey index \[#+ *\] +\d+ %')
+                self.assertRegex(drawn, rb'\rkey index \[#{40}\] 100 %\r?\n')
 
     def test_refuses_keys_that_are_none(self):
         keys = np.arange(301)
@@ -221,7 +222,7 @@ class Pack(WithDirectory):
                           [Table(name, 'i64', np.arange(301)) for name in 'ab'])
         self.refuse('/k.safetensors: it has 2 tensors', 'pack', '--keys',
                     self.path('k.safetensors'), self.input, self.output)
-        self.refuse('give one of them', 'pack', '--keys', self.path('k.npy'), '--parts', '2',
+        self.refuse('give only one of them', 'pack', '--keys', self.path('k.npy'), '--parts', '2',
                     self.input, self.output, status=2)
 
     def test_splits_by_rows(self):
@@ -301,19 +302,19 @@ class Pack(WithDirectory):
         self.pack('--format', 'torchrec_int2', '--dim', '48', fused, self.path('zero.embag'))
         numbers[:, 0] = -1
         fused = self.save('f.npy', np.concatenate([numbers.view('u1'), codes], axis=1))
-        self.refuse('row 0 of those packed: in this format, a row with such codes cannot '
+        self.refuse('packed row 0: in this format, a row with such codes cannot '
                     'have the scale -1 and', 'pack', '--format',
                     'torchrec_int2', '--dim', '48', fused, self.path('none.embag'))
         self.assertFalse(os.path.exists(self.path('none.embag')))
         self.refuse('format torchrec_int2 needs a dim: rows of 16 bytes have 48 values if', 'pack',
                     '--format', 'torchrec_int2', fused, self.path('none.embag'))
-        self.refuse('--dim is of fused rows', 'pack', '--dim', '4', self.input, self.output,
+        self.refuse('--dim is for fused rows', 'pack', '--dim', '4', self.input, self.output,
                     status=2)
 
     def test_refuses_fused_rows_that_are_none(self):
         fused = np.zeros((9, 20), 'u1')
         fused[5, 12:].view('<f4')[:] = 1, np.nan
-        self.refuse('row 5 of those packed: values of scale 1 and bias nan', 'pack', '--format',
+        self.refuse('packed row 5: values of scale 1 and bias nan', 'pack', '--format',
                     'fbgemm_int8', self.save('f.npy', fused), self.output)
         self.refuse('expected fused rows as a u8 tensor', 'pack', '--format', 'fbgemm_int8',
                     self.input, self.output)
@@ -322,8 +323,8 @@ class Pack(WithDirectory):
         self.refuse('not one of fbgemm_int8', 'pack', '--format', 'x', self.input, self.output,
                     status=2)
         self.pack(self.input, self.output)
-        self.refuse('leave --format out', 'pack', '--format', 'fbgemm_int8', self.output,
-                    self.path('again.embag'))
+        self.refuse('--format is not for packed tables', 'pack', '--format', 'fbgemm_int8',
+                    self.output, self.path('again.embag'))
 
     def test_packs_all_files_of_a_split_table(self):
         keys = np.random.default_rng(8).permutation(301)
@@ -343,9 +344,9 @@ class Pack(WithDirectory):
         os.rename(other, self.path('away'))
         self.refuse(f'{given}: {other}: it cannot be opened', 'pack', given, packed)
         self.save(names[1] + '.npy', np.zeros((2, 44), 'f4'))
-        self.refuse(f'{given}: {other}: it has another type or row shape', 'pack', given, packed)
-        self.refuse(f'{other}: it has another type or row shape', 'pack', other, packed)
-        self.refuse('it is called part 4 of 4', 'pack', self.path('t-00004-of-00004.npy'), packed)
+        self.refuse(f'{given}: {other}: its type or row shape differs', 'pack', given, packed)
+        self.refuse(f'{other}: its type or row shape differs', 'pack', other, packed)
+        self.refuse('its name says piece 4 of 4', 'pack', self.path('t-00004-of-00004.npy'), packed)
         self.refuse(f'{names[0]}.keys.npy: ', 'pack', '--keys',
                     self.path(names[0] + '.keys.npy'), self.save('s.npy', self.table[:9]), packed)
         self.assertEqual(embag('check', given)[0], 0)
@@ -353,11 +354,11 @@ class Pack(WithDirectory):
     def test_makes_no_file_without_rows(self):
         keys = self.save('k.npy', np.arange(301))
         for more in ((), ('--keys', keys)):
-            self.refuse(self.input + ': 301 rows do not fill 302 files', 'pack', '--split', '302',
-                        *more, self.input, self.output)
+            self.refuse(self.input + ': 301 rows are too few for 302 files', 'pack',
+                        '--split', '302', *more, self.input, self.output)
         for parts in ('302', '4294967295'):
-            self.refuse(f'{self.input}: its 301 rows make no {parts} parts', 'pack', '--part', '0',
-                        '--parts', parts, self.input, self.output)
+            self.refuse(f'{self.input}: its 301 rows are too few for {parts} parts', 'pack',
+                        '--part', '0', '--parts', parts, self.input, self.output)
 
     def test_a_keyed_table_stays_keyed_without_rows(self):
         once, twice = self.path('once.embag'), self.path('twice.embag')
@@ -417,7 +418,7 @@ class Pack(WithDirectory):
                         status=2)
         table = self.table.copy()
         table[2, 5] = -65520
-        self.refuse('row 2 of those packed: value 5, -65520, is more than f16 can hold', 'pack',
+        self.refuse('packed row 2: value 5 is -65520, more than f16 can hold', 'pack',
                     '--storage', 'f16', self.save('large.npy', table), self.output)
         self.refuse('more than f8_e4m3 can hold', 'pack', '--storage', 'f8_e4m3',
                     self.path('large.npy'), self.output)
@@ -430,7 +431,7 @@ class Pack(WithDirectory):
                     self.input, self.output)
         table = self.table.copy()
         table[3, 4] = np.inf
-        self.refuse('row 3 of those packed: value 4, inf', 'pack', '--storage', 'int4',
+        self.refuse('packed row 3: value 4 is inf', 'pack', '--storage', 'int4',
                     self.save('inf.npy', table), self.path('inf.embag'))
 
 
@@ -447,7 +448,7 @@ class Check(WithDirectory):
         self.assertIn(f'(301, 45) of f32, stored as f32, {(301 * 192 + 63) // 64 * 64} bytes',
                       lines[0])
         self.assertIn('(301, 45) of f32, stored as int8', lines[1])
-        self.assertIn('every byte is sound', lines[1])
+        self.assertIn('all bytes verified', lines[1])
         self.assertIn('table ids, (3, 2) of i64', lines[2])
 
     def test_finds_flips_and_truncations(self):

@@ -39,9 +39,9 @@ static const struct eb_flag flags[] = {
 };
 #undef AT
 
-static const struct eb_command with_place = {"try", "usage\n", flags, 7};
-static const struct eb_command without_place = {"try", "usage\n", flags, 6};
-static const struct eb_command of_its_own = {"embag-try", "usage\n", flags, 7};
+static const struct eb_command with_place = {"try", {"usage\n"}, flags, 7};
+static const struct eb_command without_place = {"try", {"usage\n"}, flags, 6};
+static const struct eb_command of_its_own = {"embag-try", {"usage\n"}, flags, 7};
 
 #define ARGUMENTS_MAX 8
 
@@ -155,7 +155,7 @@ static void takes_a_place_and_the_rest_wherever_flags_stand(void **state)
         {"on", EB_FLAG_SWITCH, offsetof(struct options, on), 0, 0, NULL},
         {"REST", EB_FLAG_REST, offsetof(struct options, rest), 0, 0, NULL},
     };
-    static const struct eb_command with_rest = {"try", "usage\n", mixed, 3};
+    static const struct eb_command with_rest = {"try", {"usage\n"}, mixed, 3};
     struct options options;
     char *words[] = {"try", "a", "b", "--on", "c", NULL};
     memset(&options, 0, sizeof options);
@@ -194,8 +194,8 @@ static void names_flag_and_value_in_one_line(void **state)
 {
     (void)state;
     assert_says(&without_place, "try|--list=1,b,3",
-        "embag: --list 1,b,3: \"b\" is not a number of the type\n");
-    assert_says(&without_place, "try|more", "embag: try: \"more\" is one argument too many\n");
+        "embag: --list 1,b,3: \"b\" is not a valid number of this type\n");
+    assert_says(&without_place, "try|more", "embag: try: unexpected argument \"more\"\n");
 }
 
 static void speaks_as_the_program_whose_arguments_they_are(void **state)
@@ -208,10 +208,10 @@ static void speaks_as_the_program_whose_arguments_they_are(void **state)
         {"x|--number=0|here", "embag-try: --number 0: not between 1 and 10\n"},
         {"x|--number=a|here", "embag-try: --number a: not a whole number\n"},
         {"x|--colour=blue|here", "embag-try: --colour blue: not one of RED GREEN\n"},
-        {"x|--list=b|here", "embag-try: --list b: \"b\" is not a number of the type\n"},
+        {"x|--list=b|here", "embag-try: --list b: \"b\" is not a valid number of this type\n"},
         {"x", "embag-try: PLACE is missing\n"},
-        {"x|here|more", "embag-try: \"more\" is one argument too many\n"},
-        {"x|-1", "embag-try: \"-1\": no flag, and no number below 0 can stand there\n"},
+        {"x|here|more", "embag-try: unexpected argument \"more\"\n"},
+        {"x|-1", "embag-try: \"-1\" is not a flag, and a negative number is not allowed here\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_says(&of_its_own, cases[i].line, cases[i].message);

@@ -97,7 +97,7 @@ static void asks_for_the_type_of_weights(void **state)
             "--model|echo|--table|t00|--indices|1|--num-bags=1|--weights=0.5|--weights-type=i8",
             STDERR_FILENO, text),
         2);
-    assert_string_equal(text, "embag: --weights 0.5: \"0.5\" is not a number of the type\n");
+    assert_string_equal(text, "embag: --weights 0.5: \"0.5\" is not a valid number of this type\n");
 }
 
 static void says_what_the_server_refuses(void **state)
@@ -121,7 +121,7 @@ static void takes_a_flag_once(void **state)
     assert_int_equal(run(eb_lookup_command_main, "--table|t|--indices|1|--offsets|0|--offsets|0",
                          STDERR_FILENO, text),
         2);
-    assert_string_equal(text, "embag: --offsets 0: the flag is there twice\n");
+    assert_string_equal(text, "embag: --offsets 0: the flag is given twice\n");
 }
 
 static void wants_a_traceparent_that_a_server_takes(void **state)

@@ -199,7 +199,7 @@ static void names_a_value_that_no_code_can_be(void **state)
         (struct eb_tensor){.storage = EB_STORAGE_F32, .rank = 2, .dims = {ROWS, ELEMENTS}}, table,
         sizeof table);
     assert_false(pack(input, plan, &result, &failure));
-    eb_scratch_expect(failure.text, "row 41 of those packed: value 7, nan");
+    eb_scratch_expect(failure.text, "packed row 41: value 7 is nan");
     plan = make_plan(EB_STORAGE_F16);
     expect_packed(input, &plan, &result);
 }
@@ -233,7 +233,7 @@ static void makes_no_part_and_no_file_without_a_row(void **state)
         struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
         plan.parts = too_many[i];
         assert_false(pack(input, plan, &result, &failure));
-        eb_scratch_expect(failure.text, "in.npy: its 700 rows make no");
+        eb_scratch_expect(failure.text, "in.npy: its 700 rows are too few for");
     }
     struct eb_failure failure = {.text = ""};
     struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
@@ -241,7 +241,7 @@ static void makes_no_part_and_no_file_without_a_row(void **state)
     plan.part = ROWS - 1;
     plan.file_count = 2;
     assert_false(pack(input, plan, &result, &failure));
-    eb_scratch_expect(failure.text, "in.npy: 1 rows do not fill 2 files");
+    eb_scratch_expect(failure.text, "in.npy: 1 rows are too few for 2 files");
     plan.file_count = 1;
     expect_packed(input, &plan, &result);
     struct eb_packed_format format;

@@ -118,10 +118,10 @@ static void tells_people_what_was_measured(void **state)
     assert_contains(text, "closed load, 3 in flight");
     assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 errors");
     assert_contains(text, "UNAVAILABLE: 1");
-    assert_contains(text, "latency of all that was due: p50 60");
+    assert_contains(text, "latency of all requests due: p50 60");
     assert_contains(text, "p99 1000000, p99.9 1000000, max 1000000 us");
     assert_contains(text, "1 without an answer count with 1000000 us or more");
-    assert_contains(text, "of answers alone: mean 5500 us, p99 10000");
+    assert_contains(text, "of answers only: mean 5500 us, p99 10000");
     assert_contains(text, "the first: gone \\x1b[m");
     assert_contains(text, "48 bytes of values per answer");
     assert_contains(text, "at the server, mean: 125 us before pooling, 3 us pooling");
@@ -177,12 +177,12 @@ static void tells_people_when_requests_were_sent_late(void **state)
     struct told *told = make_told("--tables a,b --rate 10");
     eb_load_histogram_add(&told->result.stats.late, 900000);
     char *text = print_told(told);
-    assert_null(strstr(text, "this side is too slow"));
+    assert_null(strstr(text, "the client is too slow"));
     free(text);
     eb_load_histogram_add(&told->result.stats.late, 5000000);
     eb_load_histogram_add(&told->result.stats.late, 5000000);
     text = print_told(told);
-    assert_contains(text, "this side is too slow");
+    assert_contains(text, "the client is too slow");
     free(text);
     free_told(told);
 }
