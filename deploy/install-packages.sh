@@ -2,6 +2,7 @@
 # Installs those Debian packages for building and testing embag that are missing.
 #   deploy/install-packages.sh            to build the server, the client library and the tool
 #   deploy/install-packages.sh --tests    also for tests/run.sh
+#   deploy/install-packages.sh --release  also for deploy/release.sh
 #   deploy/install-packages.sh --all      also for tests/run.sh --all
 # SKIP_PACKAGES=1 skips this, if you have installed them in another way.
 set -euo pipefail
@@ -21,13 +22,17 @@ tests=(
 arm64=()
 arm64_tests=(libcmocka0 libcmocka-dev)
 arm64_root=/usr/local/aarch64-linux-gnu
+release=(
+    dpkg-dev file git protobuf-compiler
+    podman runc netavark golang-github-containers-common iptables
+    python3 python3-pip python3-setuptools python3-wheel
+)
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
     libhiredis-dev redis-server libb64-0d prometheus chromium
     openjdk-17-jdk-headless maven
-    python3-pip python3-setuptools python3-venv python3-wheel
-    podman podman-compose runc netavark golang-github-containers-common iptables
-    mmdebstrap dpkg-dev file lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+    python3-venv podman-compose
+    mmdebstrap lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )
 
 case ${1:-} in
@@ -35,15 +40,18 @@ case ${1:-} in
 --tests)
     packages+=("${tests[@]}")
     ;;
+--release)
+    packages+=("${release[@]}")
+    ;;
 --all)
-    packages+=("${tests[@]}" "${all[@]}")
+    packages+=("${tests[@]}" "${release[@]}" "${all[@]}")
     arm64+=("${arm64_tests[@]}")
     # Node.js may come from its vendor, whose package conflicts with Debian's npm.
     command -v node >/dev/null || packages+=(nodejs)
     command -v npm >/dev/null || packages+=(npm)
     ;;
 *)
-    echo "usage: deploy/install-packages.sh [--tests | --all]" >&2
+    echo "usage: deploy/install-packages.sh [--tests | --release | --all]" >&2
     exit 2
     ;;
 esac

@@ -39,6 +39,7 @@ install(FILES deploy/embagd.yaml DESTINATION /etc/embag ${system})
 install(FILES deploy/debian/embagd.default DESTINATION /etc/default RENAME embagd ${system})
 install(DIRECTORY DESTINATION /var/lib/embag/models ${system})
 
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # SOURCE_DATE_EPOCH, if that is set
 configure_file(deploy/debian/changelog.in debian/changelog @ONLY)
 execute_process(COMMAND gzip -9nf ${PROJECT_BINARY_DIR}/debian/changelog COMMAND_ERROR_IS_FATAL ANY)
 get_target_property(soname embag_shared SOVERSION)

@@ -157,6 +157,11 @@ fuzz() {
         xargs -I '{}' -P 2 tests/fuzz/run_target.sh '{}' "$1"
 }
 
+release_tests() {
+    tests/integration/release/run.sh --build build/release-twice --podman build/container \
+        --helm build/clients/helm
+}
+
 python_tests() {
     tests/integration/python/run.sh --embagd build/release/embagd --embag build/release/embag \
         --build build/release
@@ -210,7 +215,7 @@ model_figures() {
 export -f configure build build_fuzz unit_tests network_tests long_network_tests arm64_tests
 export -f tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
-export -f page_tests monitoring_tests package_tests container_tests helm_tests
+export -f page_tests monitoring_tests package_tests container_tests helm_tests release_tests
 export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
@@ -252,6 +257,7 @@ if $all; then
     section 900 "Debian packages, under systemd" package_tests
     section 1200 "container image" container_tests
     section 1500 "Helm chart" helm_tests
+    section 1500 "release, built twice" release_tests
     section 900 "clients: Python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 600 "clients: tritonclient, and the same calls from grpc++" triton_tests

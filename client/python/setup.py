@@ -13,8 +13,10 @@ import tempfile
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
-PROTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'proto')
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROTO = os.path.join(HERE, '..', '..', 'proto')
 FILES = ('embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto')
 # protoc before 5.26 does not note in its output which runtime the code needs.
 OLDEST_PROTOBUF = '3.21'
@@ -41,22 +43,38 @@ def needed_protobuf(folder):
     return told.group(1) if told else OLDEST_PROTOBUF
 
 
+# A source distribution holds the generated messages, so that installing it needs no protoc.
+IS_DISTRIBUTION = os.path.exists(os.path.join(HERE, 'embag', 'v1', 'embedding_bag_pb2.py'))
+
 # Builds outside the checkout, because leftovers of an earlier build would be installed too.
 with tempfile.TemporaryDirectory() as work:
-    messages, egg_base = os.path.join(work, 'messages'), os.path.join(work, 'egg')
-    os.mkdir(messages)
+    egg_base = os.path.join(work, 'egg')
     os.mkdir(egg_base)
-    generate(messages)
+    messages = HERE
+    if not IS_DISTRIBUTION:
+        messages = os.path.join(work, 'messages')
+        os.mkdir(messages)
+        generate(messages)
 
     class BuildWithMessages(build_py):
         """Builds the package's own modules and adds the generated ones."""
 
         def run(self):
-            """Copies the generated modules into the built package."""
+            """Copies both into the build folder."""
             super().run()
-            self.copy_tree(messages, self.build_lib)
+            if not IS_DISTRIBUTION:
+                self.copy_tree(messages, self.build_lib)
 
-    setup(cmdclass={'build_py': BuildWithMessages},
+    class SdistWithMessages(sdist):
+        """Makes a source distribution that holds the generated messages."""
+
+        def make_release_tree(self, base_dir, files):
+            """Adds the messages to the package's own files."""
+            super().make_release_tree(base_dir, files)
+            if not IS_DISTRIBUTION:
+                self.copy_tree(messages, base_dir)
+
+    setup(cmdclass={'build_py': BuildWithMessages, 'sdist': SdistWithMessages},
           options={'build': {'build_base': os.path.join(work, 'build')},
                    'egg_info': {'egg_base': egg_base}},
           install_requires=['grpcio>=1.51', 'numpy>=1.24',

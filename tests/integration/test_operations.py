@@ -24,9 +24,10 @@ COMMAND_SECONDS = 120
 ROWS = 50000
 PAGE = 2 << 20
 SHELL = 'sh'
-# Commands of the guide that the tests of packages, of the container and of the chart run.
+# Commands of the guide that the tests of packages, container, chart and release run.
 RUN_ELSEWHERE = ('apt-get install', 'systemctl', 'journalctl', 'embag models status',
-                 'podman build', 'podman run', 'helm install')
+                 'podman build', 'podman run', 'helm install', 'deploy/install-packages.sh',
+                 'deploy/release.sh', 'cd build/0.1.0 && sha256sum')
 
 
 def document():

@@ -23,31 +23,14 @@ if ((EUID != 0)); then
     exit 0
 fi
 
-# Needs little of the system: layers are whole copies, and cgroups work without systemd.
-cat >"$build/podman" <<EOF
-#!/bin/bash
-exec podman --runtime runc --storage-driver vfs --root "$build/store" --runroot "$build/run" \\
-    --cgroup-manager cgroupfs --events-backend file "\$@"
-EOF
-chmod +x "$build/podman"
-podman=$build/podman
-limits=(--ulimit nofile=20000:20000 --ulimit nproc=1000:1000)
+# shellcheck source=tests/lib/podman.sh
+source "$here/../../lib/podman.sh"
+podman= base=
+prepare_podman "$build"
 
-base=debian:bookworm-slim
-if ! "$podman" image exists "$base" && ! timeout 60 "$podman" pull -q "$base" 2>/dev/null; then
-    base=localhost/debian-bookworm
-    if ! "$podman" image exists "$base"; then
-        echo "no image registry answers: making the base from packages"
-        mmdebstrap --quiet --variant=minbase bookworm "$build/base.tar"
-        "$podman" import -q "$build/base.tar" "$base"
-        rm "$build/base.tar"
-    fi
-fi
-
-# Runs the guide's command from the checkout's root, with options for this machine added.
+# Runs the guide's command from the checkout's root.
 read -ra build_words < <(grep -m1 '^podman build ' "$root/deploy/OPERATIONS.md")
-(cd "$root" && "$podman" build --isolation chroot --network host --layers=false "${limits[@]}" \
-    --build-arg BASE="$base" "${build_words[@]:2}")
+(cd "$root" && "$podman" build --build-arg BASE="$base" "${build_words[@]:2}")
 
 mkdir -p "$build/messages"
 (cd "$root/proto" &&
