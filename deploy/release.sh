@@ -41,7 +41,7 @@ while [[ ${1:-} == --* ]]; do
 done
 (($# == 2)) || usage
 for part in ${parts//,/ }; do
-    [[ $part == debs || $part == image || $part == chart || $part == python ]] || usage
+    [[ $part == @(debs|image|chart|python) ]] || usage
 done
 tag=$1
 folder=$(realpath -m "$2")
@@ -80,7 +80,8 @@ version=${tag#v}
 check_version() {
     local file=$1 found
     found=$(sed -En "s/$2/\1/p" "$source/$file" | head -n 1)
-    [[ $found == "$version" ]] || fail "$file of $tag has the version \"$found\": expected \"$version\""
+    [[ $found == "$version" ]] ||
+        fail "$file of $tag has the version \"$found\": expected \"$version\""
 }
 check_version CMakeLists.txt '^project\(embag VERSION ([0-9.]+) .*'
 check_version deploy/helm/embag/Chart.yaml '^version: (.*)'

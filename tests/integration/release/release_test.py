@@ -2,8 +2,8 @@
 
     release_test.py FOLDER VERSION BASE HELM PYTHON
 
-FOLDER/tree is a repository with the tag vVERSION. BASE is the image that the container image is built
-on, HELM a program that may be missing, PYTHON one that has spdx-tools, or empty. PODMAN in the
+FOLDER/tree is a repository with the tag vVERSION. BASE is the base image of the container image,
+HELM a program that may be missing, PYTHON an interpreter with spdx-tools, or empty. PODMAN in the
 environment names the podman to use. Prints "N passed, N failed" at the end; the exit status is 0 if
 none failed.
 """
