@@ -44,7 +44,7 @@ def bound_text(asked):
 def print_table(rows):
     """Prints the table at the end of a run."""
     form = '%-52s %12s %12s  %-8s %s'
-    print(form % ('figure', 'asked', 'measured', 'reached', ''))
+    print(form % ('figure', 'target', 'measured', 'reached', ''))
     for row in rows:
         measured = '-' if row.measured is None else '%.3g %s' % (row.measured, row.asked.unit)
         print(form % (row.name, bound_text(row.asked), measured.strip(), verdict(row), row.remark))

@@ -1,8 +1,10 @@
-"""The figures of models: versions that change under load, many models and tables, a large keyed
-table, the cost of keys, and the speed of packing and checking files.
+"""Measures the figures of models.
 
-models.sh starts it. A figure is a method that yields rows of the table at the end. The measurements
-behind it go to the file of JSON lines that is named there. Failed requests and wrong answers end
+These are versions that change under load, many models and tables, a large keyed table, the cost of
+keys, and the speed of packing and checking files.
+
+models.sh starts it. A figure is a method that yields rows of the table at the end. The raw
+measurements go to the file of JSON lines that is named there. Failed requests and wrong answers end
 the run.
 """
 

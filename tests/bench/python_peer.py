@@ -1,11 +1,11 @@
-"""A server that embag is compared with: one that is quickly written in Python, with grpcio and
-NumPy or ONNX Runtime. The graph of the latter gathers and sums the rows of each table.
+"""A server that embag is compared with, as one quickly writes it in Python.
 
     python_peer.py MODEL_VERSION_DIRECTORY numpy|onnx
 
-It answers unary Lookups with one bag and SUM in each query, in f32 tables NAME.npy, and ListModels.
-It prints its address. PYTHONPATH must have the messages that protoc generated. onnx needs the
-packages onnx and onnxruntime.
+It uses grpcio, and NumPy or ONNX Runtime; the graph of the latter gathers and sums the rows of each
+table. It answers unary Lookups with one bag and SUM in each query, in f32 tables NAME.npy, and
+ListModels. It prints its address. PYTHONPATH must have the messages that protoc generated. onnx
+needs the packages onnx and onnxruntime.
 """
 
 import os

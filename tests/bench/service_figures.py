@@ -1,8 +1,10 @@
-"""The figures of the service. Each is measured in rounds that alternate with its comparison. The
-minimum of CPU times counts, and the median of rates and latencies.
+"""Measures the figures of the service.
 
-service.sh starts it. A figure is a method that yields rows of the table at the end. The
-measurements behind it go to the file of JSON lines that is named there.
+Each is measured in rounds that alternate with its comparison. The minimum of CPU times counts, and
+the median of rates and latencies.
+
+service.sh starts it. A figure is a method that yields rows of the table at the end. The raw
+measurements go to the file of JSON lines that is named there.
 """
 
 import json

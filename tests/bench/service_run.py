@@ -1,5 +1,8 @@
-"""Measures figures: runs servers on one core and load on another, reads the CPU time and memory of
-a server, runs the kernels alone, and prints the table of figures."""
+"""Runs the programs that figures are measured with, and prints the table of figures.
+
+Servers run on one core and load on another. It reads the CPU time and memory of a server, and runs
+the kernels alone.
+"""
 
 import json
 import os
@@ -37,8 +40,10 @@ SERVER_CPU, LOAD_CPU = cores()
 
 
 class Server:
-    """A server process that is pinned to some CPUs, and logs event=listening and event=ready on
-    stderr."""
+    """A server process that is pinned to some CPUs.
+
+    It must log event=listening and event=ready on stderr.
+    """
 
     def __init__(self, command, log, cpus=(SERVER_CPU,), start_seconds=START_SECONDS):
         self.log = log
@@ -119,7 +124,7 @@ class Bench:
             pass
 
     def record(self, figure, **values):
-        """Writes the measurements behind a figure to the file of records."""
+        """Appends the raw measurements of a figure to the file of records."""
         with open(self.records, 'a', encoding='utf-8') as file:
             file.write(json.dumps({'figure': figure, **values}) + '\n')
 

@@ -1,5 +1,7 @@
-"""Publishes one version of a workload's model per second. Each version is written beforehand, so
-that publishing it takes only one rename."""
+"""Publishes one version of a workload's model per second.
+
+Each version is written beforehand, so that publishing it takes only one rename.
+"""
 
 import os
 import shutil

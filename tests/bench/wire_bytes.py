@@ -1,5 +1,7 @@
-"""Counts the bytes of a request and its answer on the wire, including frames and headers, with a
-relay between a client and a server."""
+"""Counts the bytes of a request and its answer on the wire, including frames and headers.
+
+A relay between a client and a server counts them.
+"""
 
 import select
 import socket

@@ -1,8 +1,8 @@
-"""Many connections that each send more small lookups than a server answers at once, and a caller
-that is served meanwhile.
+"""A flood of small lookups, and a caller that is served meanwhile.
 
-Run as a program, this file is the client of these connections. Flood starts it as a process, so
-that it has a processor of its own.
+The flood is many connections that each send more lookups than a server answers at once. Run as a
+program, this file is the client of these connections. Flood starts it as a process, so that it has
+a processor of its own.
 
     backlog_flood.py PORT CONNECTIONS LOOKUPS SECONDS_MAX REQUEST
 

@@ -1,5 +1,7 @@
-"""A plain reference implementation of lookups, written from their definition and independent of the
-server's code. Floating-point sums are long doubles, integers are Python ints.
+"""A plain reference implementation of lookups.
+
+It is written from their definition and is independent of the server's code. Floating-point sums are
+long doubles, integers are Python ints.
 
 For every value it computes an error bound, by which the server's answer may differ: (n + 4) eps
 sum|w x| plus half a unit in the last place of the output. Values that must be exact have a bound of

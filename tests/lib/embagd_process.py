@@ -1,5 +1,7 @@
-"""Runs embagd for a test, on a free port and with a repository in a temporary directory, and checks
-that it ends cleanly."""
+"""Runs embagd for a test, and checks that it ends cleanly.
+
+It listens on a free port, and its repository is in a temporary directory.
+"""
 
 import os
 import re

@@ -1,5 +1,7 @@
-"""The server that most tests share: one process with every kind of table, checked at the end, and
-base classes for tests."""
+"""The server that most tests share, and base classes for tests.
+
+The server is one process with every kind of table. It is checked at the end.
+"""
 
 import json
 import os

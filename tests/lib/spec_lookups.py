@@ -1,5 +1,7 @@
-"""Random lookups in the specification's table with their results, for tests of other projects'
-clients."""
+"""Random lookups in the specification's table with their results.
+
+Tests of clients of other projects use them.
+"""
 
 from dataclasses import dataclass
 from typing import Optional

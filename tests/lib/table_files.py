@@ -46,8 +46,10 @@ def write_npy(directory, table):
 
 
 def write_sparse_npy(directory, size):
-    """Writes a sparse file table.npy of `size` bytes in rows of 64 f32, which uses no disk blocks
-    for its rows."""
+    """Writes a sparse file table.npy with `size` bytes in rows of 64 f32.
+
+    The rows use no disk blocks.
+    """
     os.makedirs(directory)
     with open(os.path.join(directory, 'table.npy'), 'wb') as file:
         np.lib.format.write_array_header_1_0(

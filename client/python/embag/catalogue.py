@@ -1,4 +1,4 @@
-"""Finds the tables behind the names that requests use, in a model's description."""
+"""Finds the tables of the names that requests use, in a model's description."""
 
 from __future__ import annotations
 

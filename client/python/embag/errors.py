@@ -24,7 +24,7 @@ class EmbagError(Exception):
       the error concerns the request as a whole
     - retry_after: seconds to wait before a retry, or None if the server did not send any
 
-    The text says what was wrong, where, and which value it was.
+    The text says which value was wrong, where, and why.
     """
 
     code = 2

@@ -17,7 +17,7 @@ _RANK_MAX = 8
 
 
 class Extent(NamedTuple):
-    """What the checks need of one query or group.
+    """The facts about one query or group that the checks use.
 
     - bags: number of bags
     - indices: number of indices of a query, or of values of a group
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
                 and self.reduction in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE))
 
     def says(self, is_joined: bool) -> tuple[str, str]:
-        """Returns the unit that the first dim counts, and how many were asked for."""
+        """Returns the unit of the first dim, and the requested number, as texts for an error."""
         if is_joined or self.reduction not in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE):
             return 'bags', str(self.bags)
         if self.reduction == pb.REDUCTION_NONE:
@@ -50,7 +50,7 @@ class Extent(NamedTuple):
 
 
 def refuse(text: str) -> NoReturn:
-    """Raises `Internal`."""
+    """Raises `Internal` for an answer that does not fit the request."""
     raise errors.Internal('the answer does not fit the request: ' + text)
 
 
@@ -60,7 +60,7 @@ def _refuse_result(position: int, text: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checks need of a whole request.
+    """The facts about a whole request that the checks use.
 
     - places: positions of the queries and groups in the caller's arguments
     - extents: those of the queries, then those of the groups
@@ -136,8 +136,10 @@ class Expected:
                                % (list(shape), columns))
 
     def _parts(self, position: int, message: pb.BagResult) -> Sequence[tuple[int, int]]:
-        """Returns the numbers of missing indices and of indices: one pair for each query of a
-        concat result, or one for the group."""
+        """Returns pairs of the number of missing indices and of all indices.
+
+        There is one pair for each query of a concat result, or one for the group.
+        """
         extent, counts = self.extents[position], message.missing_by_query
         wanted = len(self.extents) if self.concat else extent.features or len(counts)
         if len(counts) != wanted:

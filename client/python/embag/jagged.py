@@ -57,7 +57,7 @@ class KeyedVectors:
         return self._values
 
     def key_dim(self) -> int:
-        """Returns the dim along which the keys lie."""
+        """Returns the dim along which the keys are concatenated."""
         return 1
 
     def length_per_key(self) -> list[int]:

@@ -174,7 +174,7 @@ class Request:
                 raise TypeError('a lookup by table name needs indices')
             asked = Query(asked, indices, **cast(QueryFields, rest))
         elif rest or indices is not None:
-            raise TypeError('%s: expected inside the queries and groups, not beside them'
+            raise TypeError('%s: expected in the queries and groups, not as arguments of the lookup'
                             % ', '.join(rest or ['indices']))
         several = [asked] if isinstance(asked, (Query, Group)) else list(asked)
         queries = {n: each for n, each in enumerate(several) if isinstance(each, Query)}
