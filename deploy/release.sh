@@ -58,7 +58,7 @@ for program in "${needed[@]}"; do
         fail "$program is missing: run deploy/install-packages.sh --release"
 done
 
-# As root git refuses a checkout that belongs to somebody else, unless it is told that this is meant.
+# Git refuses a checkout that belongs to another user unless safe.directory names it.
 tagged() { git -c safe.directory="$repository" -C "$repository" "$@"; }
 
 commit=$(tagged rev-parse --verify --quiet "refs/tags/$tag^{commit}") ||

@@ -36,8 +36,8 @@ to_help2man() {
                     sub(/^       embag/, "  or:  embag", line)
                 else if (is_heading)
                     sub(/:?$/, ":", line)
-                else if (line ~ /^ {8}[^ ]/)
-                    sub(/^ {8}/, "                        ", line)
+                else if (line ~ /^        [^ ]/)
+                    sub(/^ +/, "                        ", line)
                 if (sub(/^Exit status: /, "", line))
                     print "\n*Exit status*\n"
                 print line
