@@ -135,7 +135,7 @@ class Modes(AccessLogTest):
                        SECONDS, 'an answer')
         self.assertEqual(self.finish(server), [])
 
-    def test_refuses_what_is_no_mode(self):
+    def test_refuses_invalid_settings(self):
         for flags, text in ((('--access-log', 'some'), 'errors|off|sampled|all'),
                             (('--access-log-sample', '0'), 'access-log-sample'),
                             (('--access-log-per-s-max', '0'), 'access-log-per-s-max')):

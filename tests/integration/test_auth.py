@@ -128,7 +128,7 @@ class Tokens(AuthTest):
                 self.refused(CODES.UNAUTHENTICATED, text,
                              lambda c=client: list(c.stream([request_of('spec')])))
 
-    def test_takes_nothing_for_a_token_that_is_none(self):
+    def test_takes_no_invalid_token_for_an_empty_one(self):
         self.principals[1]['token_sha256'] = hashlib.sha256(b'').hexdigest()
         server = self.serve_rules()
         for token, scheme in (('x', 'y'), ('x' * 300, 'Bearer'), ('Bearer', 'Basic')):
@@ -180,14 +180,14 @@ class Tokens(AuthTest):
         for secret in (RANKING, ALL, CHIEF, 'wrong-token', self.principals[1]['token_sha256']):
             self.assertNotIn(secret, server.log)
 
-    def test_asks_nobody_on_unix_sockets(self):
+    def test_requires_no_token_on_unix_sockets(self):
         path = self.authority.path('socket')
         self.serve_rules(listen=('127.0.0.1:0', 'unix:' + path))
         with Client('unix:' + path) as client:
             self.assertEqual(len(client.list_models().models), 2)
             self.assertEqual(client.lookup(request_of('other')).model, 'other')
 
-    def test_asks_nobody_for_health_and_reflection(self):
+    def test_requires_no_token_for_health_and_reflection(self):
         server = self.serve_rules()
         for token in (None, 'wrong-token-0123456789'):
             channel = self.caller(server, token).channel
@@ -225,7 +225,7 @@ class Tokens(AuthTest):
         open_server = self.serve()
         self.assertEqual(self.health(open_server, None), ['spec', 'other'])
 
-    def test_asks_nobody_without_rules(self):
+    def test_requires_no_token_without_an_auth_file(self):
         server = self.serve()
         for token in (None, 'x' * 300):
             self.assertEqual(len(self.caller(server, token).list_models().models), 2)
@@ -329,7 +329,7 @@ class Names(AuthTest):
             said += data
         return peer
 
-    def test_asks_for_the_name_of_a_call_that_ends_with_its_connection(self):
+    def test_logs_the_principal_of_a_call_that_ends_with_its_connection(self):
         # Freed memory is overwritten, so that a use after free shows.
         server = self.serve_rules(*self.flags, environment={'MALLOC_CONF': 'junk:true'})
         self.authority.issue('client', 'plain name')
@@ -388,7 +388,7 @@ class Reload(AuthTest):
             return list(answers)
         return go_on
 
-    def test_asks_admins_again_before_a_command_is_carried_out(self):
+    def test_checks_admins_again_before_it_executes_a_command(self):
         request = admin_pb.VersionRequest(model='spec', version=1)
         chief = self.principals[2]
         for change, code, text in (
@@ -423,7 +423,7 @@ class Reload(AuthTest):
             self.assertEqual(next(feed).status, status)
         feed.cancel()
 
-    def test_keeps_the_old_rules_where_the_new_have_lost_their_end(self):
+    def test_keeps_the_old_rules_if_the_new_file_is_truncated(self):
         lines = ['principals:\n', *('  - %s\n' % json.dumps(p) for p in self.principals),
                  'end: true\n']
         server = self.serve_rules()
@@ -440,7 +440,7 @@ class Reload(AuthTest):
         self.reload(server)
         self.refused(CODES.UNAUTHENTICATED, '', self.caller(server, CHIEF).list_models)
 
-    def test_keeps_the_old_rules_where_the_new_are_faulty(self):
+    def test_keeps_the_old_rules_if_the_new_are_invalid(self):
         server = self.serve_rules()
         self.authority.write('auth.yaml', 'principals: [{name: x}]')
         self.reload(server, 'reload_failed')
@@ -489,7 +489,7 @@ class Strangers(AuthTest):
             self.assertEqual(stranger.ending(), 'NO_ERROR')
             stranger = self.greet(server)
 
-    def test_may_stay_where_nobody_is_asked_who_he_is(self):
+    def test_may_stay_without_an_auth_file(self):
         server = self.serve(*self.TIME)
         peer = self.greet(server)
         peer.socket.settimeout(2)
@@ -500,7 +500,7 @@ class Strangers(AuthTest):
 class Limits(AuthTest):
     """The limits of an auth_file, and one past each."""
 
-    def test_tokens_have_so_many_characters(self):
+    def test_lengths_of_tokens(self):
         self.principals = [{'name': 'longest', 'models': ['*'],
                             'token_file': self.authority.write('t', 'x' * 256)}]
         server = self.serve_rules()
@@ -512,7 +512,7 @@ class Limits(AuthTest):
         self.reload(server, 'reload_failed')
         self.assertIn('16 to 256 visible characters', server.find('reload_failed'))
 
-    def test_principals_and_models_are_so_many(self):
+    def test_numbers_of_principals_and_models(self):
         def digest(number):
             return hashlib.sha256(b'%d' % number).hexdigest()
         most = [{'name': 'p%d' % n, 'token_sha256': digest(n)} for n in range(PRINCIPALS_MAX)]

@@ -233,7 +233,7 @@ class BadValues(BadRequest):
         self.query_refused(INVALID, r'weights', indices=[0, 1], offsets=[0], weights_type=1,
                            weights=f32(1, 1)[:-1])
 
-    def test_refuses_weights_where_the_reduction_has_none(self):
+    def test_refuses_weights_if_the_reduction_has_none(self):
         for reduction, name in ((2, 'MEAN'), (5, 'MAX'), (6, 'MIN')):
             self.query_refused(INVALID, r'weights.*' + name, indices=[0, 1], offsets=[0],
                                weights_f32=[1, 1], reduction=reduction)
@@ -259,7 +259,7 @@ class BadValues(BadRequest):
                           model='every')
             self.refused(INVALID, r'queries\[0\] "u8_40"', bad)
 
-    def test_refuses_a_default_row_that_is_none(self):
+    def test_refuses_a_default_row_out_of_range(self):
         for value in (5, -2, 2**63 - 1, -2**63):
             self.query_refused(RANGE, r'default_index.*%d\b' % value, indices=[0], offsets=[0],
                                default_index=value)

@@ -223,7 +223,7 @@ class BrokenFiles(OwnServerTest):
         with Client(server.address) as client:
             self.assertEqual(client.lookup(GOOD).version, 10)
 
-    def test_ignores_what_is_no_version(self):
+    def test_ignores_files_and_directories_that_are_not_versions(self):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         for name in ('.2', '2.tmp', 'latest', '-3', '3x'):
             os.makedirs(self.repository.join('spec', name))
@@ -368,14 +368,14 @@ class FailedStart(OwnServerTest):
         with Client('[::1]:%d' % server.port) as client:
             self.assertTrue(client.lookup(GOOD).results)
 
-    def test_addresses_that_are_none(self):
+    def test_invalid_addresses(self):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         for bad in ('127.0.0.1', '127.0.0.1:x', '127.0.0.1:65536', ':', 'unix:', '',
                     'unix:' + 'x' * 200, '[::1', '256.1.1.1:1', '127.0.0.1:-1'):
             with self.subTest(bad):
                 self.fails(r'listen|address', listen=(bad,))
 
-    def test_flags_that_are_none(self):
+    def test_invalid_flags(self):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         for flags in (('--nothing',), ('--loops', '0'), ('--loops', 'x'), ('--threads', '-1'),
                       ('--queries-max', '0'), ('--request-bytes-max', '99999999999999999999'),
@@ -384,12 +384,12 @@ class FailedStart(OwnServerTest):
             with self.subTest(flags):
                 self.fails(flags[0].lstrip('-').replace('-', '.'), *flags)
 
-    def test_environment_that_is_none(self):
+    def test_invalid_environment_variables(self):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         self.fails(r'EMBAG_LOOPS', environment={'EMBAG_LOOPS': 'many'})
         self.fails(r'EMBAG_LOPS', environment={'EMBAG_LOPS': '1'})
 
-    def test_a_configuration_file_that_is_none(self):
+    def test_invalid_configuration_files(self):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
         for text in ('lops: 1\n', 'loops: many\n', 'loops: [1\n', 'loops: 0\n', '\0'):
             path = self.repository.join('embagd.yaml')

@@ -148,7 +148,7 @@ class Checkpoints(OwnServerTest):
         self.assertEqual(len(lines), 1, lines)
         self.assertRegex(lines[0], r"level=info .*count=2 first=.*'model\.pt'.*'optimizer\.pt'")
 
-    def test_pack_takes_the_only_table_and_names_what_is_none(self):
+    def test_pack_takes_the_only_table_and_refuses_a_scalar(self):
         self.write('model.safetensors', state_dict([
             ('emb', 'F32', EMB), ('n', 'I64', np.array(7, '<i8'))]))
         path = self.repository.join('m', '1', 'model.safetensors')

@@ -259,7 +259,7 @@ class FaultyGroups(GroupTest):
     def test_no_features(self):
         self.check_refused(pb.FeatureGroup(), INVALID, '.*features')
 
-    def test_reductions_that_are_none(self):
+    def test_invalid_reductions_and_policies(self):
         self.check_refused(self.group(reduction='none'), INVALID, '.*NONE')
         group = self.group()
         group.reduction = 8

@@ -261,7 +261,7 @@ class InferTest(ServedTest):
                 self.assertEqual(status.name, code)
                 self.assertIn(part, text)
 
-    def test_refuses_tensors_that_are_none(self):
+    def test_refuses_invalid_tensors(self):
         def one(name='t00.indices', datatype='INT64', array=np.zeros((1, 1), '<i8')):
             return Inference('wide').input(name, array, datatype)
         called = 'expected a name TABLE.indices'
@@ -307,7 +307,7 @@ class InferTest(ServedTest):
         self.expect(Inference('wide').indices('t00', [[1, 2]]).weights('t00', half, 'f16'), INVALID,
                     'weights_type f16 cannot be used with a table of f32')
 
-    def test_refuses_outputs_that_are_none(self):
+    def test_refuses_invalid_outputs(self):
         def wide(*outputs):
             inference = Inference('wide').indices('t00', [[1]])
             for name in outputs:
@@ -318,7 +318,7 @@ class InferTest(ServedTest):
         self.expect(wide('t99.pooled'), NOT_FOUND, '"t99"')
         self.expect(wide('t00.pooled', 't00.pooled'), INVALID, '"t00"', 'asked for twice')
 
-    def test_refuses_parameters_that_are_none(self):
+    def test_refuses_invalid_parameters(self):
         def wide(**parameters):
             return Inference('wide', **parameters).indices('t00', [[1]])
         self.expect(wide(average=1), INVALID, 'parameter "average" is not accepted here; '

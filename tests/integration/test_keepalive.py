@@ -131,7 +131,7 @@ class Silence(OwnServerTest):
             peer.send = lambda data: None
             self.assertTrue(peer.is_closed())
 
-    def test_none_is_asked_where_it_is_off(self):
+    def test_none_is_pinged_when_it_is_off(self):
         server = self.serve('--keepalive-ms', '0', '--keepalive-timeout-ms', '100')
         with Raw(server.port, timeout=2) as peer, self.assertRaises(socket.timeout):
             peer.until(PING)

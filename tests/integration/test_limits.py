@@ -86,7 +86,7 @@ class Limits(OwnServerTest):
                          bounds=np.array([], np.int64), num_segments=2**63)
         self.check(client, request(pooled(0, 1)), request(segments), r'bags')
 
-    def test_rows_of_none_count_as_bags_or_indices(self):
+    def test_rows_of_reduction_none_count_as_bags_or_indices(self):
         client = self.connect(self.serve('--indices-max', '10', '--bags-max', '10'))
         none = [Query('emb_table', np.zeros(n, np.int64), reduction='none') for n in (10, 11)]
         self.check(client, request(none[0]), request(none[1]), r'\b10\b')

@@ -102,7 +102,7 @@ class Memory(OwnServerTest):
         self.assertEqual(missing is None, loaded['bytes_2m'] == loaded['resident_bytes'])
         self.check_answers(server)
 
-    def test_keeps_to_small_pages_where_told(self):
+    def test_uses_small_pages_when_huge_pages_are_off(self):
         server, loaded = self.start(environment={'EMBAG_HUGE_PAGES': 'off'})
         self.assertEqual((loaded['bytes_2m'], loaded['bytes_1g']), ('0', '0'))
         self.assertEqual(huge_bytes(server.pid, 'nh'), 0)

@@ -205,7 +205,7 @@ class Pack(WithDirectory):
                 self.assertRegex(drawn, rb'\rkey index \[#+ *\] +\d+ %')
                 self.assertRegex(drawn, rb'\rkey index \[#{40}\] 100 %\r?\n')
 
-    def test_refuses_keys_that_are_none(self):
+    def test_refuses_invalid_keys(self):
         keys = np.arange(301)
         keys[200] = 5
         self.refuse('/k.npy: rows 5 and 200 have the same key 5', 'pack', '--keys',
@@ -311,7 +311,7 @@ class Pack(WithDirectory):
         self.refuse('--dim is for fused rows', 'pack', '--dim', '4', self.input, self.output,
                     status=2)
 
-    def test_refuses_fused_rows_that_are_none(self):
+    def test_refuses_invalid_fused_rows(self):
         fused = np.zeros((9, 20), 'u1')
         fused[5, 12:].view('<f4')[:] = 1, np.nan
         self.refuse('packed row 5: values of scale 1 and bias nan', 'pack', '--format',

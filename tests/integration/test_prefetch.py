@@ -78,16 +78,16 @@ class Prefetch(OwnServerTest):
         self.assertRegex(server.log, r'event=config source=flag .*\bprefetch=%s ' % setting)
         self.check_answers(server, table)
 
-    def test_calls_nothing_where_told(self):
+    def test_prefetches_nothing_when_off(self):
         self.takes('off')
 
-    def test_calls_into_the_first_cache_where_told(self):
+    def test_prefetches_into_l1_when_set(self):
         self.takes('64w:4:l1')
 
-    def test_calls_into_the_second_cache_where_told(self):
+    def test_prefetches_into_l2_when_set(self):
         self.takes('0:32:l2')
 
-    def test_refuses_what_is_no_schedule(self):
+    def test_refuses_invalid_schedules(self):
         for setting in ('fast', '128', '64:128:l2', '0:4097:l2'):
             with self.subTest(setting):
                 log = Embagd(self.repository.path, '--prefetch', setting).start_fails()

@@ -341,13 +341,13 @@ class Versions(VersionsTest):
         wait_until(lambda: self.server.find('repository_unreadable'), SECONDS, 'the error')
         self.assertEqual(self.lookup(), 1)
 
-    def test_polls_where_it_is_told_to(self):
+    def test_polls_when_the_watch_is_set_to_poll(self):
         self.publish(1)
         self.serve('--watch', 'poll', '--watch-poll-ms', '100')
         self.publish(2)
         self.wait_served(2)
 
-    def test_notices_nothing_where_it_is_told_to(self):
+    def test_notices_nothing_when_the_watch_is_off(self):
         self.publish(1)
         self.serve('--watch', 'off', '--watch-poll-ms', '100')
         self.publish(2)
