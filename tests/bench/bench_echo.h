@@ -19,7 +19,7 @@
 struct eb_bench_echo_sizes {
     uint64_t request_bytes;
     uint64_t answer_bytes;
-    uint64_t answer_count; /* in memory */
+    uint64_t answer_count; /* number of answers in memory */
 };
 
 struct eb_bench_echo {

@@ -39,7 +39,7 @@ ERROR_INT8 = 1 / 510            # largest error as a fraction of a row's range (
 
 
 def available_bytes():
-    """Returns the available memory."""
+    """Returns the available memory in bytes."""
     with open('/proc/meminfo', encoding='ascii') as file:
         return int(re.search(r'MemAvailable:\s*(\d+)', file.read())[1]) << 10
 

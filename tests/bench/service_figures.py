@@ -32,17 +32,17 @@ def dlrm(samples=1, mode='stream', *more):
 
 
 def closed(in_flight=IN_FLIGHT):
-    """Returns its arguments for a number of requests in flight, with a long timeout."""
+    """Returns embag-load's arguments for a number of requests in flight, with a long timeout."""
     return ['--in-flight', str(in_flight), '--timeout-us', '20000000']
 
 
 def open_load(seconds, rate):
-    """Returns its arguments for a rate, after a warm-up."""
+    """Returns embag-load's arguments for a rate, after a warm-up."""
     return ['--rate', '%.1f' % rate, '--duration', str(seconds), '--warmup', '1']
 
 
 def in_time(samples):
-    """Returns its arguments for answers that are useless after their deadline."""
+    """Returns embag-load's arguments for answers that are useless after their deadline."""
     deadline = str(DEADLINE_US[samples])
     return ['--deadline-us', deadline, '--timeout-us', deadline]
 
@@ -148,8 +148,8 @@ class Figures:
     def batches(self):
         """Throughput of requests of 128 samples, against the kernels in a process of their own.
 
-        It is also compared with the kernels plus a bare write of the answer. The limit is that of
-        the floor.
+        It is also compared with the kernels plus a bare write of the answer. The upper limit is
+        measured with kernels and echo in one process (the floor).
         """
         cases = (('rm2', 'f32', 4, 0.9), ('dlrm-v2', 'bf16', 8, 0.8), ('dlrm-v2', 'f32', 8, None))
         for workload, output_type, in_flight, bound in cases:

@@ -3,7 +3,7 @@
 # grpc++ callback server that does the same with a plain loop.
 #   tests/bench/unary_cpu.sh [--build DIR] [--pairs N] [--requests N] [--scale N]
 # Both servers run on one core, and h2load on another with 32 calls in flight. The servers take
-# turns: each pair is one run of each. Prints each pair, the medians and the median ratio. Needs
+# turns: a pair is one run of each server. Prints each pair, the medians and the median ratio. Needs
 # deploy/install-packages.sh --all and a release build with -DEMBAG_BENCH_PEERS=ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

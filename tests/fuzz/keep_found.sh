@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Adds inputs that the fuzz targets have found to the corpora, and minimises them:
 #   tests/fuzz/keep_found.sh [NAME...]
-# Keeps all inputs with names that people gave. Of the others (found_* in the corpus, and the inputs
-# in build/fuzz/found/NAME) it keeps a small set that reaches the same code. Prints for each target
-# the number of edges and of inputs (bytes) before and after.
+# Keeps all inputs that people have named. Of the others (found_* in the corpus, and the inputs in
+# build/fuzz/found/NAME) it keeps a small set that reaches the same code. Prints for each target the
+# number of edges and of inputs (bytes) before and after.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bytes_max=4096 # of an input; larger ones seldom reach code that small ones do not

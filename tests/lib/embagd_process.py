@@ -24,7 +24,7 @@ SANITIZER_MARKS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runt
 def wait_until(condition, seconds, what):
     """Polls `condition` until it returns a true value, and returns that value.
 
-    Raises AssertionError, which names `what`, after `seconds`.
+    Raises AssertionError with the text `what` if that takes longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -12,7 +12,7 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 #define WIDE_DIM_COUNT (sizeof wide_dims / sizeof wide_dims[0])
 #define NARROW_DIM_MAX 163
 
-/* Fewer trials with a sanitizer, which is slow and finds its errors in fewer trials. */
+/* Fewer trials with a sanitizer, because it is slow and finds errors within few trials. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define F32_ROUNDS 1
 #define OTHER_DIM_STEP 9
@@ -200,7 +200,8 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
     fixture_deinit(&fixture);
 }
 
-/* EMBAG_TEST_BEST=NAME: fails unless this is the best variant that the machine can run. */
+/* Fails if EMBAG_TEST_BEST=NAME is set and NAME is not the best variant that the machine can
+ * run. */
 static int check_best(void)
 {
     const char *wanted = getenv("EMBAG_TEST_BEST");

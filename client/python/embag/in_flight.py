@@ -36,7 +36,7 @@ class InFlight:
     def add(self, request: Request, future: Any, timeout: float | None) -> bool:
         """Sends a request, whose answer or error `future` receives.
 
-        A timeout of None, in seconds, means no limit. Returns False if the call has ended.
+        `timeout` is in seconds; None means no limit. Returns False if the call has ended.
         """
         request.message.timeout_us = 0 if timeout is None else max(int(timeout * 1e6), 1)
         with self._lock:
