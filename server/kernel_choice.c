@@ -42,7 +42,7 @@ static void log_no_isa(const char *name)
     char hint[REASON_BYTES];
     const char *why = is_isa_built(name) ? "this machine cannot run" : "this build does not have";
     snprintf(reason, sizeof reason, "%s %s", why, name);
-    int used = snprintf(hint, sizeof hint, "leave isa unset to take the best of");
+    int used = snprintf(hint, sizeof hint, "leave isa unset to use the best of");
     const struct eb_bag_ops *ops;
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
         if (eb_bag_ops_runs_here(ops)) {
@@ -196,7 +196,7 @@ static void measure_schedules(
     eb_bag_tune(&task, out, &report);
     free(task.scratch);
     if (report.elapsed_ns == 0) {
-        log_unmeasured(&out->of_class[0], "the instruction set calls no rows");
+        log_unmeasured(&out->of_class[0], "the instruction set does not prefetch rows");
     } else {
         log_measured(subject, out, &report);
     }
@@ -233,5 +233,5 @@ void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *o
     assert(!why);
     (void)why;
     eb_bag_schedule_spread(&schedule, out);
-    log_unmeasured(&schedule, "the setting prefetch says so");
+    log_unmeasured(&schedule, "set by the setting prefetch");
 }

@@ -19,7 +19,7 @@ static void end_early(int number)
 {
     const struct eb_log_field fields[] = {
         eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"),
-        eb_log_text("reason", "it had not begun to serve"), {0}};
+        eb_log_text("reason", "the server had not begun to serve"), {0}};
     eb_log_last("stopped", fields);
     _exit(EXIT_SUCCESS);
 }

@@ -17,8 +17,8 @@ static void log_no_address(const struct eb_address *address, const char *why)
     eb_address_format(address, text);
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
         eb_log_text("address", text), eb_log_text("reason", why),
-        eb_log_text("remedy",
-            "stop whoever uses the address, or choose another --listen or --admin-listen"));
+        eb_log_text("remedy", "stop the process that uses the address, or choose another --listen "
+                              "or --admin-listen"));
 }
 
 static void log_listening(const struct eb_listener *listener)
@@ -114,8 +114,8 @@ static void log_bad_socket(const struct eb_listener *listener, const char *why)
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "passed sockets"),
         eb_log_text("address", text), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "correct the socket unit: ListenStream=, with FileDescriptorName=embag-admin a path, "
-            "SocketMode=0600 and SocketUser=embag"));
+            "correct the socket unit: ListenStream=, which must be a path for "
+            "FileDescriptorName=embag-admin, with SocketMode=0600 and SocketUser=embag"));
 }
 
 static bool adopt(struct eb_ports *ports, const struct eb_passed_socket *passed)

@@ -134,7 +134,7 @@ static bool open_models(struct eb_process *process)
     int rc = eb_manager_create(&process->manager, &options, &process->uv);
     if (rc < 0) {
         eb_log_fail_start(
-            "threads", uv_strerror(rc), "let the process have more threads, open files or memory");
+            "threads", uv_strerror(rc), "allow the process more threads, open files or memory");
         return false;
     }
     struct eb_failure failure;
@@ -235,7 +235,7 @@ static bool open_executor(struct eb_process *process)
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
         eb_log_fail_start("threads", "the executor's threads could not be started",
-            "lower --threads, or raise OMP_THREAD_LIMIT where it is set");
+            "lower --threads, or raise OMP_THREAD_LIMIT if it is set");
         return false;
     }
     process->service = (struct eb_service){
@@ -343,8 +343,9 @@ static void on_patience_over(uv_timer_t *timer)
     if (path) {
         process->has_given_up = true;
         eb_log(EB_LOG_WARN, "given_up", eb_log_text("path", path),
-            eb_log_text("reason", "what reads it, or frees its memory, does not end"),
-            eb_log_text("remedy", "see whether its disk answers"));
+            eb_log_text(
+                "reason", "the thread that reads this path or frees its memory does not end"),
+            eb_log_text("remedy", "check whether its disk responds"));
         uv_stop(&process->uv);
     }
 }

@@ -82,17 +82,15 @@ static struct eb_auth *read_auth(struct eb_security *security, struct eb_failure
     if (auth && is_any_unreachable(config, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
-        eb_failure_set(failure,
-            "%s: a client_name is of use with tls_client_ca only, which is not set",
-            config->auth_file);
+        eb_failure_set(
+            failure, "%s: client_name requires tls_client_ca, which is not set", config->auth_file);
     }
     if (auth && has_lost_end(security, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
         eb_failure_set(failure,
-            "%s: the last line is not \"end: true\", which the file had before: it is not "
-            "complete; "
-            "without that line it is read at the next start only",
+            "%s: the last line is not \"end: true\", which the file had before, so it may be "
+            "incomplete; a file without that line is read only at the next start",
             config->auth_file);
     }
     if (!auth) {
@@ -130,7 +128,7 @@ static bool read_all(struct eb_security *security)
     }
     if (security->auth && !security->tls && has_tcp(config)) {
         eb_log(EB_LOG_WARN, "tokens_in_clear",
-            eb_log_text("reason", "bearer tokens come over TCP without TLS"),
+            eb_log_text("reason", "bearer tokens are sent over TCP without TLS"),
             eb_log_text("remedy", "set tls_cert and tls_key, or let a proxy speak TLS"));
     }
     return true;
@@ -211,8 +209,8 @@ static bool tell(const struct eb_security *security, struct eb_loop *loop)
 static void log_kept(const char *what, const char *why)
 {
     eb_log(EB_LOG_ERROR, "reload_failed", eb_log_text("what", what), eb_log_text("reason", why),
-        eb_log_text("remedy", "correct the file and send SIGHUP again; until then what was read "
-                              "before holds"));
+        eb_log_text("remedy",
+            "correct the file and send SIGHUP again; until then the previous content applies"));
 }
 
 bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)

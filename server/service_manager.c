@@ -34,12 +34,13 @@ static bool name_sockets(int count, char *const *names,
 {
     if (count > EB_PASSED_SOCKETS_MAX) {
         return eb_failure_set(
-            failure, "%d sockets were passed, %d is the most", count, EB_PASSED_SOCKETS_MAX);
+            failure, "%d sockets were passed; expected at most %d", count, EB_PASSED_SOCKETS_MAX);
     }
     for (int i = 0; i < count; i++) {
         bool is_admin = strcmp(names[i], ADMIN_NAME) == 0;
         if (!is_admin && strcmp(names[i], DATA_NAME) != 0) {
-            return eb_failure_set(failure, "a socket called \"%.64s\" was passed", names[i]);
+            return eb_failure_set(
+                failure, "a socket with the unknown name \"%.64s\" was passed", names[i]);
         }
         out[i] = (struct eb_passed_socket){SD_LISTEN_FDS_START + i, is_admin};
     }

@@ -150,7 +150,7 @@ static const char *find_conn_reason(const struct eb_conn *conn)
     if (*reason) {
         return reason;
     }
-    return conn->is_peer_tls ? "the peer speaks TLS, and this port does not"
+    return conn->is_peer_tls ? "the peer speaks TLS, but this port does not"
                              : eb_grpc_server_reason(conn->session);
 }
 
@@ -284,7 +284,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
 static void close_gone(struct eb_conn *conn, int rc)
 {
     if (conn->tls && !conn->is_lingering && eb_tls_stream_is_shaking(conn->tls)) {
-        log_refused(conn, "the peer left amid its TLS handshake: it may not trust tls_cert");
+        log_refused(conn, "the peer left during the TLS handshake; it may not trust tls_cert");
     }
     eb_conn_close(conn, rc == UV_EOF ? "closed by peer" : uv_strerror(rc));
 }
@@ -317,7 +317,7 @@ static void drop_read(struct eb_conn *conn, size_t count)
 {
     conn->lingering_bytes += count;
     if (!conn->is_orderly && conn->lingering_bytes > LINGER_BYTES_MAX) {
-        reset_conn(conn, "peer sends on after the end");
+        reset_conn(conn, "peer keeps sending after the connection has ended");
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         uv_read_stop(&conn->peer.stream);
     }
@@ -415,7 +415,7 @@ static void end_session(struct eb_conn *conn)
         conn->is_orderly = !conn->is_lingering;
         linger_conn(conn);
     } else {
-        eb_conn_close(conn, "had not begun");
+        eb_conn_close(conn, "ended before the HTTP/2 preface");
     }
 }
 
@@ -536,7 +536,7 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
     case EB_CONN_AGE_PING: eb_grpc_server_ping(conn->session); break;
     case EB_CONN_AGE_RETIRE: eb_grpc_server_drain(conn->session); break;
     case EB_CONN_AGE_FINISH: find_events(conn)->on_drain(conn); break;
-    case EB_CONN_AGE_CUT: reset_conn(conn, "its calls have not ended in time"); return;
+    case EB_CONN_AGE_CUT: reset_conn(conn, "open calls did not end in time"); return;
     case EB_CONN_AGE_DEAD: reset_conn(conn, "peer does not answer pings"); return;
     }
     eb_conn_mark(conn);
@@ -564,7 +564,7 @@ static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 static void check_lingering(struct eb_conn *conn, uint64_t now_ms)
 {
     if (now_ms - conn->lingering_since_ms >= LINGER_MS_MAX) {
-        eb_conn_close(conn, "peer does not end its side");
+        eb_conn_close(conn, "peer does not close its side");
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         conn->lingering_bytes = 0;
         int rc = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
@@ -591,7 +591,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         bool shakes = conn->tls && !eb_tls_stream_is_ready(conn->tls);
         eb_conn_close(conn, shakes   ? "no TLS handshake in time"
                             : silent ? "no HTTP/2 preface in time"
-                                     : "headers not ended in time");
+                                     : "headers not complete in time");
         return;
     }
     if (eb_socket_output_is_stalled(&conn->output, now_ms, limits->write_timeout_ms)) {

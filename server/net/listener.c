@@ -157,16 +157,16 @@ static const char *find_listener_failure(const struct eb_listener *listener)
 {
     int family = listener->address.socket_address.ss_family;
     if (!is_listening_stream(listener->socket)) {
-        return "is no stream socket that listens";
+        return "is not a listening stream socket";
     }
     if (family != AF_INET && family != AF_INET6 && family != AF_UNIX) {
-        return "is of no family that gRPC is spoken over";
+        return "is of the wrong address family; expected IPv4, IPv6 or unix";
     }
     if (listener->is_admin && family != AF_UNIX) {
-        return "is for commands, but no unix socket";
+        return "is for commands, but not a unix socket";
     }
     if (listener->is_admin && is_open_to_all(&listener->address)) {
-        return "is for commands, but open to every user";
+        return "is for commands, but every user can connect to it";
     }
     return NULL;
 }

@@ -271,7 +271,7 @@ static void report_left_out(struct eb_loop *loop, uint64_t now_ms)
     uint64_t left_out = eb_log_rate_limit_take_left_out(&loop->refusals, now_ms);
     if (left_out > 0) {
         eb_log(EB_LOG_WARN, "connections_refused", eb_log_count("count", left_out),
-            eb_log_text("reason", "more were refused than are logged one by one"));
+            eb_log_text("reason", "more connections were refused than are logged one by one"));
     }
 }
 

@@ -25,7 +25,7 @@ static const struct eb_tls_side server_side = {
     .idle_period_ms = 60000,
     .idle_reason = "the peer sends too many TLS records without data (KeyUpdates and the like)",
     .ended_reason = "",
-    .no_memory_reason = "no memory for what is to be sent (receive_memory_bytes)",
+    .no_memory_reason = "no memory for the data to be sent (receive_memory_bytes)",
 };
 
 struct eb_tls {
@@ -112,7 +112,7 @@ static bool is_file(const char *file, struct eb_failure *failure)
 {
     struct stat status;
     if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
-        return refuse_tls(failure, file, "is no regular file");
+        return refuse_tls(failure, file, "is not a regular file");
     }
     return true; /* A file that stat fails on cannot be read either, and reading it gives the
                     reason. */
@@ -125,8 +125,8 @@ static bool check_time(const X509 *certificate, const char *file, struct eb_fail
         return refuse_tls(failure, file, "the certificate has expired; put a new one in its place");
     }
     if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
-        return refuse_tls(failure, file,
-            "the certificate is not valid yet; wait, or look at this machine's clock");
+        return refuse_tls(
+            failure, file, "the certificate is not valid yet; wait, or check this machine's clock");
     }
     return true;
 }

@@ -86,7 +86,7 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
             "version %" PRIu64 " is being served; serve another one first", number);
     } else if (eb_registry_has_label(model, number)) {
         decide_command(verdict, EB_MODEL_REFUSED,
-            "version %" PRIu64 " has a label; take it from model.yaml first", number);
+            "version %" PRIu64 " has a label; remove the label from model.yaml first", number);
     } else {
         drop(queue, model, version);
     }
@@ -160,7 +160,8 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
         if (version) {
             unload(queue, model, version, verdict);
         } else {
-            decide_command(verdict, EB_MODEL_REFUSED, "a version to unload must be named");
+            decide_command(
+                verdict, EB_MODEL_REFUSED, "no version is named; name the version to unload");
         }
         break;
     case EB_MODEL_SERVE:
@@ -250,7 +251,7 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
         decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " was unloaded by another command", number);
     } else {
-        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is gone", number);
     }
     take_command_back(queue, command, version);
 }
@@ -266,7 +267,7 @@ static void check_version(const struct eb_command_queue *queue,
     if (!version) {
         check_lost(queue, command, NULL, verdict);
     } else if (is_to_serve && model->commanded != number && !version->failure) {
-        decide_command(verdict, EB_MODEL_REFUSED, "another command came after this one");
+        decide_command(verdict, EB_MODEL_REFUSED, "a later command replaced this one");
     } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
         decide_command(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
             version->loaded == model->served ? "served" : "in memory");
@@ -285,10 +286,10 @@ static void check_asked_version(const struct eb_command_queue *queue,
 {
     struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     if (!model) {
-        decide_command(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has gone", command->model);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" is gone", command->model);
     } else if (command->verb == EB_MODEL_UNLOAD) {
-        decide_command(
-            verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
+        decide_command(verdict, EB_MODEL_DONE, "version %" PRIu64 " no longer answers requests",
+            command->version);
     } else if (command->version != 0) {
         check_version(queue, command, model, verdict);
     } else if (eb_registry_is_settled(queue->registry, model) && model->served) {
@@ -296,7 +297,7 @@ static void check_asked_version(const struct eb_command_queue *queue,
             verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
     } else if (eb_registry_is_settled(queue->registry, model)) {
         decide_command(
-            verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
+            verdict, EB_MODEL_FAILED, "no version of model \"%s\" can be loaded", command->model);
     }
 }
 

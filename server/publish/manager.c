@@ -114,8 +114,8 @@ static void on_config_failed(void *context, const char *model, const char *why)
     eb_log(EB_LOG_ERROR, "model_config_failed", eb_log_text("model", model),
         eb_log_text("reason", why),
         eb_log_text("remedy", known->served
-                                  ? "correct the file; what it said before holds until then"
-                                  : "correct the file; the model is held back until then"));
+                                  ? "correct the file; until then its previous content applies"
+                                  : "correct the file; until then the model is not served"));
 }
 
 /* ---- scans ---- */
@@ -140,7 +140,7 @@ static void on_manager_scanned(void *context, bool is_good)
     }
     if (is_good && !eb_registry_update(&manager->registry, &manager->scanner.seen)) {
         eb_log(EB_LOG_ERROR, "models_incomplete", eb_log_text("reason", strerror(ENOMEM)),
-            eb_log_text("remedy", "free some memory; the repository is looked at again"));
+            eb_log_text("remedy", "free some memory; the repository will be scanned again"));
     }
     manager->commands.scans_done = manager->commands.scans_begun;
     manager->commands.disk_failure = manager->scanner.told_failure;
@@ -198,7 +198,7 @@ static void make_manager_room(struct eb_manager *manager, const struct eb_load *
         eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms());
     end_load(manager, is_coming ? SHORT : IDLE);
     eb_failure_set(&failure,
-        "%s: its tables need %" PRIu64 " bytes of memory more than are available; free some, raise "
+        "%s: its tables need %" PRIu64 " bytes more memory than is available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
         load->path, load->missing_bytes);
     eb_registry_fail(&manager->registry, load->model, load->number, is_coming ? NULL : failure.text,
@@ -326,7 +326,7 @@ static void publish_snapshot(struct eb_manager *manager, uint64_t *wake_ms)
     eb_snapshot_free(snapshot);
     *wake_ms = manager_now_ms() + RETRY_MS;
     eb_log(EB_LOG_ERROR, "models_unpublished", eb_log_text("reason", strerror(ENOMEM)),
-        eb_log_text("remedy", "free some memory; it is tried again"));
+        eb_log_text("remedy", "free some memory; the server will try again"));
 }
 
 static void tell_loading(
@@ -408,8 +408,8 @@ static void find_first_reason(const struct eb_registry_model *model, struct eb_f
             "%s: there is no version in it; put its tables into a directory called 1", model->path);
     } else {
         why = model->versions[0].failure;
-        eb_failure_set(failure, "model '%.64s': no version loads: %s", model->name,
-            why ? why : "model.yaml serves another one, which is not there");
+        eb_failure_set(failure, "model '%.64s': no version can be loaded: %s", model->name,
+            why ? why : "model.yaml serves another version, which does not exist");
     }
 }
 

@@ -85,10 +85,10 @@ static void log_notes(const struct eb_model_version *version)
 {
     const struct eb_load_notes *notes = &version->tables.notes;
     log_note(version, &notes->tensors, EB_LOG_INFO, "tensors_passed_over",
-        "none, if nobody looks them up; only or exclude in model.yaml silences this, and an entry "
-        "of tables that names one makes it an error");
+        "none if nobody looks them up; only or exclude in model.yaml silences this message, and an "
+        "entry of tables that names one makes it an error");
     log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
-        "none, if the version's tables are complete without them; else convert them");
+        "none if the version's tables are complete without them; otherwise convert them");
     log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
         "correct only and exclude in model.yaml: these patterns match no table of the version");
 }
@@ -115,8 +115,8 @@ void eb_model_log_unserved(const char *model, const char *why)
 {
     eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "correct it or remove its directory; the other models are served, and this "
-            "one will be once a version of it loads"));
+            "correct the reason or remove the directory of the model; the other models "
+            "are served, and this one will be served when a version of it is loaded"));
 }
 
 /* ---- events of the registry ---- */
@@ -142,8 +142,9 @@ void eb_model_log_missing(void *context, const char *model, uint64_t version, co
         eb_log_count("version", version),
         eb_log_text("named_by", label ? "versions.labels" : "versions.serve"),
         eb_log_text("label", label),
-        eb_log_text("remedy", "rename its directory into place, or name another version in "
-                              "model.yaml; what was served and labelled stays until then"));
+        eb_log_text("remedy",
+            "rename its directory into place, or name another version in "
+            "model.yaml; until then served and labelled versions stay as they are"));
 }
 
 void eb_model_log_changed(void *context, const char *model, uint64_t version)
@@ -151,7 +152,8 @@ void eb_model_log_changed(void *context, const char *model, uint64_t version)
     (void)context;
     eb_log(EB_LOG_WARN, "version_changed", eb_log_text("model", model),
         eb_log_count("version", version),
-        eb_log_text("remedy", "what is loaded stays as it is; a new version wants a new number"));
+        eb_log_text("remedy",
+            "the loaded version stays as it is; publish a changed version under a new number"));
 }
 
 void eb_model_log_described(void *context, const char *model, uint64_t version)
@@ -159,8 +161,8 @@ void eb_model_log_described(void *context, const char *model, uint64_t version)
     (void)context;
     eb_log(EB_LOG_WARN, "model_described_anew", eb_log_text("model", model),
         eb_log_count("version", version),
-        eb_log_text("reason", "model.yaml says something else of tables, features or groups; that "
-                              "holds for versions that are loaded from now on"),
+        eb_log_text("reason", "model.yaml has changed tables, features or groups; the change "
+                              "applies to versions that are loaded from now on"),
         eb_log_text("remedy", "publish the version under a new number: cp -al 7 .8; mv .8 8"));
 }
 
@@ -169,7 +171,8 @@ void eb_model_log_evicted(void *context, const char *model, uint64_t version, co
     (void)context;
     eb_log(EB_LOG_WARN, "version_evicted", eb_log_text("model", model),
         eb_log_count("version", version), eb_log_text("setting", setting),
-        eb_log_text("reason", "more is kept for versions.keep_s than the setting allows"),
+        eb_log_text("reason",
+            "more versions or bytes are kept for versions.keep_s than the setting allows"),
         eb_log_text("remedy", "lower versions.keep_s in model.yaml, publish less often, or raise "
                               "the setting; callers that pinned the version get NOT_FOUND"));
 }

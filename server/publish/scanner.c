@@ -175,7 +175,7 @@ static void watch(struct eb_scanner *scanner)
         eb_log(EB_LOG_WARN, "watch_failed", eb_log_text("reason", uv_strerror(error)),
             eb_log_number("poll_ms", (int64_t)scanner->poll_ms),
             eb_log_text("remedy", "raise fs.inotify.max_user_watches or max_user_instances; "
-                                  "until a restart directories are looked at instead"));
+                                  "until a restart the server scans the directories instead"));
     }
 }
 

@@ -76,7 +76,7 @@ static void answer_admin(struct eb_rpc_call *call, const struct eb_admin_command
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else {
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "done, but no memory is left to say so (answer_memory_bytes)", 0);
+            "the command is done, but no memory is left for its answer (answer_memory_bytes)", 0);
     }
 }
 
@@ -140,14 +140,13 @@ static bool check_command(
     const struct eb_wire_model_query *request = asked->request;
     if (request->model[0] == '\0') {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "model: none is named; ListVersions says which there are");
+            "model: no model is named; ListVersions shows all models");
     } else if (asked->verb == EB_MODEL_UNLOAD && request->version == 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "version: name the one to unload; ListVersions says which are in memory");
+            "version: no version is named; ListVersions shows which ones are in memory");
     } else if (loop->command_count == EB_ADMIN_COMMANDS_MAX) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%d commands are being done already; wait for one of them to end",
-            EB_ADMIN_COMMANDS_MAX);
+            "%d commands are running already; wait for one of them to end", EB_ADMIN_COMMANDS_MAX);
     } else {
         return true;
     }
@@ -189,7 +188,7 @@ static struct eb_admin_command *read_command(struct eb_rpc_call *call,
     if (asked.request && check_command(loop, &asked, error)) {
         command = create_command(call, &asked);
         if (!command) {
-            eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+            eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; retry later");
         }
     }
     eb_arena_reset(&loop->arena, 0);
@@ -244,7 +243,7 @@ static bool check_place(const struct eb_rpc_conn *conn, struct eb_error *error)
         return true;
     }
     eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
-        "ModelAdmin is not answered on this address: call it on the socket of the setting "
+        "ModelAdmin is not available on this address: call it on the socket of the setting "
         "admin_listen%s, or set admin_on_data_port",
         facts->admin_listen ? "" : ", which is not set");
     return false;

@@ -50,14 +50,14 @@ static bool decide_access(const struct eb_auth_call *self, struct eb_error *erro
     if (!self->principal) {
         eb_error_set(error, EB_STATUS_UNAUTHENTICATED, "%s",
             self->has_token ? "the server does not know this bearer token"
-                            : "the server does not know who calls: send \"authorization: Bearer "
-                              "TOKEN\", or connect with a client certificate that it knows");
+                            : "authentication is required: send \"authorization: Bearer TOKEN\", "
+                              "or connect with a client certificate that the server knows");
         return false;
     }
     if (self->access == EB_METHOD_FOR_ADMINS && !self->principal->is_admin) {
         eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
-            "\"%s\" may not call ModelAdmin: the auth_file of the server does not say that it "
-            "is an admin",
+            "\"%s\" may not call ModelAdmin: the auth_file of the server does not mark it as an "
+            "admin",
             self->principal->name);
         return false;
     }

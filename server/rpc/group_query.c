@@ -32,8 +32,8 @@ static bool check_form(const struct eb_bag_query_position *position,
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i]->width > 0 && arrays[i]->bytes % arrays[i]->width != 0) {
             return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-                "%s has %zu bytes, which is no multiple of %u", arrays[i]->field, arrays[i]->bytes,
-                arrays[i]->width);
+                "%s has %zu bytes, which is not a multiple of %u", arrays[i]->field,
+                arrays[i]->bytes, arrays[i]->width);
         }
     }
     if (!has_layout && (wire->bags > 0 || wire->values.bytes > 0)) {
@@ -51,7 +51,7 @@ static bool check_feature_counts(const struct eb_bag_query_position *position,
     uint64_t wanted = (uint64_t)wire->feature_count * wire->bags + has_offsets;
     if (array->width != 0 && eb_wire_array_count(array) != wanted) {
         return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-            "%s has %llu entries; %zu features of %u bags want %llu", array->field,
+            "%s has %llu entries, but %zu features of %u bags need %llu", array->field,
             (unsigned long long)eb_wire_array_count(array), wire->feature_count, wire->bags,
             (unsigned long long)wanted);
     }
@@ -79,9 +79,10 @@ static bool make_lengths(const struct eb_bag_query_position *position,
         int64_t offset = read_feature_integer(&wire->offsets, i + 1);
         if (offset < before || offset > value_count || offset - before > INT32_MAX) {
             return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-                "%s[%llu] = %lld does not follow %lld within %lld values", wire->offsets.field,
-                (unsigned long long)(i + 1), (long long)offset, (long long)before,
-                (long long)value_count);
+                "%s[%llu] = %lld is not possible: the offset before it is %lld, and there are %lld "
+                "values",
+                wire->offsets.field, (unsigned long long)(i + 1), (long long)offset,
+                (long long)before, (long long)value_count);
         }
         lengths[i] = (int32_t)(offset - before);
         before = offset;
@@ -111,7 +112,7 @@ static bool find_feature_starts(const struct eb_bag_query_position *position,
             int64_t length = read_feature_integer(&group->lengths, f * (uint64_t)wire->bags + b);
             if (length < 0 || (uint64_t)length > value_count - start) {
                 return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-                    "%s: bag %llu of features[%zu] would have %lld of the %llu values left",
+                    "%s: bag %llu of features[%zu] has %lld values, but %llu are left",
                     group->lengths.field, (unsigned long long)b, f, (long long)length,
                     (unsigned long long)(value_count - start));
             }
@@ -122,7 +123,7 @@ static bool find_feature_starts(const struct eb_bag_query_position *position,
     group->starts = starts;
     if (start != value_count) {
         return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-            "%s sums up to %llu values; there are %llu", group->lengths.field,
+            "%s add up to %llu values, but there are %llu", group->lengths.field,
             (unsigned long long)start, (unsigned long long)value_count);
     }
     return true;
@@ -139,7 +140,7 @@ static bool check_feature_weights(const struct eb_bag_query_position *position,
     group->weight_bytes = value_count > 0 ? wire->weights_bytes / value_count : 0;
     if (group->weight_bytes * value_count != wire->weights_bytes || group->weight_bytes == 0) {
         return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-            "weights has %zu bytes, which is not one weight for each of %llu values",
+            "weights has %zu bytes; expected one weight for each of %llu values",
             wire->weights_bytes, (unsigned long long)value_count);
     }
     return true;

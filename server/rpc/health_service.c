@@ -75,8 +75,8 @@ static struct eb_outgoing *check_health(
     struct view view = view_of(unary);
     enum eb_health_status status = find_health(&view, name);
     if (status == EB_HEALTH_SERVICE_UNKNOWN) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND,
-            "no service and no model \"%s\"; List says what there is", name);
+        eb_error_set(
+            error, EB_STATUS_NOT_FOUND, "no service or model \"%s\"; List shows all of them", name);
         return NULL;
     }
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_health_response_bytes(status), error);
@@ -194,7 +194,7 @@ static struct eb_health_watch *create_watch(const char *name, struct eb_error *e
     if (watch) {
         memcpy(watch->name, name, name_bytes);
     } else {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; retry later");
     }
     return watch;
 }
@@ -223,7 +223,9 @@ static struct eb_health_watch *read_watch(
 static void end_watch(struct eb_rpc_call *call)
 {
     eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
-        "the server ends this connection; watch over another, elsewhere if it shuts down", 0);
+        "the server is closing this connection; watch over another one, or on another server if "
+        "this one is shutting down",
+        0);
 }
 
 static void start_watch(struct eb_rpc_call *call, const struct eb_grpc_message *message)

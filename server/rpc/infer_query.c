@@ -55,8 +55,8 @@ static const struct eb_feature *find_feature(const struct sorting *sorting, cons
         return &features->features[0];
     }
     eb_error_set(sorting->error, EB_STATUS_INVALID_ARGUMENT,
-        "tensors are called TABLE.indices and so on; names without a table are for models of one, "
-        "and model \"%s\" has %zu",
+        "expected tensor names such as TABLE.indices; the table may be left out only if the model "
+        "has one table, but model \"%s\" has %zu",
         sorting->version->model, features->table_count);
     return NULL;
 }
@@ -129,7 +129,8 @@ static bool fill_layout(const struct sorting *sorting, const struct eb_infer_opt
     int32_t reduction = out->reduction != 0 ? out->reduction : (int32_t)table->feature->reduction;
     if (indices->rank == 2 && offsets) {
         return refuse_infer(sorting, table,
-            "indices of two dimensions are packed bags, which have no offsets; give one of both");
+            "indices of two dimensions are packed bags, which have no offsets; remove the offsets "
+            "or give indices of one dimension");
     }
     if (indices->rank == 2) {
         out->layout = EB_LAYOUT_PACKED;
@@ -143,7 +144,8 @@ static bool fill_layout(const struct sorting *sorting, const struct eb_infer_opt
                                        : common->include_last_offset;
     } else if (reduction != EB_REDUCTION_NONE) {
         return refuse_infer(sorting, table,
-            "indices of one dimension need offsets; packed bags are indices of two dimensions");
+            "indices of one dimension need offsets; give indices of two dimensions for packed "
+            "bags");
     }
     return true;
 }
@@ -158,7 +160,8 @@ static bool fill_infer_weights(
     }
     if (weights->rank != indices->rank ||
         memcmp(weights->dims, indices->dims, sizeof weights->dims) != 0) {
-        return refuse_infer(sorting, table, "per_sample_weights has not the shape of indices");
+        return refuse_infer(
+            sorting, table, "per_sample_weights does not have the shape of indices");
     }
     out->weights = weights->array.data;
     out->weights_bytes = weights->array.bytes;
@@ -172,7 +175,7 @@ static bool fill_infer_query(const struct sorting *sorting, const struct eb_infe
 {
     const struct eb_infer_input *indices = table->roles[EB_INFER_INDICES];
     if (!indices) {
-        return refuse_infer(sorting, table, "it has no indices; they may be empty");
+        return refuse_infer(sorting, table, "its indices are missing; they may be empty");
     }
     const struct eb_infer_options *options = &indices->options;
     const struct eb_infer_options *defaulting = options->has_default ? options : common;
@@ -215,12 +218,12 @@ static struct inputs *find_inputs(
     uint32_t number = *find_infer_slot(sorting, feature);
     if (number == 0) {
         struct inputs none = {.feature = feature};
-        (void)refuse_infer(sorting, &none, "its output is asked for, but it has no inputs");
+        (void)refuse_infer(sorting, &none, "its output is requested, but it has no inputs");
         return NULL;
     }
     struct inputs *table = &sorting->tables[number - 1];
     if (table->is_answered) {
-        (void)refuse_infer(sorting, table, "its output is asked for twice");
+        (void)refuse_infer(sorting, table, "its output is requested twice");
         return NULL;
     }
     table->is_answered = true;
@@ -259,7 +262,7 @@ bool eb_infer_query_make(struct eb_infer_request *infer, const struct eb_model_v
     struct sorting sorting = {.version = version, .error = error};
     if (infer->input_count == 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "there are no inputs; a lookup has one at least, called TABLE.indices");
+            "there are no inputs; a lookup needs at least one, called TABLE.indices");
         return false;
     }
     if (!sort_inputs(&sorting, infer, arena)) {

@@ -318,8 +318,8 @@ static bool check_share(struct eb_lookup *lookup)
     }
     pool->refusals++;
     eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "the request and its answer take %llu bytes more than this connection may have now of "
-        "what is left (answer_memory_bytes); send less at once or come again later",
+        "the request and its answer need %llu bytes more than this connection may now use of the "
+        "memory left (answer_memory_bytes); send less at once or retry later",
         (unsigned long long)(pool->taken_bytes - lookup->taken_bytes_max));
     return false;
 }
@@ -344,7 +344,7 @@ static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answe
 
 static const char unsent_text[] = "the deadline passed before the answer could be sent";
 static const char no_memory_text[] =
-    "no memory left for an answer (answer_memory_bytes); come again later";
+    "no memory left for an answer (answer_memory_bytes); retry later";
 
 /* Makes an answer without results. Returns NULL if out of memory. */
 static struct eb_outgoing *make_error_answer(
@@ -645,11 +645,11 @@ static bool refuse_lookup(
     lookup->refusal = admit == EB_ADMIT_LATE ? EB_REFUSAL_LATE : EB_REFUSAL_QUEUE_FULL;
     if (admit == EB_ADMIT_LATE) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
-            "the deadline cannot be met: more is queued before it; come again in %u ms",
+            "the deadline cannot be met because of the requests queued before; retry in %u ms",
             lookup->pushback_ms);
     } else {
         eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "the queue is full (queue_bytes_max); come again in %u ms", lookup->pushback_ms);
+            "the queue is full (queue_bytes_max); retry in %u ms", lookup->pushback_ms);
     }
     return false;
 }
@@ -760,7 +760,7 @@ static void refuse_batch(struct eb_lookup *lookup)
     lookup->refusal = EB_REFUSAL_BATCH;
     lookup->pushback_ms = eb_executor_retry_after_ms(lookup->pool->context->executor);
     eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "too much of batch priority waits on this connection; come again in %u ms",
+        "too many requests of batch priority wait on this connection; retry in %u ms",
         lookup->pushback_ms);
 }
 
@@ -790,12 +790,12 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
     if (!eb_rpc_call_is_stream(call)) {
         if (lookup->is_withdrawal) {
             eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
-                "cancel is for streams; a unary call is cancelled by resetting it");
+                "cancel is possible only on streams; to cancel a unary call, reset it");
         }
     } else if (eb_rpc_call_find(call, lookup->request_id)) {
         lookup->is_repeated = true;
         eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
-            "request_id %llu is in flight on this stream already",
+            "request_id %llu is already in flight on this stream",
             (unsigned long long)lookup->request_id);
     }
 }
@@ -823,8 +823,7 @@ static uint64_t start_lookup(
     struct eb_lookup *lookup = take_lookup(call);
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
-        eb_rpc_call_finish(
-            call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later", 0);
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; retry later", 0);
         return uv_hrtime();
     }
     lookup->may_be_partial = eb_rpc_call_is_stream(call);

@@ -76,8 +76,8 @@ void eb_method_refuse(const char *path, struct eb_error *error)
         used = add_name(names, used, eb_method_tables[i]->service);
     }
     if (table) {
-        eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method \"%s\"; %s has %s", path,
-            table->service, names);
+        eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method \"%s\"; %s has the methods %s",
+            path, table->service, names);
         return;
     }
     eb_error_set(error, EB_STATUS_UNIMPLEMENTED,

@@ -13,7 +13,7 @@ const struct eb_snapshot_model *eb_model_choice_find(
     const struct eb_snapshot_model *model = eb_snapshot_find(choice->snapshot, asked);
     if (!model && asked[0] == '\0') {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
-            "model is empty, which is possible where there is one model only");
+            "model is empty, which is allowed only if there is exactly one model");
         return NULL;
     }
     if (!may_know(choice, model ? model->name : asked)) {

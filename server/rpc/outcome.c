@@ -4,9 +4,9 @@
 
 #include <assert.h>
 
-const char eb_outcome_given_up_text[] = "its client has given it up";
+const char eb_outcome_given_up_text[] = "the client cancelled it or disconnected";
 /* The error of a lookup whose call has a status before the lookup is over. */
-static const char cut_text[] = "its call ended before its answer was ready";
+static const char cut_text[] = "the call ended before the answer was ready";
 
 /* ---- counting ---- */
 

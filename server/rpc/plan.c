@@ -38,7 +38,7 @@ static bool fail_limit(const struct eb_bag_query_position *position, struct eb_e
     const char *what, uint64_t limit)
 {
     return eb_bag_query_refuse(position, error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "with it the request has more than %llu %s", (unsigned long long)limit, what);
+        "including this one, the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
 /* Counts a query against the request's caps, over all queries so far. No sum can wrap: each addend
@@ -72,21 +72,23 @@ static bool check_joined(const struct eb_bag_query_position *position, const str
     enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     const char *what = position->is_group ? "a group" : "concat";
     if (draft->query.reduction == EB_REDUCTION_NONE) {
-        return eb_bag_query_refuse(position, error, status, "%s is not possible with NONE", what);
+        return eb_bag_query_refuse(
+            position, error, status, "%s is not possible with the reduction NONE", what);
     }
     if (!eb_type_is_float(draft->extent.output_type)) {
         return eb_bag_query_refuse(position, error, status,
-            "%s needs floating-point results, and this table holds integers", what);
+            "%s needs floating-point results, but this table holds integers", what);
     }
     if (draft->extent.output_type != first->extent.output_type) {
         return eb_bag_query_refuse(position, error, status,
-            "%s needs results of one type, and this one is %s, the first %s; set output_type", what,
-            eb_type_name(draft->extent.output_type), eb_type_name(first->extent.output_type));
+            "%s needs results of one type, but this one is %s and the first is %s; set output_type",
+            what, eb_type_name(draft->extent.output_type), eb_type_name(first->extent.output_type));
     }
     if (draft->extent.result_rows != first->extent.result_rows) {
         return eb_bag_query_refuse(position, error, status,
-            "%s needs as many bags in every query; this one has %llu, the first has %llu", what,
-            (unsigned long long)draft->extent.result_rows,
+            "%s needs the same number of bags in every query, but this one has %llu and the first "
+            "has %llu",
+            what, (unsigned long long)draft->extent.result_rows,
             (unsigned long long)first->extent.result_rows);
     }
     return true;
@@ -191,7 +193,7 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_po
     if (job->missing_count > 0 && plan->request->report_missing) {
         query->missing = keep_missing(plan, &draft->query, first_index);
         if (!query->missing) {
-            return eb_plan_refuse_memory(error, "what is missing");
+            return eb_plan_refuse_memory(error, "the list of missing indices");
         }
     }
     plan->scratch_room += extent->scratch_bytes;
@@ -424,7 +426,7 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
     struct draft other;
     if (plan->request->group_count > 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "concat is for queries; the features of a group lie side by side as they are");
+            "concat is not possible with groups, whose features lie side by side anyway");
         return false;
     }
     for (size_t i = 0; i < plan->request->query_count; i++) {
@@ -445,7 +447,7 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
 bool eb_plan_refuse_memory(struct eb_error *error, const char *what)
 {
     eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "no memory left for %s; send less at once or come again later", what);
+        "no memory left for %s; send less at once or retry later", what);
     return false;
 }
 

@@ -210,8 +210,8 @@ struct eb_outgoing *eb_plan_answer(
                        : eb_lookup_response_bytes(&out.response);
     if (bytes > plan->limits->response_bytes_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "the answer would have %zu bytes; at most %llu are sent (response_bytes_max)", bytes,
-            (unsigned long long)plan->limits->response_bytes_max);
+            "the answer would have %zu bytes, but at most %llu are possible (response_bytes_max)",
+            bytes, (unsigned long long)plan->limits->response_bytes_max);
         return NULL;
     }
     struct eb_outgoing *answer = eb_reply_take(plan->pool, bytes);

@@ -65,8 +65,7 @@ static bool fill_reflection(
     case EB_REFLECTION_SERVICES: return list_services(answer, arena);
     case EB_REFLECTION_NONE: break;
     }
-    eb_error_set(&answer->error, EB_STATUS_INVALID_ARGUMENT,
-        "message_request: nothing is asked, or something that is not known here");
+    eb_error_set(&answer->error, EB_STATUS_INVALID_ARGUMENT, "message_request: missing or unknown");
     answer->response.error = &answer->error;
     return true;
 }

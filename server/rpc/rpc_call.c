@@ -48,8 +48,8 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
     } else if (call->is_draining) {
         bool is_end = eb_loop_is_draining(eb_rpc_call_loop(call));
         eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
-            is_end ? "the server is shutting down; send what has no answer again, elsewhere"
-                   : "this connection is over; send what has no answer again, over another",
+            is_end ? "the server is shutting down; retry unanswered requests on another server"
+                   : "this connection is closing; retry unanswered requests over another one",
             0);
     }
 }

@@ -127,7 +127,7 @@ static void start_call(struct eb_rpc_call *call)
     if (why == EB_BACKPRESSURE_LIMIT) {
         eb_outcome_count_refusal(call->conn, EB_REFUSAL_IN_FLIGHT);
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "this connection has too many requests being worked on (in_flight_max)", 0);
+            "this connection has too many requests in flight (in_flight_max)", 0);
         return;
     }
     if (why != EB_BACKPRESSURE_NONE) {
@@ -237,7 +237,7 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     }
     struct eb_rpc_call *call = conn ? calloc(1, sizeof *call) : NULL;
     if (!call) {
-        eb_error_set(&error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        eb_error_set(&error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; retry later");
         refuse_service(conn, grpc_call, &error);
         return NULL;
     }
@@ -430,7 +430,7 @@ static void expire_calls(struct eb_rpc_call *call)
         eb_outcome_count_refusal(call->conn, EB_REFUSAL_EXPIRED);
     }
     eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
-        call->command ? "the call's deadline passed; its command goes on"
+        call->command ? "the call's deadline passed; its command continues"
                       : "the call's deadline passed",
         0);
 }

@@ -24,7 +24,7 @@ struct eb_codec_limits eb_unary_limits(const struct eb_unary_request *unary)
 struct eb_outgoing *eb_unary_refuse_memory(struct eb_error *error)
 {
     eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "no memory left for the answer (answer_memory_bytes); come again later");
+        "no memory left for the answer (answer_memory_bytes); retry later");
     return NULL;
 }
 

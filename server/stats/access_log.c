@@ -103,7 +103,8 @@ bool eb_access_log_report(struct eb_access_log *log, uint64_t now_ms)
     if (failures + successes > 0) {
         eb_log(EB_LOG_WARN, "requests_not_logged", eb_log_count("failed", failures),
             eb_log_count("good", successes),
-            eb_log_text("remedy", "raise access_log_per_s_max, or log fewer (access_log)"));
+            eb_log_text(
+                "remedy", "raise access_log_per_s_max, or log fewer requests (access_log)"));
     }
     return log->failures.left_out + log->successes.left_out > 0;
 }

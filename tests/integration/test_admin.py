@@ -114,7 +114,7 @@ class Commands(AdminTest):
         self.serve('--watch', 'off')
         self.done('LoadVersion', 1)
         self.assertEqual(self.lookup(version=1), 1)
-        self.assertRegex(self.done('UnloadVersion', 1), 'version 1 answers no longer')
+        self.assertRegex(self.done('UnloadVersion', 1), 'version 1 no longer answers requests')
         self.expect_not_found('has no version 1 in memory', version=1)
         self.assertEqual(self.lookup(), 2)
         self.done('LoadVersion', 1)
@@ -127,7 +127,7 @@ class Commands(AdminTest):
         wait_until(lambda: self.states() == {2: 'SERVING', 1: 'READY'}, SECONDS, 'the label')
         denied = grpc.StatusCode.FAILED_PRECONDITION
         self.refused(denied, 'is being served; serve another', 'UnloadVersion', 2)
-        self.refused(denied, 'has a label; take it from model.yaml', 'UnloadVersion', 1)
+        self.refused(denied, 'has a label; remove the label from model.yaml', 'UnloadVersion', 1)
         self.done('ServeVersion', 1)
         self.refused(denied, 'is being served', 'UnloadVersion', 1)
         self.assertEqual(self.states(), {2: 'READY', 1: 'SERVING'})
@@ -137,8 +137,10 @@ class Commands(AdminTest):
         for method in 'LoadVersion', 'ServeVersion', 'UnloadVersion':
             self.refused(grpc.StatusCode.NOT_FOUND, 'no version 9', method, 9)
             self.refused(grpc.StatusCode.NOT_FOUND, 'no model "x"', method, 1, 'x')
-            self.refused(grpc.StatusCode.INVALID_ARGUMENT, 'model: none is named', method, 1, '')
-        self.refused(grpc.StatusCode.INVALID_ARGUMENT, 'name the one to unload', 'UnloadVersion', 0)
+            self.refused(grpc.StatusCode.INVALID_ARGUMENT, 'model: no model is named', method, 1,
+                         '')
+        self.refused(grpc.StatusCode.INVALID_ARGUMENT, 'version: no version is named',
+                     'UnloadVersion', 0)
         code, text = error_of(self.admin.list_versions, 'x')
         self.assertEqual((code, text), (grpc.StatusCode.NOT_FOUND, 'no model "x"'))
 
@@ -215,7 +217,7 @@ class Commands(AdminTest):
             file.seek(0)
             file.write(grown)
             file.truncate(128 + TERABYTE)  # a hole, which takes no room on the disk
-        self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, 'bytes of memory more than are available',
+        self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, 'bytes more memory than is available',
                      'LoadVersion', 2)
         self.assertEqual(self.lookup(), 1)
 
@@ -261,7 +263,7 @@ class Calls(AdminTest):
                 self.assertIn('the setting admin_listen, or set admin_on_data_port', text)
             code, text = error_of(stranger.command, 'NoSuch', 'm', 1)
             self.assertEqual(code, grpc.StatusCode.UNIMPLEMENTED)
-            self.assertIn('embag.v1.ModelAdmin has LoadVersion', text)
+            self.assertIn('embag.v1.ModelAdmin has the methods LoadVersion', text)
         self.server.stop()
         self.assertFalse(os.path.exists(self.socket))
         self.server.is_killed = True  # already stopped
@@ -312,7 +314,7 @@ class Calls(AdminTest):
         request = admin_pb.VersionRequest(model='m', version=2)
         calls = [self.admin.begin('LoadVersion', request) for _ in range(COMMANDS_MAX)]
         next(calls[-1])  # the last of them is running
-        self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, '32 commands are being done already',
+        self.refused(grpc.StatusCode.RESOURCE_EXHAUSTED, '32 commands are running already',
                      'LoadVersion', 1)
         self.assertEqual(len(self.admin.list_versions('m').models), 1)
         self.assertEqual(self.lookup(), 1)
@@ -374,7 +376,8 @@ class Tool(AdminTest):
                                r'\d\dT\d\d:\d\d:\d\dZ in \d+\.\d s  held by command\n +1 +ready ')
         self.assertEqual(self.tool('serve', 'm', '1'), (0, 'm: version 1 is served\n'))
         self.assertRegex(self.tool('status')[1], '1 +serving .* served by command\n')
-        self.assertEqual(self.tool('unload', 'm', '2'), (0, 'm: version 2 answers no longer\n'))
+        self.assertEqual(self.tool('unload', 'm', '2'),
+                         (0, 'm: version 2 no longer answers requests\n'))
         wait_until(lambda: self.states() == {1: 'SERVING'}, SECONDS, 'version 2 to be freed')
         self.assertEqual(self.tool('serve', 'm', '0'), (0, 'm: version 2 is served\n'))
 

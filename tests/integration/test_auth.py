@@ -167,7 +167,7 @@ class Tokens(AuthTest):
                     ('inference.GRPCInferenceService/ModelMetadata', b''),
                     ('inference.GRPCInferenceService/ModelConfig', b'')):
                 with self.subTest(token=token, method=method):
-                    self.refused(CODES.NOT_FOUND, 'one model only',
+                    self.refused(CODES.NOT_FOUND, 'exactly one model',
                                  channel.unary_unary('/' + method), data, SECONDS)
             ready = channel.unary_unary('/inference.GRPCInferenceService/ModelReady')
             self.assertEqual(ready(b'', SECONDS), b'')
@@ -249,7 +249,7 @@ class Admins(AuthTest):
     def test_keeps_commands_off_the_network_unless_told(self):
         path = self.authority.path('admin')
         server = self.serve_rules('--admin-listen', 'unix:' + path)
-        self.refused(CODES.PERMISSION_DENIED, 'not answered on this address',
+        self.refused(CODES.PERMISSION_DENIED, 'not available on this address',
                      self.caller(server, CHIEF, kind=Admin).list_versions)
         with Admin('unix:' + path) as admin:
             self.assertEqual(len(admin.list_versions().models), 2)
@@ -295,9 +295,9 @@ class Names(AuthTest):
                 ('other', 'email:a.example')):
             self.authority.issue('client', common_name, names)
             with self.subTest(common_name=common_name, names=names):
-                self.refused(CODES.UNAUTHENTICATED, 'does not know who calls',
+                self.refused(CODES.UNAUTHENTICATED, 'authentication is required',
                              self.named(server, 'client').lookup, request_of('spec'))
-        self.refused(CODES.UNAUTHENTICATED, 'does not know who calls',
+        self.refused(CODES.UNAUTHENTICATED, 'authentication is required',
                      self.named(server, None).lookup, request_of('spec'))
         self.assertIsNone(server.find('tokens_in_clear'))
 
@@ -345,7 +345,7 @@ class Names(AuthTest):
 
     def test_needs_an_authority_for_names(self):
         log = Embagd(self.repository.path, '--auth-file', self.write_rules()).start_fails()
-        self.assertIn('client_name is of use with tls_client_ca only', log)
+        self.assertIn('client_name requires tls_client_ca', log)
 
 
 class Reload(AuthTest):

@@ -21,7 +21,7 @@ spec 1 timed 1
 5 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
 NOT_FOUND: %(absent)s
 """ % {"absent": 'queries[1] "absent": model "spec" version 1 has no table or feature of that name',
-       "short": 'groups[1] "": lengths_i32 sums up to 3 values; there are 5'}
+       "short": 'groups[1] "": lengths_i32 add up to 3 values, but there are 5'}
 
 
 class CClient(OwnServerTest):

@@ -338,7 +338,7 @@ class NamedGroups(FeatureTest):
         refused(lambda: self.ask_group(self.group(name='ranking', features=['dense'])), INVALID,
                 'groups[0] "ranking": name and features are forms of the same list')
         refused(lambda: self.ask_group(self.group(name='alone')), INVALID,
-                'groups[0] "alone": lengths_i32 has 8 entries; 1 features of 2 bags want 2')
+                'groups[0] "alone": lengths_i32 has 8 entries, but 1 features of 2 bags need 2')
 
     def test_errors_of_one_group(self):
         groups = [self.group(name='nothing'), self.group(), self.group(name='alone')]

@@ -154,7 +154,7 @@ class InferTest(ServedTest):
         self.assertEqual(tensor_of(long)[0], 'emb_table.pooled')
         mixed = Inference('spec').indices('', [[0]]).output('emb_table.pooled')
         self.assertEqual(tensor_of(mixed.ask(self.client))[0], 'emb_table.pooled')
-        self.expect(Inference('wide').indices('', [[0]]), INVALID, 'names without a table')
+        self.expect(Inference('wide').indices('', [[0]]), INVALID, 'the table may be left out')
         self.expect(Inference('spec').indices('', [[0]]).indices('emb_table', [[0]]), INVALID,
                     '"emb_table": indices is given twice')
 
@@ -290,12 +290,13 @@ class InferTest(ServedTest):
         self.expect(wide(), INVALID, '"t00": indices of one dimension need offsets')
         self.expect(Inference('wide').indices('t00', [[1]]).offsets('t00', [0]), INVALID,
                     'packed bags, which have no offsets')
-        self.expect(Inference('wide').offsets('t00', [0]), INVALID, '"t00": it has no indices')
+        self.expect(Inference('wide').offsets('t00', [0]), INVALID,
+                    '"t00": its indices are missing')
         self.expect(wide().offsets('t00', [0]).offsets('t00', [0]), INVALID,
                     'offsets is given twice')
         weights = np.ones((1, 2), '<f4')
         self.expect(wide().offsets('t00', [0]).weights('t00', weights), INVALID,
-                    'per_sample_weights has not the shape of indices')
+                    'per_sample_weights does not have the shape of indices')
         self.expect(wide().offsets('t00', [1, 0]), INVALID,
                     '"t00": offsets[1] = 0 is less than offsets[0] = 1')
         self.expect(wide().offsets('t00', [0, 3]), INVALID, 'offsets[1] = 3')
@@ -316,7 +317,7 @@ class InferTest(ServedTest):
         self.expect(wide('t00'), INVALID, 'outputs[0] "t00"', 'expected a name TABLE.pooled')
         self.expect(wide('t00.pooled', 't01.pooled'), INVALID, '"t01"', 'it has no inputs')
         self.expect(wide('t99.pooled'), NOT_FOUND, '"t99"')
-        self.expect(wide('t00.pooled', 't00.pooled'), INVALID, '"t00"', 'asked for twice')
+        self.expect(wide('t00.pooled', 't00.pooled'), INVALID, '"t00"', 'requested twice')
 
     def test_refuses_invalid_parameters(self):
         def wide(**parameters):

@@ -49,7 +49,8 @@ class Prefetch(OwnServerTest):
                              ['1..64', '65..128', '129..256', '257..512', '513..'])
         else:
             # The processor has no vector functions, or its cache is very large.
-            self.assertRegex(lines[0]['reason'], 'calls no rows|largest tables have less than')
+            self.assertRegex(lines[0]['reason'],
+                             'does not prefetch rows|largest tables have less than')
         self.check_answers(server, table)
 
     def test_measures_on_several_tables(self):
@@ -61,7 +62,7 @@ class Prefetch(OwnServerTest):
             self.assertRegex(server.find('prefetch_measured'), r' table=one bytes=\d+ tables=2 ')
         else:
             self.assertRegex(self.lines(server)[0]['reason'],
-                             'calls no rows|largest tables have less than')
+                             'does not prefetch rows|largest tables have less than')
 
     def test_does_not_measure_on_small_tables(self):
         line, = self.lines(self.serve(tables=[spec_table()]))

@@ -194,16 +194,16 @@ class ServiceManager(OwnServerTest):
 
     def test_a_socket_of_another_name_is_refused(self):
         log = self.refuses('embag-data=127.0.0.1:0', 'http=127.0.0.1:0')
-        self.assertIn('a socket called \\"http\\" was passed', log)
+        self.assertIn('a socket with the unknown name \\"http\\" was passed', log)
         self.assertIn('FileDescriptorName', log)
 
     def test_a_tcp_port_for_commands_is_refused(self):
         log = self.refuses('embag-admin=127.0.0.1:0')
-        self.assertIn('no unix socket', log)
+        self.assertIn('not a unix socket', log)
         self.assertIn('address=127.0.0.1:', log)
         self.assertIn('SocketMode=0600', log)
-        self.assertNotIn('whoever uses the address', log)
+        self.assertNotIn('stop the process that uses', log)
 
     def test_more_sockets_than_there_may_be_are_refused(self):
         log = self.refuses(*['embag-data=127.0.0.1:0'] * 33)
-        self.assertIn('33 sockets were passed, 32 is the most', log)
+        self.assertIn('33 sockets were passed; expected at most 32', log)

@@ -168,7 +168,7 @@ class Handshakes(TlsTest):
         plain_server = self.serve()
         with self.assertRaises(OSError):
             self.handshake(plain_server, self.context('h2'))
-        self.refused(plain_server, 'the peer speaks TLS, and this port does not')
+        self.refused(plain_server, 'the peer speaks TLS, but this port does not')
 
     def test_closes_handshakes_that_do_not_end(self):
         server = self.serve_tls('--header-timeout-ms', str(SHORT_MS), '--log-level', 'debug')
@@ -371,7 +371,7 @@ class Reload(TlsTest):
             os.mkfifo(self.authority.path(name))
             self.reload(server, 'reload_failed')
             refusals = [line for line in server.log.splitlines() if ' event=reload_failed ' in line]
-            self.assertIn('is no regular file', refusals[-1])
+            self.assertIn('is not a regular file', refusals[-1])
             os.remove(self.authority.path(name))
             self.authority.write(name, good.decode())
         self.answered(self.secure(server))
@@ -407,7 +407,7 @@ class Starts(TlsTest):
         self.authority.issue('late', days=-1)
         self.fails('what=tls_cert .*has expired', '--tls-cert', self.authority.path('late.pem'),
                    '--tls-key', self.authority.path('late.key'))
-        self.fails('is no regular file', '--tls-cert', certificate, '--tls-key', key,
+        self.fails('is not a regular file', '--tls-cert', certificate, '--tls-key', key,
                    '--tls-client-ca', '/dev/zero')
 
     def test_warns_of_a_key_that_others_can_read(self):

@@ -230,7 +230,7 @@ class RunTest(unittest.TestCase):
         self.write_large_model('large')
         wait_until(lambda: 'event=model_failed model=large' in container.log(), SECONDS,
                    'the log to name the model that does not fit')
-        self.assertIn('bytes of memory more than are available', container.log())
+        self.assertIn('bytes more memory than is available', container.log())
         self.lookup(container)
         self.assertEqual(container.inspect('{{.State.OOMKilled}}'), 'false')
 

@@ -126,8 +126,8 @@ static void refuses_to_adopt_what_does_not_listen(void **state)
 {
     (void)state;
     struct eb_address address = resolve_listener("127.0.0.1:0");
-    expect_not_adopted(bind_plain(&address, SOCK_DGRAM), false, "no stream socket that listens");
-    expect_not_adopted(socket(AF_INET, SOCK_STREAM, 0), false, "no stream socket that listens");
+    expect_not_adopted(bind_plain(&address, SOCK_DGRAM), false, "not a listening stream socket");
+    expect_not_adopted(socket(AF_INET, SOCK_STREAM, 0), false, "not a listening stream socket");
     int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     expect_not_adopted(file, false, "getsockname");
     file = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -140,12 +140,12 @@ static void refuses_to_adopt_an_admin_socket_that_others_may_use(void **state)
 {
     (void)state;
     struct eb_address address = resolve_listener("127.0.0.1:0");
-    expect_not_adopted(bind_plain(&address, SOCK_STREAM), true, "no unix socket");
-    expect_not_adopted(make_passed(&address, 0666), true, "open to every user");
+    expect_not_adopted(bind_plain(&address, SOCK_STREAM), true, "not a unix socket");
+    expect_not_adopted(make_passed(&address, 0666), true, "every user can connect");
     assert_int_equal(unlink(path_of(&address)), 0);
     int fd = make_passed(&address, 0660);
     assert_int_equal(unlink(path_of(&address)), 0);
-    expect_not_adopted(fd, true, "open to every user");
+    expect_not_adopted(fd, true, "every user can connect");
 }
 
 /* A path may fill sun_path to the last byte, which leaves no room for a NUL. */

@@ -148,7 +148,7 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
     expect(&asked, EB_MODEL_DONE, "version 1 is in memory");
     assert_int_equal(model()->served->version, 3);
     push_command(&asked, EB_MODEL_UNLOAD, 1);
-    expect(&asked, EB_MODEL_DONE, "version 1 answers no longer");
+    expect(&asked, EB_MODEL_DONE, "version 1 no longer answers requests");
     assert_null(eb_registry_find_version(model(), 1)->loaded);
     assert_int_equal(next(), 0);
     push_command(&asked, EB_MODEL_UNLOAD, 1);
@@ -207,7 +207,7 @@ static void refuses_to_unload_what_answers_without_a_number(void **state)
     push_command(&asked, EB_MODEL_UNLOAD, 2);
     expect(&asked, EB_MODEL_REFUSED, "version 2 has a label");
     push_command(&asked, EB_MODEL_UNLOAD, 0);
-    expect(&asked, EB_MODEL_REFUSED, "must be named");
+    expect(&asked, EB_MODEL_REFUSED, "no version is named");
 }
 
 static void does_not_find_what_is_not_there(void **state)
@@ -235,7 +235,7 @@ static void answers_a_load_whose_version_is_unloaded_before_it_hears_of_it(void 
     put(1);
     struct asked unload;
     push_command(&unload, EB_MODEL_UNLOAD, 1);
-    expect(&unload, EB_MODEL_DONE, "version 1 answers no longer");
+    expect(&unload, EB_MODEL_DONE, "version 1 no longer answers requests");
     expect(&load, EB_MODEL_REFUSED, "version 1 was unloaded by another command");
     assert_int_equal(next(), 0);
 }
@@ -253,7 +253,7 @@ static void answers_a_load_that_is_wanted_again_after_an_unload(void **state)
     eb_command_queue_push(&fixture.queue, &asked[1].command);
     eb_command_queue_begin(&fixture.queue);
     push_command(&asked[2], EB_MODEL_LOAD, 1);
-    expect(&asked[1], EB_MODEL_DONE, "version 1 answers no longer");
+    expect(&asked[1], EB_MODEL_DONE, "version 1 no longer answers requests");
     assert_int_equal(asked[0].done_count + asked[2].done_count, 0);
     assert_int_equal(next(), 1);
     put(1);
@@ -276,7 +276,7 @@ static void answers_when_the_directory_goes_while_a_reader_has_the_version(void 
     eb_registry_find_version(model(), 1)->is_on_disk = false;
     eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
     decide();
-    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is gone");
     assert_int_equal(model()->commanded, 0);
 }
 
@@ -343,9 +343,9 @@ static void unloads_what_is_served_of_a_model_that_was_taken_away(void **state)
         model()->versions[i].is_on_disk = false;
     }
     push_command(&asked, EB_MODEL_UNLOAD, 3);
-    expect(&asked, EB_MODEL_DONE, "version 3 answers no longer");
+    expect(&asked, EB_MODEL_DONE, "version 3 no longer answers requests");
     push_command(&asked, EB_MODEL_UNLOAD, 2);
-    expect(&asked, EB_MODEL_DONE, "version 2 answers no longer");
+    expect(&asked, EB_MODEL_DONE, "version 2 no longer answers requests");
     assert_null(model()->served);
     assert_int_equal(next(), 0);
 }
@@ -358,7 +358,7 @@ static void gives_way_to_a_later_command(void **state)
     push_command(&first, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     push_command(&second, EB_MODEL_SERVE, 2);
-    expect(&first, EB_MODEL_REFUSED, "another command came after");
+    expect(&first, EB_MODEL_REFUSED, "a later command replaced");
     expect(&second, EB_MODEL_DONE, "version 2 is served");
     put(1);
 }
@@ -372,7 +372,7 @@ static void returns_to_what_was_where_a_version_goes(void **state)
     eb_registry_find_version(model(), 1)->is_on_disk = false;
     eb_registry_fail(&fixture.registry, "m", 1, "no such file", EB_REGISTRY_BROKEN);
     decide();
-    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is gone");
     assert_int_equal(model()->commanded, 0);
 }
 
@@ -384,7 +384,7 @@ static void does_not_return_to_what_was_refused(void **state)
     push_command(&asked[0], EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     push_command(&asked[1], EB_MODEL_SERVE, 3);
-    expect(&asked[0], EB_MODEL_REFUSED, "another command came after");
+    expect(&asked[0], EB_MODEL_REFUSED, "a later command replaced");
     push_command(&asked[2], EB_MODEL_SERVE, 3);
     eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
     assert_int_equal(next(), 3);

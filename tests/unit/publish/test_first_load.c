@@ -150,7 +150,7 @@ static void names_a_model_of_which_nothing_loads(void **state)
     (void)state;
     write_junk("m/1/t.npy");
     eb_scratch_make_directory(&fixture->scratch, "m/2");
-    expect_failure("model 'm': no version loads: ");
+    expect_failure("model 'm': no version can be loaded: ");
     expect_failure("/m/2: there is no table in it");
 }
 
@@ -168,7 +168,7 @@ static void names_a_version_to_be_served_that_is_not_there(void **state)
     static const char yaml[] = "versions: {serve: 1}\n";
     write_first_table("m/2/t.npy");
     eb_scratch_write_text(&fixture->scratch, "m/model.yaml", yaml);
-    expect_failure("model 'm': no version loads: model.yaml serves another one");
+    expect_failure("model 'm': no version can be loaded: model.yaml serves another version");
 }
 
 static void refuses_models_that_are_none(void **state)

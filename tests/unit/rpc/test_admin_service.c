@@ -206,7 +206,7 @@ static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
         eb_grpc_client_start(fixture->peer.client, METHOD("LoadVersion"), 500000, &call.wire);
     wire_peer_write_bytes(&call.wire, bytes, eb_version_request_bytes(&request), true);
     wait_for_commands(1);
-    expect_command_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command goes on");
+    expect_command_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command continues");
     end_command(0, EB_MODEL_DONE, "");
 }
 
@@ -222,7 +222,7 @@ static void takes_as_many_as_may_wait(void **state)
     }
     wait_for_commands(EB_ADMIN_COMMANDS_MAX);
     ask_command(&call, METHOD("ServeVersion"), "m", 1);
-    expect_command_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are being done already");
+    expect_command_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are running already");
     end_command(0, EB_MODEL_DONE, "");
     expect_command_end(&calls[0], EB_STATUS_OK, "");
     ask_command(&call, METHOD("ServeVersion"), "m", 1);
@@ -239,9 +239,9 @@ static void refuses_what_names_nothing(void **state)
     (void)state;
     start_admin();
     ask_command(&call, METHOD("LoadVersion"), "", 1);
-    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: none is named");
+    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: no model is named");
     ask_command(&call, METHOD("UnloadVersion"), "m", 0);
-    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: name the one to unload");
+    expect_command_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: no version is named");
     wire_peer_call(&fixture->peer, &call.wire, METHOD("LoadVersion"));
     wire_peer_write_bytes(&call.wire, "\x0a\x05m", 3, true);
     expect_command_end(&call, EB_STATUS_INTERNAL, "");

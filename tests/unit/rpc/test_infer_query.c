@@ -198,11 +198,11 @@ static void refuses_outputs_without_inputs(void **state)
     add_packed("rows", 2, 2);
     ask_for_output("wide", 0);
     expect_query_refused(
-        EB_STATUS_INVALID_ARGUMENT, "\"wide\": its output is asked for, but it has no inputs");
+        EB_STATUS_INVALID_ARGUMENT, "\"wide\": its output is requested, but it has no inputs");
     infer.output_count = 0;
     ask_for_output("rows", 0);
     ask_for_output("rows", 0);
-    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": its output is asked for twice");
+    expect_query_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": its output is requested twice");
     infer.output_count = 0;
     ask_for_output("nothing", 0);
     expect_query_refused(EB_STATUS_NOT_FOUND,
@@ -210,25 +210,25 @@ static void refuses_outputs_without_inputs(void **state)
     infer.output_count = 0;
     ask_for_output("", 0);
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
-        "tensors are called TABLE.indices and so on; names without a table are for models of one, "
-        "and model \"trial\" has 7");
+        "expected tensor names such as TABLE.indices; the table may be left out only if the model "
+        "has one table, but model \"trial\" has 7");
 }
 
 static void refuses_inputs_that_do_not_go_together(void **state)
 {
     (void)state;
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
-        "there are no inputs; a lookup has one at least, called TABLE.indices");
+        "there are no inputs; a lookup needs at least one, called TABLE.indices");
     add("rows", EB_INFER_OFFSETS, 1);
     expect_query_refused(
-        EB_STATUS_INVALID_ARGUMENT, "\"rows\": it has no indices; they may be empty");
+        EB_STATUS_INVALID_ARGUMENT, "\"rows\": its indices are missing; they may be empty");
     add("rows", EB_INFER_OFFSETS, 1);
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": offsets is given twice");
     infer.input_count = 1;
     add_packed("rows", 2, 2);
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
-        "\"rows\": indices of two dimensions are packed bags, which have no offsets; give one of "
-        "both");
+        "\"rows\": indices of two dimensions are packed bags, which have no offsets; remove "
+        "the offsets or give indices of one dimension");
     infer.input_count = 0;
     add("nothing", EB_INFER_INDICES, 1);
     expect_query_refused(EB_STATUS_NOT_FOUND,
@@ -240,8 +240,8 @@ static void one_dimension_needs_offsets_but_for_rows_as_they_are(void **state)
     (void)state;
     struct eb_infer_input *indices = add("rows", EB_INFER_INDICES, 4);
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT,
-        "\"rows\": indices of one dimension need offsets; packed bags are indices of two "
-        "dimensions");
+        "\"rows\": indices of one dimension need offsets; give indices of two dimensions "
+        "for packed bags");
     indices->options.reduction = EB_REDUCTION_NONE;
     assert_int_equal(accept()[0].layout, EB_LAYOUT_UNSPECIFIED);
 }
@@ -251,7 +251,7 @@ static void weights_have_the_shape_of_indices(void **state)
     (void)state;
     add_packed("rows", 2, 2);
     struct eb_infer_input *weights = add("rows", EB_INFER_WEIGHTS, 4);
-    const char refusal[] = "\"rows\": per_sample_weights has not the shape of indices";
+    const char refusal[] = "\"rows\": per_sample_weights does not have the shape of indices";
     expect_query_refused(EB_STATUS_INVALID_ARGUMENT, refusal);
     weights->rank = 2;
     weights->dims[0] = 1;

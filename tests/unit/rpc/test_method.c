@@ -95,7 +95,8 @@ static void names_the_methods_of_a_service_that_lacks_it(void **state)
     struct eb_error error;
     eb_method_refuse("/embag.v1.EmbeddingBag/Look", &error);
     assert_int_equal(error.status, EB_STATUS_UNIMPLEMENTED);
-    assert_non_null(strstr(error.text, "embag.v1.EmbeddingBag has Lookup, LookupStream, "));
+    assert_non_null(
+        strstr(error.text, "embag.v1.EmbeddingBag has the methods Lookup, LookupStream, "));
 }
 
 static void numbers_every_method_in_the_order_of_the_tables(void **state)

@@ -90,7 +90,7 @@ static void says_the_same_of_an_empty_name_to_all(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct eb_model_choice choice = choose(callers[i], "");
         expect_choice_refused(&choice, EB_STATUS_NOT_FOUND,
-            "model is empty, which is possible where there is one model only");
+            "model is empty, which is allowed only if there is exactly one model");
     }
     struct eb_error error;
     struct eb_model_choice choice = choose(&eb_auth_anybody, "");

@@ -207,11 +207,11 @@ static void refuses_to_concatenate_what_does_not_fit_together(void **state)
     fixture.request.concat = true;
     fixture.queries[1].reduction = EB_REDUCTION_NONE;
     plan_fixture_expect_refused(&fixture, EB_STATUS_INVALID_ARGUMENT,
-        "queries[1] \"rows\": concat is not possible with NONE");
+        "queries[1] \"rows\": concat is not possible with the reduction NONE");
     fixture.queries[1].reduction = EB_REDUCTION_MAX;
     plan_fixture_set_offsets(&fixture.queries[1], zeros, 3);
     plan_fixture_expect_refused(
-        &fixture, EB_STATUS_INVALID_ARGUMENT, "this one has 3, the first has 2");
+        &fixture, EB_STATUS_INVALID_ARGUMENT, "this one has 3 and the first has 2");
     plan_fixture_set_offsets(&fixture.queries[1], zeros, 2);
     assert_true(plan_fixture_check(&fixture));
     fixture.queries[0].table = "whole";

@@ -172,7 +172,7 @@ static void names_what_is_wrong_with_a_named_group(void **state)
         "groups[0].features[0] \"highest\": bag 1 has 3 indices; at most 2 are allowed (max_ids)");
     group.lengths.bytes -= sizeof long_bag[0];
     plan_fixture_expect_refused(&fixture, EB_STATUS_INVALID_ARGUMENT,
-        "groups[0] \"pair\": lengths_i32 has 3 entries; 2 features of 2 bags want 4");
+        "groups[0] \"pair\": lengths_i32 has 3 entries, but 2 features of 2 bags need 4");
 }
 
 static void counts_the_features_of_named_groups(void **state)

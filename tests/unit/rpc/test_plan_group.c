@@ -181,25 +181,26 @@ static void refuses_arrays_that_do_not_fit(void **state)
     static const int32_t late[] = {1, 2, 3, 3, 5};
     static const int32_t beyond[] = {0, 2, 3, 3, 6};
     use_lengths(lengths, 3);
-    expect_invalid("groups[0] \"\": lengths_i32 has 3 entries; 2 features of 2 bags want 4");
+    expect_invalid("groups[0] \"\": lengths_i32 has 3 entries, but 2 features of 2 bags need 4");
     use_lengths(negative, 4);
-    expect_invalid("bag 1 of features[0] would have -1 of the 3 values left");
+    expect_invalid("bag 1 of features[0] has -1 values, but 3 are left");
     use_lengths(many, 4);
-    expect_invalid("bag 1 of features[1] would have 3 of the 2 values left");
+    expect_invalid("bag 1 of features[1] has 3 values, but 2 are left");
     use_lengths(lengths, 4);
     use_values(values, 4);
-    expect_invalid("bag 1 of features[1] would have 2 of the 1 values left");
+    expect_invalid("bag 1 of features[1] has 2 values, but 1 are left");
     use_values((const int32_t[]){1, 2, 3, 0, 1, 1}, 6);
-    expect_invalid("lengths_i32 sums up to 5 values; there are 6");
+    expect_invalid("lengths_i32 add up to 5 values, but there are 6");
     use_values(values, 5);
     use_offsets(offsets, 4);
     expect_invalid("offsets_i32 has 4 entries");
     use_offsets(falling, 5);
-    expect_invalid("offsets_i32[2] = 1 does not follow 2");
+    expect_invalid("offsets_i32[2] = 1 is not possible: the offset before it is 2");
     use_offsets(late, 5);
     expect_invalid("offsets_i32[0] = 1 is not 0");
     use_offsets(beyond, 5);
-    expect_invalid("offsets_i32[4] = 6 does not follow 3 within 5 values");
+    expect_invalid(
+        "offsets_i32[4] = 6 is not possible: the offset before it is 3, and there are 5 values");
     group.offsets = (struct eb_wire_array){0};
     expect_invalid("neither lengths nor offsets");
     group.bags = 0;
@@ -256,8 +257,8 @@ static void counts_features_against_the_caps(void **state)
 {
     (void)state;
     fixture.limits.indices_max = 4;
-    plan_fixture_expect_refused(
-        &fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1] \"wide\": with it");
+    plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED,
+        "groups[0].features[1] \"wide\": including this one");
     fixture.limits.indices_max = 5;
     assert_true(plan_fixture_check(&fixture));
 }

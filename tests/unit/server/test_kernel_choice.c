@@ -114,7 +114,7 @@ static void takes_what_the_setting_says(void **state)
     expect_chosen("64w:4:l1");
     assert_int_equal(schedules.cached_bytes, eb_bag_tune_cache_bytes());
     expect_said(" level=info event=prefetch row_bytes=1.. schedule=64w:4:l1 measured=no "
-                "reason=\"the setting prefetch says so\"\n");
+                "reason=\"set by the setting prefetch\"\n");
     choose("off", NULL);
     expect_chosen("off");
     assert_true(schedules.cached_bytes == UINT64_MAX);
@@ -151,7 +151,7 @@ static void keeps_the_default_where_nothing_calls_rows(void **state)
     set_row_bytes(eb_bag_tune_bytes_min());
     choose(NULL, "ref");
     expect_chosen("64:32:l2");
-    expect_said(" measured=no reason=\"the instruction set calls no rows\"\n");
+    expect_said(" measured=no reason=\"the instruction set does not prefetch rows\"\n");
     assert_int_equal(count_said("\n"), 2);
     expect_said(" event=prefetch_caches cached_bytes=");
 }
@@ -163,7 +163,7 @@ static void measures_on_the_largest_table(void **state)
     static const char *const classes[] = {"1..64", "65..128", "129..256", "257..512", "513.."};
     set_row_bytes(eb_bag_tune_bytes_min());
     choose(NULL, NULL);
-    if (strstr(said, "the instruction set calls no rows")) {
+    if (strstr(said, "the instruction set does not prefetch rows")) {
         skip();
     }
     expect_said(" event=prefetch_measured model=b version=7 table=large bytes=");
