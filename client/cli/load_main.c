@@ -1,3 +1,4 @@
+#include "client/cli/load_report_keys.h"
 #include "client/cli/load_sweep.h"
 #include "client/cli/output.h"
 #include "server/base/standard_files.h"
@@ -161,12 +162,29 @@ static int read_load_command(int argument_count, char **arguments)
     return 2;
 }
 
+/* Describes the keys of the JSON report. */
+static int print_keys(void)
+{
+    json_t *keys = eb_load_report_keys_json();
+    if (!keys) {
+        fprintf(stderr, "embag-load: out of memory for the keys\n");
+        return 1;
+    }
+    int rc = json_dumpf(keys, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(keys);
+    return rc == 0 ? 0 : 1;
+}
+
 static int dispatch_load(int argument_count, char **arguments)
 {
     static char name[] = "embag-load";
     if (argument_count > 1 && strcmp(arguments[1], "--version") == 0) {
         puts("embag-load " EMBAG_VERSION);
         return 0;
+    }
+    if (argument_count > 1 && strcmp(arguments[1], "--help-json") == 0) {
+        return print_keys();
     }
     /* getopt_long begins its messages with this; otherwise it would be a whole path. */
     arguments[0] = name;

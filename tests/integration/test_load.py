@@ -38,12 +38,36 @@ def load(address, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def keys_of(*kinds):
-    """Returns the keys that LOAD.md lists for settings, figures or sweeps."""
+def listed_keys():
+    """Returns the table of keys in LOAD.md, as --help-json prints it."""
     section = guide.section(guide.read('client', 'cli', 'LOAD.md'), 'Putting load on a server')
-    rows = re.findall(r'^\| (\w+) \| (`.*?`) \|', section, re.M)
-    return sorted(key for kind, keys in rows if kind in kinds
-                  for key in re.findall(r'`(\w+)`', keys))
+    rows = re.findall(r'^\| `(\w+)` \| (setting|figure|sweep) \| (.*?) \| (.*?) ?\| (.*) \|$',
+                      section, re.M)
+    return {key: {'kind': kind, 'type': types, 'unit': unit or None,
+                  'description': text.replace('`', '')}
+            for key, kind, types, unit, text in rows}
+
+
+def described_keys():
+    """Returns what --help-json prints."""
+    done = subprocess.run([program(), '--help-json'], capture_output=True, text=True,
+                          timeout=SECONDS, check=True)
+    return json.loads(done.stdout)
+
+
+def keys_of(*kinds):
+    """Returns the keys that --help-json describes as settings, figures or sweeps."""
+    return sorted(key for key, facts in described_keys().items() if facts['kind'] in kinds)
+
+
+TYPES = {'string': str, 'integer': int, 'number': (int, float), 'boolean': bool, 'object': dict,
+         'array': list, 'null': type(None)}
+
+
+def is_of(value, types):
+    """Returns whether a JSON value has one of the types, such as "string or null"."""
+    return any(isinstance(value, TYPES[each]) and isinstance(value, bool) == (each == 'boolean')
+               for each in types.split(' or '))
 
 
 class LoadTest(unittest.TestCase):
@@ -214,7 +238,10 @@ class Runs(LoadTest):
         self.assertEqual(len(drawing.getElementsByTagName('polyline')), 3)
         self.assertIn('rows: latency against rate', drawing.toxml())
 
-    def test_prints_the_keys_that_the_readme_tells(self):
+    def test_lists_the_keys_that_it_describes(self):
+        self.assertEqual(list(listed_keys().items()), list(described_keys().items()))
+
+    def test_prints_the_keys_that_it_describes(self):
         rows = ('--workload', 'rows', '--in-flight', '2')
         closed = keys_of('setting', 'figure')
         closed.remove('rate')
@@ -225,6 +252,10 @@ class Runs(LoadTest):
         for step in swept['steps']:
             self.assertEqual(sorted(step), keys_of('figure'))
         self.assertEqual({key: swept[key] for key in keys_of('figure')}, swept['steps'][-1])
+        for key, facts in described_keys().items():
+            self.assertTrue(is_of(swept[key], facts['type']), (key, swept[key], facts['type']))
+        named = self.measure('--model', 'rows', '--tables', 't00')
+        self.assertIsNone(named['workload'])
 
     def test_names_the_curve_only_where_it_could_be_written(self):
         sweep = ('--workload', 'rows', '--sweep', '100:101:2', '--svg', '/dev/full')

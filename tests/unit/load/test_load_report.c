@@ -1,4 +1,5 @@
 #include "client/cli/load_report.h"
+#include "client/cli/load_report_keys.h"
 
 #include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
@@ -86,6 +87,59 @@ static void gives_figures_and_settings_as_json(void **state)
     assert_string_equal(json_string_value(json_object_get(object, "arrival")), "open");
     assert_string_equal(json_string_value(json_object_get(object, "mode")), "stream");
     assert_true(json_is_null(json_object_get(object, "workload")));
+    json_decref(object);
+    free_told(told);
+}
+
+static const char *fact_of(const json_t *facts, const char *name)
+{
+    return json_string_value(json_object_get(facts, name));
+}
+
+static bool has_type(const json_t *value, const char *types)
+{
+    switch (json_typeof(value)) {
+    case JSON_STRING: return strncmp(types, "string", 6) == 0;
+    case JSON_NULL: return strcmp(types, "string or null") == 0;
+    case JSON_INTEGER: return strcmp(types, "integer") == 0;
+    case JSON_REAL: return strcmp(types, "number") == 0;
+    case JSON_TRUE:
+    case JSON_FALSE: return strcmp(types, "boolean") == 0;
+    case JSON_OBJECT: return strcmp(types, "object") == 0;
+    case JSON_ARRAY: return strcmp(types, "array") == 0;
+    }
+    return false;
+}
+
+/* Every key of a run's report is described, and all but a sweep's are in it. */
+static void describes_the_keys_of_a_report(void **state)
+{
+    (void)state;
+    struct told *told = make_told("--tables a,b --rate 100");
+    json_t *object = eb_load_report_json(&told->subject, &told->result);
+    json_t *keys = eb_load_report_keys_json();
+    assert_non_null(object);
+    assert_non_null(keys);
+    const char *key;
+    json_t *facts;
+    json_object_foreach(keys, key, facts)
+    {
+        const json_t *value = json_object_get(object, key);
+        assert_true(strlen(fact_of(facts, "description")) > 0);
+        if (strcmp(fact_of(facts, "kind"), "sweep") == 0) {
+            assert_null(value);
+        } else if (!value || !has_type(value, fact_of(facts, "type"))) {
+            fail_msg("%s is not there, or not of type %s", key, fact_of(facts, "type"));
+        }
+    }
+    const json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (!json_object_get(keys, key)) {
+            fail_msg("%s is not described", key);
+        }
+    }
+    json_decref(keys);
     json_decref(object);
     free_told(told);
 }
@@ -191,6 +245,7 @@ EB_TEST_GROUP(load_report)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_figures_and_settings_as_json),
+        cmocka_unit_test(describes_the_keys_of_a_report),
         cmocka_unit_test(tells_people_what_was_measured),
         cmocka_unit_test(tells_how_tables_were_asked_for),
         cmocka_unit_test(tells_people_what_went_wrong),
