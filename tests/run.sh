@@ -51,7 +51,7 @@ stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/n
 trap 'stop_section; exit 130' INT TERM
 
 # Output lines that are always shown: which variants of the kernels were tested, and skips.
-shown='processor: .*|[a-z0-9+-]+: (tested|skipped, .*)|[a-z0-9+-]+ over [a-z0-9 ]+: skip .*'
+shown='processor: .*|[a-z0-9+-]+: (tested|skipped, .*)'
 
 # section SECONDS_MAX NAME COMMAND...: runs a command or a function defined below, counts its tests,
 # and shows its output if any failed.

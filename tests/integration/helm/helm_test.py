@@ -493,7 +493,7 @@ def main():
     global EMBAGD, BUILD
     EMBAGD, BUILD = sys.argv[1:3]
     if not has_tools():
-        print('helm over manifests: skip no Go, or no module proxy answers')
+        print('helm: skipped, Go or a module proxy is not available')
     return summary.run_tests()
 
 
