@@ -97,7 +97,7 @@ def tell_cpu(lines):
     stream = median_ratio(groups[1, "embag", "stream"], base)
     return text + ["embag / grpc++ with the plain loop, CPU: "
                    f"unary {judge(unary, UNARY_ASKED, True)}, "
-                   f"stream, over its unary calls, {judge(stream, STREAM_ASKED, True)}.", ""]
+                   f"embag stream / grpc++ unary {judge(stream, STREAM_ASKED, True)}.", ""]
 
 
 def rows_per_core_second(lines):
