@@ -63,7 +63,7 @@ def lines_of(server, event='request'):
 
 
 def trace_of(line):
-    """The traceparent that a line tells; None if there is none."""
+    """Returns the traceparent in a line, or None."""
     if 'trace_id' not in line:
         return None
     return '00-%s-%s-%s' % (line['trace_id'], line['span_id'],

@@ -1,4 +1,4 @@
-"""What deploy/release.sh makes of a tag, built twice in different folders.
+"""The artifacts of deploy/release.sh for a tag, built twice in different folders.
 
     release_test.py FOLDER VERSION BASE HELM PYTHON
 

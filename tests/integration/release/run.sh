@@ -1,9 +1,9 @@
 #!/bin/bash
-# Builds a release of this tree twice, in different folders, and tests what comes out.
+# Builds a release of this tree twice, in different folders, and tests the artifacts.
 #     tests/integration/release/run.sh --build DIR --podman DIR --helm DIR
 # --podman is the folder of the container tests, whose base image is reused; --helm is that of the
 # chart's tests, whose helm is used if it is there. Needs root.
-# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+# Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
