@@ -25,7 +25,7 @@ import summary
 BUILD_SECONDS = 900
 SECONDS = 120
 FOLDER = VERSION = BASE = HELM = SPDX_PYTHON = ''
-# What Debian's Python needs to build a wheel, without protoc.
+# A PATH without protoc: the wheel must build without it.
 NO_PROTOC = '/nonexistent'
 
 
@@ -84,7 +84,7 @@ def setUpModule():
 
 
 class Release(unittest.TestCase):
-    """Both builds."""
+    """Checks of both builds."""
 
     def test_two_builds_are_equal(self):
         sums = []
@@ -139,7 +139,7 @@ class Release(unittest.TestCase):
         self.assertIn('embag:' + VERSION, rendered)
 
     def test_python_package_installs_without_protoc(self):
-        """From the source distribution too, which makes the wheel of the release again."""
+        """The source distribution also installs, and makes the same wheel as the release."""
         with tempfile.TemporaryDirectory() as work:
             run('/usr/bin/python3', '-m', 'venv', '--system-site-packages', work + '/venv')
             python = work + '/venv/bin/python'
@@ -210,7 +210,7 @@ class Bill(unittest.TestCase):
 
 
 class Refused(unittest.TestCase):
-    """What is no release, and leaves nothing."""
+    """Tags and arguments for which the script fails and leaves no files."""
 
     def setUp(self):
         self.folder = os.path.join(FOLDER, 'refused')
@@ -264,7 +264,7 @@ class Refused(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
-    """Some of the artifacts."""
+    """Builds of single artifacts."""
 
     def test_a_part_alone_is_the_same(self):
         folder = os.path.join(FOLDER, 'part')
