@@ -35,7 +35,7 @@ struct eb_call {
     /* Guarded by the table's lock. */
     uint64_t id;          /* 0: free */
     struct eb_call *next; /* in the free list or in a completion queue */
-    bool cancel_posted;   /* the cancel mail is under way */
+    bool cancel_posted;   /* the cancel mail has not arrived yet */
     bool given_back;      /* given back, but not free until the cancel mail has arrived */
 
     /* Owned by whoever has taken the record; by the client from eb_engine_post until on_over. */
@@ -68,7 +68,7 @@ struct eb_call {
     bool is_unary; /* sent as a unary call, whatever the client's mode */
     struct eb_connection *connection;
     uint64_t sent_ns;
-    bool was_alone;                    /* sent while no other call of its priority was under way */
+    bool was_alone;                    /* sent while no other call of its priority was in flight */
     struct eb_list link;               /* in the list of waiting calls or in the connection's */
     struct eb_grpc_client_call *unary; /* NULL: sent on the stream */
     struct eb_alarm alarm;

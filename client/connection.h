@@ -52,7 +52,7 @@ struct eb_connection {
     bool has_spoken;     /* the server has sent valid HTTP/2 */
     bool has_answered;   /* the server has answered a call, not just refused it */
     struct eb_window windows[EB_CALL_PRIORITIES];
-    uint64_t asked_ns; /* when the first call since the last read was sent; 0: none is under way */
+    uint64_t asked_ns; /* when the first call since the last read was sent; 0: none is in flight */
     uint64_t last_read_ns;
     struct eb_error stream_end;
 };
@@ -67,7 +67,7 @@ void eb_connection_close(struct eb_connection *connection);
 /* Returns whether calls may be sent over the connection at all. */
 bool eb_connection_is_usable(const struct eb_connection *connection);
 /* Returns whether a call of that priority should be sent now: the connection is usable, few bytes
- * wait to be written, and few enough calls are under way for answers to be in time. */
+ * wait to be written, and few enough calls are in flight for answers to be in time. */
 bool eb_connection_takes(const struct eb_connection *connection, enum eb_call_priority priority);
 /* Returns whether a call that was sent now would likely be answered in time. */
 bool eb_connection_is_in_time(

@@ -1,5 +1,5 @@
-/* The files by which a client knows its server and is known to it. They are read once, when the
- * client is opened.
+/* The files with which a client and its server authenticate each other. They are read once, when
+ * the client is opened.
  * Thread: any; open credentials do not change. Memory: owns what it holds until closed. */
 #pragma once
 

@@ -3,7 +3,7 @@
  *
  * A client keeps connections to one server, and a thread that serves them. The thread blocks all
  * signals and sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any number of
- * threads may call at the same time; their calls are under way together. A client does not survive
+ * threads may call at the same time; their calls are in flight together. A client does not survive
  * fork: a child may neither use nor close it. The process must have descriptors 0, 1 and 2 open, if
  * only on /dev/null: libuv aborts the process if a client's socket gets one of them. Memory: arrays
  * that are passed in are borrowed for the call; answers belong to the caller. Functions that close
@@ -148,7 +148,7 @@ struct embag_options {
     uint64_t timeout_us;         /* for a call without one; 0: 1 s */
     uint32_t answer_bytes_max;   /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
     uint32_t connections;   /* to the server; the least busy takes the next call; 0: 1, max 64 */
-    uint32_t in_flight_max; /* calls under way, or done and not taken; 0: 1024, max 65536 */
+    uint32_t in_flight_max; /* calls in flight, or completed and not taken; 0: 1024, max 65536 */
     int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
     enum embag_mode mode;
     bool unpaced;               /* lookups are sent at once, even if their answers will be late */
@@ -162,20 +162,20 @@ struct embag_client; /* opaque */
  * says why (UNAVAILABLE: nobody answers there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
-/* Ends everything under way with CANCELLED, and returns when nothing of the client is left. By then
- * every thread has left its call of the client, whatever call that was. No thread may begin another
- * call; callbacks may until this returns, but are refused. Must not be called from a callback of
- * the client. */
+/* Ends every call in flight with CANCELLED, and returns when nothing of the client is left. By then
+ * all other threads have returned from the client's functions. No thread may call one after this
+ * has begun; callbacks may until this returns, but their calls are refused. Must not be called from
+ * a callback of the client. */
 void embag_close(struct embag_client *client);
 
-/* Sends one Lookup and waits for its answer. If in_flight_max calls are under way, it waits for
+/* Sends one Lookup and waits for its answer. If in_flight_max calls are in flight, it waits for
  * another to end first. Sends the lookup again if that is safe, as embag_async.h says. If there is
  * still no connection, the result is UNAVAILABLE, also if the deadline passes after the last
  * attempt to connect has failed. If the result is not EMBAG_OK, *answer is NULL. A call from a
  * callback of the client is refused: INVALID_ARGUMENT.
  *
  * An answer always fits its request, whatever the server sends: if the server's answer does not
- * fit, the call fails with INTERNAL, and the text says what was asked for and what was answered. So
+ * fit, the call fails with INTERNAL, and the text says what was requested and what was answered. So
  * a caller may rely on this:
  * - There is one result for each query and then one for each group, in order; with concat there is
  *   one in all. The version is the one that the request names, and never 0.

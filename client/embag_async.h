@@ -1,4 +1,4 @@
-/* embag: lookups that do not block. Many can be under way at once, from any thread, over the
+/* embag: lookups that do not block. Many can be in flight at once, from any thread, over the
  * connections of one client (embag.h). client/examples/submit_example.c is a complete program.
  *
  * Each lookup chooses how its end is reported:
@@ -22,18 +22,18 @@
  * caused by any lookup on it. Each lookup that was on the stream is sent once more, as a unary
  * call, which counts as an attempt.
  *
- * Overload. A connection has as many lookups under way as are answered soon enough. Further ones
- * wait in the client, as they do while much waits to be written. Waiting lookups are sent oldest
- * first. If the oldest would likely be answered too late, they are sent newest first: then a server
- * that gets more lookups than it can answer still answers in time as many as it can. The others end
- * with DEADLINE_EXCEEDED without having cost it anything (attempts is 0). Interactive lookups go
- * before batch ones.
+ * Overload. A connection has only as many lookups in flight as are answered soon enough. Further
+ * ones wait in the client, and so do lookups while many bytes wait to be written. Waiting lookups
+ * are sent oldest first. If the oldest would likely be answered too late, they are sent newest
+ * first: then a server that gets more lookups than it can answer still answers as many as it can in
+ * time. The others end with DEADLINE_EXCEEDED without having cost the server anything (attempts is
+ * 0). Interactive lookups go before batch ones.
  *
  * Batch priority has a limit that the client does not know. For one connection a server works on at
  * most half of its in_flight_max (half is 128 by default), and on fewer if they are large. It
- * refuses more ("too much of batch priority waits on this connection") and names a time to try
- * again. A lookup whose retries are all refused ends with RESOURCE_EXHAUSTED, long before its
- * deadline. So have at most 128 batch lookups under way for each of the client's connections:
+ * refuses more ("too many requests of batch priority wait on this connection") and names a time
+ * to try again. A lookup whose retries are all refused ends with RESOURCE_EXHAUSTED, long before
+ * its deadline. So have at most 128 batch lookups in flight for each of the client's connections:
  * submit fewer at a time, or open the client with more connections.
  *
  * Thread: any. Memory: a request is copied before embag_submit returns; a completion's answer
@@ -73,7 +73,7 @@ struct embag_call {
  * 0 and never used again by this client. Exactly one completion follows, perhaps even before this
  * returns, unless the client is closed before the completion is taken.
  * Any other result means that no completion follows: INVALID_ARGUMENT (an array is invalid);
- * RESOURCE_EXHAUSTED (in_flight_max lookups are under way or in the queue, or out of memory);
+ * RESOURCE_EXHAUSTED (in_flight_max lookups are in flight or in the queue, or out of memory);
  * CANCELLED (the client is being closed). `how` may be NULL: the same as all zeroes. */
 enum embag_status embag_submit(struct embag_client *client, const struct embag_request *request,
     const struct embag_call *how, uint64_t *id, struct embag_error *error);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define READ_BYTES ((size_t)256 << 10) /* most bytes of one read from a socket */
-/* Limit for requests under way, and for those that were given up but still wait to be written. */
+/* Limit for requests in flight, and for those that were given up but still wait to be written. */
 #define REQUEST_BYTES_MAX ((size_t)1 << 30)
 #define KEPT_BYTES_MAX ((size_t)64 << 20) /* kept free blocks of each pool */
 #define NS_PER_MS 1000000

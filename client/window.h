@@ -1,11 +1,11 @@
-/* Limits how many calls of one connection and priority are under way, so that answers come in time.
+/* Limits how many calls of one connection and priority are in flight, so that answers come in time.
  * The window opens while answers come soon enough and closes while they do not, as TCP's does for
  * segments. An answer is soon enough if its latency is at most the base latency (the shortest of a
  * call that was sent alone) plus half of the time that the call had left beyond it. So waiting for
  * other calls takes at most that half.
  *
- * Without the window, a server that is asked for more than it can do answers everything late: calls
- * wait in the buffers of sockets, where neither side can drop them.
+ * Without the window, a server that gets more calls than it can answer answers all of them late:
+ * calls wait in the buffers of sockets, where neither side can drop them.
  * Thread: one at a time. Memory: none. */
 #pragma once
 
@@ -26,17 +26,17 @@ struct eb_window {
     uint64_t base_ns;    /* shortest latency of a call that was sent alone; 0: not known */
     uint64_t latency_ns; /* smoothed; 0: no call has been answered */
     uint32_t steps;      /* size of the window */
-    uint32_t sent_count; /* calls under way, including late ones */
-    uint32_t late_count; /* calls under way that were given up, but will still be answered */
+    uint32_t sent_count; /* calls in flight, including late ones */
+    uint32_t late_count; /* calls in flight that were given up, but will still be answered */
 };
 
 void eb_window_init(struct eb_window *window);
-/* Returns whether one more call may be sent: always true if none is under way. */
+/* Returns whether one more call may be sent: always true if none is in flight. */
 bool eb_window_has_room(const struct eb_window *window);
 /* Returns whether a call that has left_ns will likely be answered in time. */
 bool eb_window_is_in_time(const struct eb_window *window, uint64_t left_ns);
 
-/* Counts a call that is sent. Returns whether it is sent alone: no other is under way. */
+/* Counts a call that is sent. Returns whether it is sent alone: no other is in flight. */
 bool eb_window_send(struct eb_window *window);
 
 /* A call that was answered. */

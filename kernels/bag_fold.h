@@ -126,9 +126,9 @@ static INLINE void prefetch_near(
     eb_bag_prefetch_line(near->last + offset, is_l1);
 }
 
-/* Sums up the rows of a lean span. The instruction count is kept low, since it bounds how much a
- * processor has under way at once: 80 more per row cost codes of 4 bits and 128 columns a fifth of
- * their rate. */
+/* Sums up the rows of a lean span. The instruction count is kept low, since it bounds how much
+ * memory traffic a processor has in flight: 80 more per row cost codes of 4 bits and 128 columns a
+ * fifth of their rate. */
 static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
     const struct eb_bag_span *span, struct sums *sums)
 {

@@ -81,7 +81,7 @@ struct eb_bag_tune_report {
 void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
     struct eb_bag_tune_report *report);
 
-/* Returns the least memory that is worth measuring on: of less, too much is cached. */
+/* Returns the least memory that is worth measuring on. If there is less, too much is cached. */
 uint64_t eb_bag_tune_bytes_min(void);
 /* Returns the size of one core's L2 cache, as far as the system tells. */
 uint64_t eb_bag_tune_cache_bytes(void);

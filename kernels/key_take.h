@@ -7,7 +7,7 @@
  * DEFINE_KEY_TAKE_ROWS(name) then defines a function that does what eb_key_index_take_rows does.
  *
  * Prefetching buckets ahead hides the wait for memory. So does a low instruction count in between,
- * since a processor has only a limited number of instructions under way. With AVX2 a key takes 7 ns
+ * since a processor has only a limited number of instructions in flight. With AVX2 a key takes 7 ns
  * if buckets are cached, 14 in 130 MB of them and 15 in 450 MB. For comparison, reading the cache
  * lines at known addresses takes 7 ns in 130 MB and 11 in 450 MB.
  * Thread: pure. Memory: none. */

@@ -10,7 +10,7 @@
 
 struct eb_arena_block {
     _Alignas(EB_ARENA_ALIGNMENT) struct eb_arena_block *next;
-    size_t block_bytes; /* size taken from the lender */
+    size_t block_bytes; /* size taken from the provider */
 };
 
 static_assert(

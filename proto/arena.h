@@ -42,8 +42,8 @@ static inline size_t eb_arena_round(size_t bytes)
     return (bytes + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
 }
 
-/* Takes `bytes` bytes aligned to 16, uninitialised. Returns NULL if over the cap or the lender has
- * none, and sets is_exhausted. */
+/* Takes `bytes` bytes aligned to 16, uninitialised. Returns NULL, and sets is_exhausted, if over
+ * the cap or the provider has none. */
 static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
 {
     /* 0 if it wraps around, too. */

@@ -108,8 +108,8 @@ static bool fail_parameter(const struct eb_codec_position *position)
     return false;
 }
 
-/* Takes a field of InferParameter. Of several the last one counts. Returns false if the guard
- * refuses it; unknown fields pass. */
+/* Takes a field of InferParameter. If there are several, the last one counts. Returns false if the
+ * guard refuses it; unknown fields pass. */
 static bool take_value(
     const struct eb_codec_position *position, const struct eb_field *field, struct entry *out)
 {
@@ -455,8 +455,8 @@ static bool take_dims(struct tensor_reading *reading, struct eb_field_reader dat
     return true;
 }
 
-/* Takes a field. Of several with one number the last one counts, except that all add to the shape.
- * Returns false if the guard refuses it; unknown fields pass. */
+/* Takes a field. If several have the same number, the last one counts, except that all fields of
+ * the shape add to it. Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = reading->position->limits;
@@ -734,8 +734,8 @@ static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits 
     };
 }
 
-/* Takes a field of the request itself. Of several with one number the last one counts. Returns
- * false if the guard refuses it; unknown fields pass. */
+/* Takes a field of the request itself. If several have the same number, the last one counts.
+ * Returns false if the guard refuses it; unknown fields pass. */
 static bool take_infer_field(struct reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = &reading->limits;

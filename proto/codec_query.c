@@ -39,7 +39,7 @@ struct query_reading {
     struct eb_wire_query *out;
 };
 
-/* These read the content after a field's tag. Of several fields with one number the last one
+/* These read the content after a field's tag. If several fields have the same number, the last one
  * counts. They return false if the guard refuses the field. All are inlined, so that what is read
  * can be kept in registers. */
 
@@ -473,7 +473,7 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
     return eb_codec_is_short(name, reading->position->limits);
 }
 
-/* Takes a field of wire type LENGTH_PREFIXED. Of several with one number the last one counts.
+/* Takes a field of wire type LENGTH_PREFIXED. If several have one number, the last one counts.
  * Returns false if the guard refuses it; unknown fields pass. */
 static inline bool take_group_bytes(
     struct group_reading *reading, const struct eb_field *field, const uint8_t *begin)

@@ -759,7 +759,7 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
 {
-    /* A call with a backlog is paused, and opens the window when it goes on. */
+    /* A call with a backlog is paused, and opens the window when it is resumed. */
     while (is_window_full(connection) && !has_backlog(connection)) {
         struct eb_grpc_call *youngest = connection->calls;
         while (youngest && !is_partial(youngest)) {

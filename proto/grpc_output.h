@@ -37,5 +37,5 @@ void eb_grpc_output_clear(struct eb_grpc_output *output);
 /* Sets the callbacks by which nghttp2 sends DATA frames of outputs. */
 void eb_grpc_output_install(struct nghttp2_session_callbacks *callbacks);
 /* Moves frames into the queue until it is full enough for one write or there are no more. Returns
- * false if out of memory; then the session cannot go on. */
+ * false if out of memory; then the session cannot continue. */
 bool eb_grpc_output_flush(struct nghttp2_session *session, struct eb_send_queue *queue);

@@ -161,7 +161,7 @@ static unsigned count_connections(const struct course *course)
     return course->run->options->thread_count;
 }
 
-/* Handles signals and progress. Returns whether the run goes on. */
+/* Handles signals and progress. Returns whether the run continues. */
 static bool tick_run(struct course *course, uint64_t now_ns)
 {
     if (eb_load_interrupt_has_come() && !course->was_interrupted) {

@@ -84,7 +84,7 @@ static int on_bio_read(BIO *bio, char *out, int out_bytes)
     size_t count = (size_t)out_bytes;
     BIO_clear_retry_flags(bio);
     if (stream->is_idling) {
-        return -1; /* otherwise SSL_read would go on with the next record */
+        return -1; /* otherwise SSL_read would continue with the next record */
     }
     if (stream->input_bytes == 0) {
         BIO_set_retry_read(bio);
@@ -298,7 +298,7 @@ void eb_tls_stream_feed(
     }
 }
 
-/* Returns whether no TLS message is under way. */
+/* Returns whether no TLS message is incomplete. */
 static bool can_write(const struct eb_tls_stream *stream)
 {
     return SSL_is_init_finished(stream->ssl);
