@@ -1,5 +1,6 @@
 /* Describes in one line what is wrong with a file, a setting or a start: what, where and what to
- * do. Thread: pure. Memory: none. */
+ * do.
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include <stdbool.h>

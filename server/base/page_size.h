@@ -1,6 +1,7 @@
 /* The page sizes for tables: 2 MiB pages that the kernel makes of small ones (transparent huge
  * pages), 1 GiB pages of a reserved pool (hugetlbfs), or small pages. Also tells an operator what
- * to do if the system has too few of the large ones. Thread: any. Memory: none. */
+ * to do if the system has too few of the large ones.
+ * Thread: any. Memory: none. */
 #pragma once
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* What requests may name in a version: its tables, the features that model.yaml makes of them, each
- * with all that holds where a request says nothing, and groups of features. All of it is decided
- * when the version is loaded.
- * Thread: made by any one; afterwards immutable. Memory: lists are on the heap and its own; tables,
- * names and id maps are borrowed from the tables and the configuration. */
+/* The names that requests may use in a version: its tables, the features that model.yaml defines on
+ * them, each with the defaults for requests that leave something out, and groups of features. All
+ * of it is decided when the version is loaded.
+ * Thread: made by any one; afterwards immutable. Memory: owns its lists, on the heap; tables, names
+ * and id maps are borrowed from the tables and the configuration. */
 #pragma once
 
 #include "server/contents/model_config.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* A name for a use of a table; a table is one itself. */
+/* A named way to use a table. Each table is also a feature. */
 struct eb_feature {
     const char *name;
     const struct eb_named_table *table;
@@ -20,7 +20,7 @@ struct eb_feature {
     enum eb_reduction reduction;    /* not UNSPECIFIED, like missing */
     enum eb_missing missing;
     bool has_default;
-    /* Of its queries where requests say nothing; NULL: no such query is sound. */
+    /* The kind of its queries if requests choose nothing else; NULL: such queries are not valid. */
     const struct eb_bag_kind *kind;
 };
 
@@ -43,16 +43,18 @@ struct eb_feature_set {
     size_t name_index_size;
 };
 
-/* Resolves what the configuration (NULL: nothing is said) makes of tables that it fits, as a load
- * with it has found. false: *failure; *set is empty. */
+/* Makes the features and groups that the configuration (NULL: none) defines on the tables. A load
+ * must have found that it matches them. Returns false with *failure set and *set empty if that
+ * fails. */
 bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *tables,
     const struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed set. */
 void eb_feature_set_deinit(struct eb_feature_set *set);
 
-/* The feature or table of that name, in constant time. NULL: there is none. */
+/* Returns the feature or table of that name, or NULL if there is none. Takes constant time. */
 const struct eb_feature *eb_feature_set_find(const struct eb_feature_set *set, const char *name);
-/* The same, sooner where it is the one behind `last` (NULL: none is likelier than the others). */
+/* Does the same, but is faster if the name is that of the feature after `last`. `last` may be NULL.
+ */
 static inline const struct eb_feature *eb_feature_set_find_after(
     const struct eb_feature_set *set, const struct eb_feature *last, const char *name)
 {
@@ -62,6 +64,6 @@ static inline const struct eb_feature *eb_feature_set_find_after(
     }
     return eb_feature_set_find(set, name);
 }
-/* NULL: no such group. */
+/* Returns the group of that name, or NULL if there is none. */
 const struct eb_feature_group *eb_feature_set_find_group(
     const struct eb_feature_set *set, const char *name);

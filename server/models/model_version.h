@@ -1,4 +1,4 @@
-/* A version of a model in memory: its tables, and who still reads them.
+/* A version of a model in memory: its tables, and a count of its readers.
  * Thread: loaded and freed by any one; take and give on any. Memory: on the heap until the last
  * reference is given back. */
 #pragma once
@@ -23,8 +23,8 @@ struct eb_model_version {
     struct eb_feature_set features;     /* of the tables, as the settings say */
     struct eb_model_settings *settings; /* in force when it was loaded; NULL: none */
     atomic_uint_fast64_t references;
-    /* Called on the thread that gives the last reference back; whoever set it frees the version
-     * then. NULL: the version is freed at once. */
+    /* Called on the thread that gives the last reference back. The owner of this callback must then
+     * free the version. NULL: the version is freed at once. */
     void (*on_unused)(struct eb_model_version *version);
     void *owner;
 };
@@ -41,20 +41,21 @@ struct eb_version_source {
     uint64_t version;
     const char *path;                   /* of its directory */
     struct eb_model_settings *settings; /* a reference is taken; may be NULL */
-    /* Versions in memory whose tables may be shared; they stay meanwhile. */
+    /* Versions in memory whose tables may be shared. They must stay during the load. */
     struct eb_model_version *const *residents;
     size_t resident_count;
 };
 
-/* Returns the version with one reference. NULL: *failure names the file and what is wrong. progress
- * may be NULL. */
+/* Returns the version with one reference. Returns NULL if that fails: *failure names the file and
+ * what is wrong. progress may be NULL. */
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
     struct eb_failure *failure);
-/* Adds a reference. The caller knows of another one that stays meanwhile. */
+/* Adds a reference. Another reference must exist during the call. */
 struct eb_model_version *eb_model_version_take(struct eb_model_version *version);
 void eb_model_version_give(struct eb_model_version *version);
-/* Returns the bytes of memory that no other version shares: what freeing this one gives back. */
+/* Returns the bytes of memory that no other version shares. Freeing this version gives them back.
+ */
 uint64_t eb_model_version_own_bytes(const struct eb_model_version *version);
-/* Frees a version without references, for on_unused. May take long. */
+/* Frees a version that has no references, for on_unused. May take long. */
 void eb_model_version_free(struct eb_model_version *version);

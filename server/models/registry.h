@@ -1,85 +1,85 @@
-/* The models of a server: what is on disk, what is in memory, which version answers, and what
- * commands have asked for. The registry decides by version_policy.h and makes the snapshots that
- * requests read; its owner loads, frees and hands over.
+/* The models of a server: the versions on disk and in memory, the version that is served, and the
+ * requests of commands. The registry decides by version_policy.h and makes the snapshots that
+ * requests read. Its owner loads and frees versions and hands the snapshots over.
  * Thread: the owner's. Memory: on the heap, with a reference to every version in memory. */
 #pragma once
 
 #include "server/models/repository.h"
 #include "server/models/snapshot.h"
 
-/* Called when something is worth a line in the log. Members may be NULL. */
+/* Callbacks for events that should be logged. Members may be NULL. */
 struct eb_registry_events {
-    /* A directory cannot be loaded. `model` is its model's name, or its own; `version` is 0 if the
-     * directory is not one version. */
+    /* A directory cannot be loaded. `model` is the name of its model, or of the directory itself;
+     * `version` is 0 if the directory is not a version. */
     void (*on_failed)(void *context, const char *model, uint64_t version, const char *why);
-    /* A model.yaml cannot be used: the settings before stay in force. */
+    /* A model.yaml cannot be used. The previous settings stay in force. */
     void (*on_config_failed)(void *context, const char *model, const char *why);
     void (*on_served)(void *context, const char *model, uint64_t version, uint64_t before);
     void (*on_retired)(void *context, const char *model, uint64_t version);
-    /* A model.yaml names a version that is not there: by `label`, or, if that is NULL, to serve it.
-     * Called once for each model.yaml. */
+    /* A model.yaml names a version that does not exist: for the label `label` or, if that is NULL,
+     * as the version to serve. Called once for each model.yaml. */
     void (*on_missing)(void *context, const char *model, uint64_t version, const char *label);
     /* The directory of a version in memory has changed since it was loaded. */
     void (*on_changed)(void *context, const char *model, uint64_t version);
     /* Tables, features or groups of a model.yaml differ from those that versions in memory were
-     * loaded with; this is the highest of these versions. */
+     * loaded with. `version` is the highest of these versions. */
     void (*on_described)(void *context, const char *model, uint64_t version);
     /* A version is dropped before keep_s is over, because of the limit `setting`. */
     void (*on_evicted)(void *context, const char *model, uint64_t version, const char *setting);
     void *context;
 };
 
-/* Why a version was not loaded, and when it is tried again. */
+/* The reason why a version was not loaded, and when it is tried again. */
 enum eb_registry_failure {
-    EB_REGISTRY_BROKEN,  /* when its files or its model's settings have changed */
-    EB_REGISTRY_SHORT,   /* memory was short: after a pause, or when some has been freed */
-    EB_REGISTRY_HINDERED /* another cause that may pass: after a pause. Each pause is twice the one
-                          before, up to five minutes */
+    EB_REGISTRY_BROKEN,  /* bad content: when its files or its model's settings have changed */
+    EB_REGISTRY_SHORT,   /* too little memory: after a pause, or when some has been freed */
+    EB_REGISTRY_HINDERED /* another cause that may pass: after a pause. Each pause is twice as long
+                            as the one before, up to five minutes */
 };
 
 struct eb_registry_version {
-    uint64_t number; /* 0: its directory's name is no version's */
+    uint64_t number; /* 0: the directory's name is not a version number */
     char *name;      /* of its directory */
     struct eb_file_stamp stamp;
     struct eb_file_stamp tried_stamp; /* when loading it began */
-    uint64_t files;                   /* as in eb_repository_version; and, where it failed, */
-    uint64_t tried_files;             /* when loading it began; 0: not known */
+    uint64_t files;                   /* as in eb_repository_version */
+    uint64_t tried_files;             /* the same when the failed load began; 0: not known */
     bool is_on_disk;                  /* and can be loaded by its number */
     bool is_loading;
     bool is_held;                          /* by a command */
-    bool is_wanted;                        /* private: when it was last asked */
-    enum eb_registry_failure failure_kind; /* the last one, which was told */
-    unsigned passing_count;                /* failures that may pass, one behind the other */
+    bool is_wanted;                        /* private: at the last decision */
+    enum eb_registry_failure failure_kind; /* the last failure that was reported */
+    unsigned passing_count;                /* failures in a row that may pass */
     uint64_t retry_ms;                     /* when its pause is over; 0: it has not begun */
-    char *failure;                   /* why it was not loaded; NULL: it was, or was not tried */
-    unsigned retired_count;          /* times it is in memory and answers no longer */
-    struct eb_model_version *loaded; /* NULL: it does not answer */
+    char *failure;          /* reason why it was not loaded; NULL: it was loaded, or not tried */
+    unsigned retired_count; /* number of its retired instances in memory */
+    struct eb_model_version *loaded; /* NULL: it does not answer requests */
     uint64_t since_ms;               /* as in eb_policy_version */
 };
 
 struct eb_registry_model {
     char *name;
     char *path;
-    char *failure;                      /* of its directory; NULL: none */
-    char *config_failure;               /* of its model.yaml; NULL: none */
-    bool is_described;                  /* the settings are what some model.yaml, or none, says;
-                                           else it is held back */
+    char *failure;        /* of its directory; NULL: none */
+    char *config_failure; /* of its model.yaml; NULL: none */
+    bool is_described; /* the settings come from a valid model.yaml, or there is none; otherwise the
+                          model is not served */
     struct eb_model_settings *settings; /* in force */
-    bool is_missing_told;               /* of the versions that these name */
-    uint64_t *labels;                   /* version that each of the settings' labels leads to */
-    uint64_t commanded;                 /* version that a command serves; 0: as the settings say */
-    struct eb_model_version *served;    /* one of the versions' loaded; NULL: none */
+    bool is_missing_told;            /* the missing versions that the settings name were reported */
+    uint64_t *labels;                /* version of each label of the settings */
+    uint64_t commanded;              /* version that a command serves; 0: as the settings say */
+    struct eb_model_version *served; /* `loaded` of one of the versions; NULL: none */
     size_t count;
     struct eb_registry_version *versions; /* highest first */
-    struct eb_policy_version *view;       /* [count] private: the same for the policy */
+    struct eb_policy_version *view; /* [count] private: the versions as the policy sees them */
 };
 
-/* Zeroed, it is empty. */
+/* A zeroed registry is empty. */
 struct eb_registry {
     struct eb_registry_events events;
     struct eb_snapshot_loads loads;
     const char
-        *directory; /* the repository's, which texts of a snapshot do not reveal; may be NULL */
+        *directory; /* of the repository; texts of a snapshot do not reveal it; may be NULL */
     /* Limits on versions that stay only for versions.keep_s; 0: no limit. */
     uint64_t kept_versions_max; /* of one model */
     uint64_t kept_bytes_max;    /* of all models' versions that eb_version_policy_may_evict */
@@ -91,22 +91,23 @@ struct eb_registry {
 /* Accepts a zeroed registry. */
 void eb_registry_deinit(struct eb_registry *registry);
 
-/* Takes over what was seen on disk. Returns false if out of memory: the registry was updated in
+/* Takes over the result of a scan. Returns false if out of memory; the registry was then updated in
  * part. */
 bool eb_registry_update(struct eb_registry *registry, const struct eb_repository *seen);
-/* Marks the versions whose files the next scan has to stamp: they failed, and are tried again when
- * their files have changed. */
+/* Marks the versions whose files the next scan must stamp: those that failed and are tried again
+ * when their files have changed. */
 void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen);
 
-/* Chooses the version to load next, of the model that needs one most; NULL: none. The version is
- * LOADING until eb_registry_note_loaded or eb_registry_fail. *version belongs to the model. */
+/* Returns the model that most needs a version loaded, with that version in *version, or NULL if
+ * none is to be loaded. The version is LOADING until eb_registry_note_loaded or eb_registry_fail.
+ */
 struct eb_registry_model *eb_registry_next(
     struct eb_registry *registry, struct eb_registry_version **version);
 /* Takes a version that has been loaded. */
 void eb_registry_note_loaded(
     struct eb_registry *registry, struct eb_model_version *version, uint64_t now_ms);
-/* Ends LOADING. `why` is the failure that is shown and logged; if it is NULL, or another directory
- * is in its place by now, the version may be tried again. */
+/* Ends LOADING. `why` is the failure that is shown and logged. If it is NULL, or if another
+ * directory has replaced that of the version, the version may be tried again. */
 void eb_registry_fail(struct eb_registry *registry, const char *model, uint64_t number,
     const char *why, enum eb_registry_failure failure);
 /* Notes the stamp that the version's files had when loading began. Called before eb_registry_fail.
@@ -120,46 +121,49 @@ void eb_registry_note_unloaded(struct eb_registry *registry, const char *model, 
 bool eb_registry_is_due(struct eb_registry *registry, const char *model, uint64_t number);
 
 /* Serves the version that should be, moves labels to versions in memory, and drops versions that
- * have no reason to stay. *wake_ms: when to decide again though nothing happens; UINT64_MAX: never.
- */
+ * have no reason to stay. *wake_ms: time at which to decide again even if nothing happens before;
+ * UINT64_MAX: never. */
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms);
-/* Returns whether no version of the model is being loaded or is to be. */
+/* Returns whether no version of the model is being loaded or is due to be loaded. */
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model);
 /* Lets versions whose pause is over be tried again. */
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms);
-/* Lets versions that lacked memory be tried again: there may be more now. */
+/* Lets versions that failed for lack of memory be tried again. */
 void eb_registry_forgive_short(struct eb_registry *registry);
-/* Drops spare versions, the longest unwanted ones first, until they make up `bytes` bytes. Returns
- * false if all of them together do not: then none is dropped. */
+/* Drops spare versions, those unwanted for longest first, until they add up to `bytes` bytes.
+ * Returns false, with none dropped, if all of them together do not. */
 bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms);
 
-/* Of the version's directory, to be freed. NULL: out of memory. */
+/* Returns the path of the version's directory, which the caller frees. Returns NULL if out of
+ * memory. */
 char *eb_registry_path(
     const struct eb_registry_model *model, const struct eb_registry_version *version);
-/* Those of the model that answer, highest first, to be freed; no references are taken. NULL: out of
- * memory. */
+/* Returns the versions of the model that answer requests, highest first. The caller frees the list;
+ * no references are taken. Returns NULL if out of memory. */
 struct eb_model_version **eb_registry_residents(
     const struct eb_registry_model *model, size_t *count);
-/* NULL: there is none of that name. */
+/* Returns the model of that name, or NULL if there is none. */
 struct eb_registry_model *eb_registry_find(struct eb_registry *registry, const char *name);
-/* The version of that number that is on disk, in memory or being loaded; NULL: none. */
+/* Returns the version of that number that is on disk, in memory or being loaded, or NULL if there
+ * is none. */
 struct eb_registry_version *eb_registry_find_version(
     struct eb_registry_model *model, uint64_t number);
-/* Whether a label leads to the version, or is to when it is in memory. */
+/* Returns whether the version has a label, or gets one when it is in memory. */
 bool eb_registry_has_label(const struct eb_registry_model *model, uint64_t number);
-/* Whether it is in memory, or on its way there. */
+/* Returns whether the version is in memory or being loaded. */
 bool eb_registry_is_in_use(const struct eb_registry_version *version);
-/* Drops the version, whatever the time. */
+/* Drops the version even if its keep_s is not over. */
 void eb_registry_drop(struct eb_registry *registry, struct eb_registry_model *model,
     struct eb_registry_version *version);
 
-/* For those who take a list or a model apart: with the references to what is in memory. */
+/* Frees a list of versions, and gives back their references to versions in memory. */
 void eb_registry_free_versions(struct eb_registry_version *versions, size_t count);
-/* Accepts a half-made one; itself it is its owner's. */
+/* Frees the contents of a model, which may be partly made. The struct itself remains its owner's.
+ */
 void eb_registry_free_model(struct eb_registry_model *model);
 void eb_registry_tell_failed(
     const struct eb_registry *registry, const char *model, uint64_t number, const char *why);
 
-/* What requests see from now on. NULL: out of memory. */
+/* Returns a snapshot of the present state for requests. Returns NULL if out of memory. */
 struct eb_snapshot *eb_registry_snapshot(const struct eb_registry *registry);

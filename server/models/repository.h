@@ -1,7 +1,7 @@
 /* Scans a repository on disk: REPOSITORY/MODEL/VERSION/..., and each MODEL/model.yaml. Only
  * directories whose names have nothing but digits are versions. Names that begin with a dot are
- * passed over, so that a writer may fill .7.tmp and rename it to 7. Thread: one at a time. Memory:
- * owns its lists. */
+ * passed over, so that a writer may fill .7.tmp and rename it to 7.
+ * Thread: one at a time. Memory: owns its lists. */
 #pragma once
 
 #include "server/models/model_version.h"
@@ -22,25 +22,25 @@ struct eb_file_stamp {
 
 /* A directory whose name has digits only. */
 struct eb_repository_version {
-    uint64_t number; /* 0: the name is no version's number */
+    uint64_t number; /* 0: the name is not a version number */
     char *name;
-    char *failure; /* why it cannot be loaded by its number; NULL: it can */
+    char *failure; /* reason why it cannot be loaded by its number; NULL: it can */
     struct eb_file_stamp stamp;
     uint64_t files; /* eb_repository_stamp_files, if is_watched was set in `former`; else 0 */
-    /* Set between scans by whoever wants to know `files` of the next one. */
+    /* Set between scans to request `files` from the next one. */
     bool is_watched;
 };
 
 struct eb_repository_model {
     char *name;
     char *path;
-    char *failure; /* why nothing in it can be loaded; NULL: it can */
+    char *failure; /* reason why nothing in it can be loaded; NULL: it can be */
     struct eb_file_stamp stamp;
-    bool is_watched; /* some version is */
+    bool is_watched; /* at least one version is watched */
     size_t version_count;
     struct eb_repository_version *versions; /* highest first */
     struct eb_file_stamp config_stamp;
-    struct eb_model_settings *settings; /* NULL: config_failure says why */
+    struct eb_model_settings *settings; /* NULL: config_failure has the reason */
     char *config_failure;
 };
 
@@ -50,13 +50,15 @@ struct eb_repository {
 };
 
 /* Scans the whole repository. Files that have not changed since `former`, which may be NULL, are
- * not read again. false: *failure says why the directory cannot be read; *out is empty. */
+ * not read again. Returns false, with *out empty, if the directory cannot be read: *failure has the
+ * reason. */
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure);
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
 
-/* Returns a digest of the names, sizes and times of a directory's files. 0: it cannot be read. */
+/* Returns a digest of the names, sizes and times of a directory's files, or 0 if it cannot be read.
+ */
 uint64_t eb_repository_stamp_files(const char *path);
 
 bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b);

@@ -1,5 +1,6 @@
-/* All models as requests see them: which versions answer, which one answers requests that name
- * none, and what became of the others. A snapshot never changes; each new state is a new snapshot.
+/* All models as requests see them: the versions that answer, the one that answers requests that
+ * name none, and the state of the others. A snapshot never changes; each new state is a new
+ * snapshot.
  * Thread: made and freed by its owner, read by any. Memory: on the heap, with a reference to every
  * version that answers. */
 #pragma once
@@ -11,7 +12,7 @@
     X(LOADING, 1, "loading")                                                                       \
     X(READY, 2, "ready")     /* answers requests that name it */                                   \
     X(SERVING, 3, "serving") /* and those that name no version */                                  \
-    X(RETIRED, 4, "retired") /* answers no longer; its last readers are not done */                \
+    X(RETIRED, 4, "retired") /* no longer answers; its last readers are not done */                \
     X(FAILED, 5, "failed")
 
 #define X(name, number, text) EB_VERSION_##name = (number),
@@ -19,11 +20,11 @@ enum eb_version_state { EB_VERSION_STATE_LIST(X) EB_VERSION_STATES };
 #undef X
 
 struct eb_snapshot_version {
-    uint64_t number; /* 0: its directory's name is no version's */
+    uint64_t number; /* 0: the directory's name is not a version number */
     enum eb_version_state state;
     bool is_held;                    /* by a command */
-    struct eb_model_version *loaded; /* READY and SERVING; else NULL */
-    char *failure;                   /* FAILED: why; else NULL */
+    struct eb_model_version *loaded; /* READY and SERVING; otherwise NULL */
+    char *failure;                   /* FAILED: the reason; otherwise NULL */
 };
 
 struct eb_snapshot_label {
@@ -35,8 +36,8 @@ struct eb_snapshot_model {
     char *name;
     struct eb_model_version *served; /* NULL: none yet */
     uint64_t commanded;              /* version that a command serves; 0: as model.yaml says */
-    char *failure; /* why its directory cannot be read or its model.yaml not be used; NULL: they can
-                    */
+    char *failure; /* reason why its directory cannot be read or its model.yaml cannot be used;
+                      NULL: both can */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;
@@ -46,11 +47,11 @@ struct eb_snapshot_model {
 /* Numbers of versions loaded and dropped since the start, and of those kept now. */
 struct eb_snapshot_loads {
     uint64_t done;
-    uint64_t failed;     /* or could not be tried because of their directories; not those that were
-                            cancelled, or wait for memory that is being freed */
-    uint64_t freed;      /* in the background, after they had been served or kept */
-    uint64_t evicted;    /* before keep_s was over, for kept_versions_max or kept_bytes_max */
-    uint64_t kept;       /* in memory, but no longer wanted */
+    uint64_t failed;  /* or could not be tried because of their directories; without those that were
+                         cancelled or wait for memory that is being freed */
+    uint64_t freed;   /* in the background, after they had been served or kept */
+    uint64_t evicted; /* before keep_s was over, for kept_versions_max or kept_bytes_max */
+    uint64_t kept;    /* in memory, but no longer wanted */
     uint64_t kept_bytes; /* their memory, without that shared with other versions */
 };
 
@@ -61,19 +62,19 @@ struct eb_snapshot {
     unsigned holders;                 /* its owner's */
 };
 
-/* "loading" and so on. */
+/* Returns the name of a state: "loading" and so on. */
 const char *eb_version_state_name(enum eb_version_state state);
 
 /* Frees a snapshot (registry_snapshot.c makes them) and gives its references back. Accepts NULL. */
 void eb_snapshot_free(struct eb_snapshot *snapshot);
 
-/* Returns the model called `name`; if that is empty, the only model that serves a version, or the
- * only one at all. NULL: there is none, or several. */
+/* Returns the model called `name`. If that is empty, returns the only model that serves a version
+ * or, if none does, the only model. Returns NULL if there is none, or if there are several. */
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name);
-/* Returns the version with that number (0: the one served), borrowed from the snapshot. NULL: it
- * does not answer. */
+/* Returns the version with that number (0: the one served), borrowed from the snapshot. Returns
+ * NULL if it does not answer requests. */
 struct eb_model_version *eb_snapshot_find_version(
     const struct eb_snapshot_model *model, uint64_t number);
-/* Returns the number of the version that has the label. 0: there is no such label. */
+/* Returns the number of the version that has the label, or 0 if there is no such label. */
 uint64_t eb_snapshot_find_label(const struct eb_snapshot_model *model, const char *label);

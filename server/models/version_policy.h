@@ -15,7 +15,8 @@
  * more recently, or when its directory is gone. It is evicted earlier if at least kept_max versions
  * (or keep - 1, if that is more) that are not wanted either have been wanted more recently. The
  * version that is served stays until another one is served, or until keep_s after the last
- * directory of its model has gone. Thread: pure. Memory: none. */
+ * directory of its model has gone.
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include "server/contents/model_config.h"

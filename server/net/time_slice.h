@@ -28,12 +28,12 @@
 
 struct eb_time_slice {
     uint64_t slice_ns; /* length of reading and serving, if others are read too */
-    uint64_t begun_ns; /* first look at what goes on now; 0: none yet */
-    uint64_t seen_ns;  /* the last look */
+    uint64_t begun_ns; /* first reading of the clock in the present piece of work; 0: none yet */
+    uint64_t seen_ns;  /* last reading of the clock */
     uint64_t spent_ns; /* time used in this slice before begun_ns */
     size_t read_bytes; /* bytes to ask for at once */
     bool is_alone;
-    bool is_inside; /* what is read next continues a message; set by the caller */
+    bool is_inside; /* the next bytes to read continue a message; set by the caller */
     bool is_over;
 };
 
@@ -44,8 +44,8 @@ struct eb_time_slice_reader {
 };
 
 void eb_time_slice_init(struct eb_time_slice *slice, uint64_t slice_ns);
-/* Ends one piece of work of the slice. The next one begins with the next look, so that time spent
- * on other connections in between is not counted. */
+/* Ends one piece of work of the slice. The next one begins when the clock is read next, so that
+ * time spent on other connections in between is not counted. */
 void eb_time_slice_leave(struct eb_time_slice *slice);
 /* Finds out whether the connection, which is about to be read, is alone. */
 void eb_time_slice_enter(

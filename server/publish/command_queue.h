@@ -1,23 +1,23 @@
-/* Commands of operators that are not done yet: to load, unload or serve a version.
- * Thread: the manager's. Memory: commands are their senders'. */
+/* Operators' commands that are not done yet: to load, unload or serve a version.
+ * Thread: the manager's. Memory: commands belong to their senders. */
 #pragma once
 
 #include "server/models/registry.h"
 
 enum eb_model_verb {
-    EB_MODEL_LOAD,   /* and hold it until it is unloaded; version 0: as model.yaml says */
-    EB_MODEL_UNLOAD, /* before keep_s is over too. Refused for a version that is served or has a
+    EB_MODEL_LOAD,   /* loads and holds it until it is unloaded; version 0: as model.yaml says */
+    EB_MODEL_UNLOAD, /* even before keep_s is over. Refused for a version that is served or has a
                         label, unless its model is no longer on disk */
-    EB_MODEL_SERVE   /* in spite of model.yaml; version 0: as model.yaml says again */
+    EB_MODEL_SERVE   /* overrides model.yaml; version 0: follows model.yaml again */
 };
 
 enum eb_model_outcome {
     EB_MODEL_DONE,      /* and every reader has the new snapshot */
     EB_MODEL_NOT_FOUND, /* no such model or version, neither on disk nor in memory */
     EB_MODEL_REFUSED,   /* not possible in the present state */
-    EB_MODEL_FAILED,    /* the version does not load; the one before is still served */
-    EB_MODEL_SHORT,     /* too little memory to load it; the one before is still served */
-    EB_MODEL_CANCELLED  /* the server is ending */
+    EB_MODEL_FAILED,    /* the version cannot be loaded; the previous one is still served */
+    EB_MODEL_SHORT,     /* too little memory to load it; the previous one is still served */
+    EB_MODEL_CANCELLED  /* the server is shutting down */
 };
 
 struct eb_model_command {
@@ -27,7 +27,7 @@ struct eb_model_command {
     /* Load progress, now and then. May be NULL. Both are called on the manager's thread. */
     void (*on_progress)(
         struct eb_model_command *command, uint64_t done_bytes, uint64_t total_bytes);
-    /* Called once, last: the command is the sender's again. */
+    /* The last callback, called once. The command then belongs to its sender again. */
     void (*on_done)(
         struct eb_model_command *command, enum eb_model_outcome outcome, const char *text);
     /* Private. */
@@ -43,20 +43,20 @@ struct eb_command_queue {
     /* Scans of the repository, counted by the owner. */
     uint64_t scans_begun;
     uint64_t scans_done;
-    const char *disk_failure; /* why the last scan failed; NULL: it did not */
+    const char *disk_failure; /* reason why the last scan failed; NULL: it did not */
 };
 
 void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command);
 /* Returns whether a scan has to be done before the command can begin. */
 bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command);
-/* Tells the registry what commands want: those that need no scan, and those whose scan is done. */
+/* Passes commands to the registry: those that need no scan, and those whose scan is done. */
 void eb_command_queue_begin(struct eb_command_queue *queue);
-/* Answers the commands that have begun and are over. Takes back what failed ones had asked of the
- * registry, which is dirty then. */
+/* Answers the commands that have begun and are over. Undoes what failed ones had changed in the
+ * registry, which is then dirty. */
 void eb_command_queue_finish(struct eb_command_queue *queue);
 /* Passes load progress to the commands of the model. */
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,
     uint64_t done_bytes, uint64_t total_bytes);
-/* Answers all commands: the server is ending. */
+/* Answers all commands with EB_MODEL_CANCELLED, because the server is shutting down. */
 void eb_command_queue_cancel(struct eb_command_queue *queue);

@@ -15,19 +15,19 @@ struct eb_loader {
     const struct eb_table_options *tables;
     uint64_t bytes_per_s; /* most that is read; 0: no limit. Like on_progress, changed only while
                              no load is on its way */
-    /* How far a load is, in the file at `path`: as often as the log says so. May be NULL. */
+    /* Reports the progress of a load, which is reading the file at `path`. May be NULL. */
     void (*on_progress)(
         struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* A load is over. If it failed it is freed after this call. */
+    /* Called when a load is over. If it failed, it is freed after this call. */
     void (*on_loaded)(struct eb_loader *loader, struct eb_load *load);
-    /* The memory of a loaded version has been freed. */
+    /* Called when the memory of a loaded version has been freed. */
     void (*on_freed)(struct eb_loader *loader, const char *model, uint64_t version);
 };
 
 enum eb_load_outcome {
     EB_LOAD_DONE,
-    EB_LOAD_FAILED, /* as its failure says */
-    EB_LOAD_SHORT   /* memory lacks missing_bytes */
+    EB_LOAD_FAILED, /* for the reason in its failure */
+    EB_LOAD_SHORT   /* missing_bytes more of memory are needed */
 };
 
 struct eb_load {
@@ -55,8 +55,8 @@ struct eb_load {
 /* Starts a load, with references to the residents; on_loaded follows. Returns NULL if out of
  * memory. */
 struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source);
-/* Leaves the version to whoever gives its last reference, which frees it at once; on_freed does not
- * follow. */
+/* Lets the version be freed as soon as its last reference is given back, on that thread; on_freed
+ * does not follow. */
 void eb_loader_abandon(struct eb_model_version *version);
 /* Ends the load as soon as possible; on_loaded still follows. */
 void eb_loader_cancel(struct eb_load *load);

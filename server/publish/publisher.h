@@ -1,5 +1,5 @@
-/* Hands each snapshot to its readers, on their threads, and takes the one before back. Frees a
- * snapshot that nobody reads any longer.
+/* Hands each snapshot to its readers, on their threads, and takes back the previous one. Frees a
+ * snapshot that has no readers left.
  * Thread: the owner's loop; swap on the reader's. Memory: owns published snapshots until all
  * readers have returned them. */
 #pragma once
@@ -10,7 +10,7 @@
 /* Reads snapshots on a loop of its own. */
 struct eb_publisher_reader {
     struct eb_mailbox *mailbox; /* of that loop */
-    /* Takes the snapshot and returns the one it had. */
+    /* Takes the snapshot and returns the previous one. */
     struct eb_snapshot *(*swap)(void *context, struct eb_snapshot *snapshot);
     void *context;
 };

@@ -15,12 +15,15 @@ struct eb_key_load {
     void *bytes; /* room for table->index_bytes, aligned to EB_KEY_INDEX_ALIGNMENT, zeroed; the
                   * index lies there */
     struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* gets the keys, unless the index is read ready-made */
+    struct eb_table_digest
+        *digest; /* the keys are added to it, unless a ready-made index is read */
 };
 
-/* Makes the index. false: *failure names the file and what is wrong: it cannot be read, two rows
- * have the same key, or it is not the index of such a table. */
+/* Builds or reads the index. Returns false if the file cannot be read, if two rows have the same
+ * key, or if the file does not hold the index of such a table: *failure names the file and the
+ * reason. */
 bool eb_key_load(
     const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
-/* Only adds the keys to the digest; load->bytes is not used. false: *failure. */
+/* Only adds the keys to the digest; load->bytes is not used. Returns false with *failure set if
+ * that fails. */
 bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);

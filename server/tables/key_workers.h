@@ -16,13 +16,13 @@ struct eb_key_workers {
     const void *keys; /* [plan.row_count] int64 of any alignment */
     void *index;      /* [plan.index_bytes], aligned to EB_KEY_INDEX_ALIGNMENT */
     /* Called now and then, on the calling thread, when the work for `bytes` more bytes of the index
-     * is done; together they are index_bytes. Returns false to give up the build. */
+     * is done; together they are index_bytes. Returns false to cancel the build. */
     bool (*go_on)(void *context, uint64_t bytes);
     void *context;
 };
 
-/* Builds the index. false: *failure says, without a path, that two rows have the same key, that the
- * keys find no room, that memory is short or that the build was given up; *row is the row that it
- * is about, or 0 if it is about none. */
+/* Builds the index. Returns false if two rows have the same key, if the keys find no slots, if out
+ * of memory, or if the build was cancelled: *failure has the reason, without a path, and *row the
+ * row that it concerns, or 0 if there is none. */
 bool eb_key_workers_build(
     const struct eb_key_workers *workers, uint32_t *row, struct eb_failure *failure);

@@ -1,4 +1,4 @@
-/* On which memory nodes of the machine tables lie.
+/* The memory nodes of the machine that tables are placed on.
  * Thread: any. Memory: none. */
 #pragma once
 
@@ -9,18 +9,19 @@
     X(INTERLEAVE, "interleave") /* spread over all nodes the process may use: every thread finds   \
                                    the same mixture */                                             \
     X(LOCAL, "local")           /* on the node of the thread that loads, while it has memory */    \
-    X(OFF, "off")               /* where the process's own policy (numactl) puts them */
+    X(OFF, "off")               /* on the nodes of the process's own policy (numactl) */
 
 #define X(name, text) EB_NUMA_##name,
 enum eb_numa { EB_NUMA_LIST(X) EB_NUMA_COUNT };
 #undef X
 
-/* By number, ended by NULL. */
+/* Names by number, ended by NULL. */
 extern const char *const eb_numa_names[];
 
-/* Nodes that this process may take memory from; 1 where the system does not know nodes. */
+/* Returns the number of nodes that this process may take memory from; 1 if the system has no notion
+ * of nodes. */
 unsigned eb_numa_policy_node_count(void);
 
-/* Says where the pages of a mapping go that are not there yet. Does nothing where there is one
- * node. 0, or a negative errno: they go where they would have gone anyway. */
+/* Sets the nodes for pages of a mapping that are not present yet. Does nothing if there is only one
+ * node. Returns 0, or a negative errno with the placement unchanged. */
 int eb_numa_policy_apply(enum eb_numa policy, void *base, uint64_t bytes);

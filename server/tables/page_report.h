@@ -1,4 +1,5 @@
-/* In which pages memory really lies: what the kernel says of this process's mappings.
+/* The sizes of the pages that memory really has, as the kernel reports them for this process's
+ * mappings.
  * Thread: any. Memory: the list is on the heap. */
 #pragma once
 
@@ -8,7 +9,7 @@
 
 struct eb_page_extent;
 
-/* The mappings that had huge pages when they were looked at. */
+/* The mappings that had huge pages when the report was made. */
 struct eb_page_report {
     size_t count;
     struct eb_page_extent *extents; /* by address */
@@ -21,14 +22,14 @@ struct eb_page_count {
     uint64_t bytes_1g;
 };
 
-/* Reads /proc/self/smaps, which takes a moment where gigabytes lie in small pages: once for many
- * ranges. `root` is put before /proc: "" but in tests. 0, or a negative errno: it cannot be told,
- * *report is empty. */
+/* Reads /proc/self/smaps. This takes a while if gigabytes are in small pages, so use one report for
+ * many ranges. `root` is a prefix of /proc: "" except in tests. Returns 0, or a negative errno with
+ * *report empty. */
 int eb_page_report_open(struct eb_page_report *report, const char *root);
 /* Accepts a zeroed report. */
 void eb_page_report_close(struct eb_page_report *report);
 
-/* The pages of `bytes` bytes at `base`. Exact where a mapping lies in pages of one size; of one
- * that lies partly in huge pages, a range has its proportional share. */
+/* Returns the pages of `bytes` bytes at `base`. This is exact if a mapping has pages of one size.
+ * If only a part of a mapping is in huge pages, a range gets its proportional share. */
 struct eb_page_count eb_page_report_count(
     const struct eb_page_report *report, const void *base, uint64_t bytes);

@@ -1,6 +1,6 @@
 /* Loads the rows of a planned table from its files to their place in memory, and converts them if
- * the model's description or a fused format asks for it. Thread: one at a time. Memory: some MiB of
- * the heap while rows are converted. */
+ * the model's description or a fused format requires it.
+ * Thread: one at a time. Memory: some MiB of the heap while rows are converted. */
 #pragma once
 
 #include "server/base/load_meter.h"
@@ -12,13 +12,13 @@ struct eb_row_load {
     const struct eb_planned_table *table;
     uint8_t *rows; /* room for table->rows_bytes, zeroed */
     struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* gets all rows, in order */
+    struct eb_table_digest *digest; /* all rows are added to it, in order */
 };
 
-/* Loads the rows. false: *failure names the file and what is wrong with it, or the row that cannot
- * be converted to codes. */
+/* Loads the rows. Returns false if that fails: *failure names the file and what is wrong with it,
+ * or the row that cannot be converted to codes. */
 bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure);
-/* Reads and converts rows until one differs from those at `resident`; *is_same: none does.
- * load->rows is not used. false: as above. */
+/* Reads and converts rows until one differs from those at `resident`. Sets *is_same if none does.
+ * load->rows is not used. Returns false as eb_row_load does. */
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
     struct eb_failure *failure);

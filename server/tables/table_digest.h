@@ -2,8 +2,9 @@
  * and its keys. Equal contents have equal digests. For a packed file its own digest is used, which
  * the reader has verified.
  *
- * A table's origin is a digest of where it was read from, and how: two tables of one origin were
- * made of the same bytes of the same files, unless the files were changed and their times set back.
+ * A table's origin is a digest of the files that it was read from, and how. Two tables of one
+ * origin were made from the same bytes of the same files, unless the files were changed and their
+ * times set back.
  * Thread: one at a time. Memory: half a KiB of the heap until deinit. */
 #pragma once
 
@@ -13,7 +14,7 @@ struct eb_table_digest {
     void *state;
 };
 
-/* Returns false if out of memory (*failure). */
+/* Returns false with *failure set if out of memory. */
 bool eb_table_digest_init(struct eb_table_digest *digest, const struct eb_planned_table *table,
     struct eb_failure *failure);
 /* Accepts a zeroed digest. */

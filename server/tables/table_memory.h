@@ -1,15 +1,16 @@
 /* Memory for the tables of one model version, in the pages and on the memory nodes that the options
  * ask for. In pages of 2 MiB or small ones, a table of 2 MiB or more has a mapping of its own, and
  * smaller ones share a mapping as large as all of them together. In pages of 1 GiB, which come from
- * the system's pool, all tables lie one behind the other; if the pool has too few, the tables go to
+ * the system's pool, all tables lie one after the other; if the pool has too few, the tables go to
  * pages of 2 MiB.
  *
- * Several versions whose tables are the same may hold a mapping: it goes with the last of them.
+ * Several versions with the same tables may hold a mapping. It is unmapped when the last of them
+ * gives it up.
  *
  * Whether memory gets huge pages of 2 MiB is decided by the kernel when it is first written:
  * page_report.h counts them.
  * Thread: one at a time until sealed; then read-only, and may be shared and given up on any.
- * Memory: mmap; munmap by the last who holds it. */
+ * Memory: mmap; munmap by the last holder. */
 #pragma once
 
 #include "server/base/failure.h"
@@ -21,9 +22,10 @@
 #include <stdint.h>
 
 #define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a mapping */
-/* Most that is sealed or given back at once, pages of 1 GiB apart: meanwhile no other thread of the
- * process can get memory from the system or give it back. On a busy machine 3 GiB of small pages
- * given back at once blocked them for 90 to 150 ms, slices of 8 MiB for 0.2 to 4 ms. */
+/* Most bytes that are sealed or given back at once, except in pages of 1 GiB. During that time no
+ * other thread of the process can get memory from the system or give it back. On a busy machine 3
+ * GiB of small pages given back at once blocked them for 90 to 150 ms, slices of 8 MiB for 0.2 to 4
+ * ms. */
 #define EB_TABLE_MEMORY_SLICE_BYTES (UINT64_C(8) << 20)
 
 struct eb_table_mapping;
@@ -35,58 +37,58 @@ struct eb_table_memory_options {
     enum eb_numa numa;
 };
 
-/* The memory that tables will take. Zeroed: no table. */
+/* The memory that tables will take. Zeroed: no tables. */
 struct eb_table_need {
     uint64_t whole_bytes;  /* of tables that have mappings of their own */
     uint64_t common_bytes; /* of those that share one */
 };
 
-/* Ready for use if zeroed but for its options. */
+/* Ready for use if zeroed except for its options. */
 struct eb_table_memory {
     struct eb_table_memory_options options;
     struct eb_table_hold *holds;     /* singly linked */
     struct eb_table_mapping *common; /* the one that tables are cut from; may be NULL */
     uint64_t common_bytes;           /* of the next one, as reserved; 0: none is reserved */
     uint64_t mapped_bytes;
-    uint64_t shared_bytes; /* of these, those in mappings that another memory had made */
+    uint64_t shared_bytes; /* of these, the bytes in mappings that another memory has made */
     bool is_pool_short;    /* the pool had too few pages of 1 GiB */
     int numa_error; /* of the last mapping that could not be placed on nodes: a negative errno */
 };
 
-/* Returns `bytes` zeroed bytes, writable, aligned to 64 and, from 2 MiB on but for pages of 1 GiB,
- * to 2 MiB. Pages of 1 GiB are there already, others come when they are first written. NULL:
- * *failure says how much was wanted. */
+/* Returns `bytes` zeroed, writable bytes. They are aligned to 64 bytes or, if they are 2 MiB or
+ * more and not in pages of 1 GiB, to 2 MiB. Pages of 1 GiB are present already, others when they
+ * are first written. Returns NULL if out of memory: *failure has the bytes that were requested. */
 void *eb_table_memory_take(
     struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
-/* Reserves a place for the tables that `need` counts, which are taken next, in any order: they take
- * as much as eb_table_memory_need_bytes says. If pages of 1 GiB are wanted, takes as many as these
- * tables need, all or none, so that no part of a page is lost between tables. Returns whether it
- * has taken them: then no further memory is needed. */
+/* Reserves room for the tables that `need` counts, which are taken next, in any order. They take as
+ * many bytes as eb_table_memory_need_bytes returns. If the options ask for pages of 1 GiB, takes as
+ * many as these tables need, all or none, so that no part of a page is lost between tables. Returns
+ * whether it has taken them; then no further memory is needed. */
 bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need);
-/* Makes everything read-only. Called once, when a version is complete. Huge pages stay huge. false:
- * *failure. */
+/* Makes everything read-only. Called once, when a version is complete. Huge pages stay huge.
+ * Returns false with *failure set if that fails. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure);
-/* Returns the mapping in which `taken`, from a sealed memory, lies. NULL: it lies in the pool's
- * pages, which are not shared. */
+/* Returns the mapping that holds `taken`, which is from a sealed memory. Returns NULL if that is in
+ * the pool's pages, which are not shared. */
 struct eb_table_mapping *eb_table_memory_find(
     const struct eb_table_memory *memory, const void *taken);
-/* Holds a mapping of another memory, which stays meanwhile. Returns false if out of memory
- * (*failure). */
+/* Holds a mapping of another memory, which must stay during the call. Returns false with *failure
+ * set if out of memory. */
 bool eb_table_memory_share(
     struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
-/* Returns the bytes of mappings that another memory holds too, at present. */
+/* Returns the bytes of mappings that another memory holds too at present. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
-/* Unmaps all mappings that nobody else holds. Accepts a zeroed struct. */
+/* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
 /* Returns what `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of them.
  * UINT64_MAX if that is more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);
-/* Returns the bytes of rows with an index (0: none) behind them, in one piece, which is shared as a
- * whole. At most UINT64_MAX. */
+/* Returns the bytes of rows followed by an index (0: none). Both are one piece, which is shared as
+ * a whole. At most UINT64_MAX. */
 uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes);
 /* Adds a table of `bytes` bytes to the need. */
 void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes);
-/* Returns what the tables take together: whole pages of 2 MiB; at most UINT64_MAX. In pages of 1
- * GiB it is more by the unused rest of the last one. */
+/* Returns the bytes that the tables take together: whole pages of 2 MiB; at most UINT64_MAX. In
+ * pages of 1 GiB they also take the unused rest of the last one. */
 uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need);

@@ -104,8 +104,8 @@ static bool check_parts(const struct planning *planning, const struct eb_piece_r
                path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
 }
 
-/* Returns the piece that tells whether its table is keyed: the first one with rows, because a piece
- * without rows has no keys either. */
+/* Returns the piece that decides whether its table is keyed: the first one with rows, because a
+ * piece without rows has no keys either. */
 static const struct eb_piece *find_telling(const struct eb_piece_range *range)
 {
     size_t at = 0;
@@ -115,8 +115,8 @@ static const struct eb_piece *find_telling(const struct eb_piece_range *range)
     return &range->pieces[at < range->count ? at : 0];
 }
 
-/* Returns whether a piece agrees with the telling one on whether there are keys. It always does if
- * it has no rows, or if one of the two is not packed. */
+/* Returns whether a piece and the deciding one are both keyed or both not. Always true if the piece
+ * has no rows, or if one of the two is not packed. */
 static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
 {
     return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||

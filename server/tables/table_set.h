@@ -19,7 +19,7 @@ struct eb_table_options {
     uint32_t group_features_max; /* most that a request may ask for; 0: no limit */
     struct eb_table_memory_options memory;
     const struct eb_model_config *config; /* of the model; may be NULL */
-    /* Sets in memory that stay while another is loaded, which shares the tables that are the same.
+    /* Sets in memory with which the loaded one shares equal tables. They must stay during the load.
      */
     const struct eb_table_set *const *residents;
     size_t resident_count;
@@ -29,16 +29,16 @@ struct eb_named_table {
     char *name;
     uint32_t rank; /* of the whole table, at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t resident_bytes;    /* of its rows, what lies between them, keys and their index */
+    uint64_t resident_bytes;    /* of its rows, the gaps between them, keys and their index */
     struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
     struct eb_table table;
-    const uint8_t *base;      /* where its rows and what lies between them begin */
-    struct eb_key_index keys; /* what table.keys points to, where that is not NULL */
-    const void *index;        /* behind the rows: keys and index, index_bytes; NULL: not keyed */
+    const uint8_t *base;      /* beginning of its rows and the gaps between them */
+    struct eb_key_index keys; /* target of table.keys, if that is not NULL */
+    const void *index;        /* keys and index after the rows, index_bytes; NULL: not keyed */
     uint64_t index_bytes;
     uint64_t digest; /* of its content (table_digest.h) */
-    uint64_t origin; /* of where that was read from */
-    /* Defaults for requests that do not say. */
+    uint64_t origin; /* of the files that it was read from (table_digest.h) */
+    /* Defaults for requests that do not set these. */
     enum eb_missing missing; /* UNSPECIFIED: ERROR */
     bool has_default;
     int64_t default_index; /* a row, -1 or, of a keyed table, a key */

@@ -2,19 +2,20 @@
  * whose memory is shared. A table is the same as a resident one
  *  - whatever its name, if it comes from the same place in the same files, which may have more
  * links now, or from a packed file with the same digest: nothing is read to find that out;
- *  - if that one has the same name, shape, storage and content: the files are read to find that
- * out, up to the first difference. Tables with less than 2 MiB of rows, and those in pages of the
- * system's pool, are always loaded. Thread: one at a time. Memory: some MiB of the heap while files
- * are read. */
+ *  - if the resident one has the same name, shape, storage and content: the files are read to find
+ * that out, up to the first difference. Tables with less than 2 MiB of rows, and those in pages of
+ * the system's pool, are always loaded.
+ * Thread: one at a time. Memory: some MiB of the heap while files are read. */
 #pragma once
 
 #include "server/base/load_meter.h"
 #include "server/tables/planned_table.h"
 
-/* Sets the origins of the plan's tables, and the residents that are known without reading. The
- * plan's bytes then count the tables that are certain to be loaded. */
+/* Sets the origins of the plan's tables, and the resident tables that can be found without reading.
+ * The plan's bytes then count the tables that are certain to be loaded. */
 void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options);
-/* Then reads the tables that are open, and sets their residents and the plan's bytes. false:
- * *failure, a file cannot be read or converted, or the load is given up. */
+/* Called after that. Reads the tables that are open, and sets their resident tables and the plan's
+ * bytes. Returns false with *failure set if a file cannot be read or converted, or if the load is
+ * cancelled. */
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
     struct eb_load_meter *meter, struct eb_failure *failure);

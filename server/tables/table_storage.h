@@ -1,20 +1,22 @@
-/* How the rows of a table will lie in memory: as its files have them, or as the model's description
- * wants them.
+/* Decides how the rows of a table are stored in memory: as in its files, or as the model's
+ * description requires.
  * Thread: pure functions. Memory: none. */
 #pragma once
 
 #include "server/tables/planned_table.h"
 
-/* Sets type, storage, row sizes and is_fused of a table whose name, config and tensor are there and
- * whose first piece is `piece`; of a fused one also the tensor's storage and shape, which become
- * those of its values. false: *failure says why it cannot be stored so. */
+/* Sets type, storage, row sizes and is_fused of a table. Its name, config and tensor must be set;
+ * `piece` is its first piece. For a fused table also sets the tensor's storage and shape to those
+ * of its values. Returns false, with the reason in *failure, if the table cannot be stored as
+ * required. */
 bool eb_table_storage_choose(
     struct eb_planned_table *table, const struct eb_piece *piece, struct eb_failure *failure);
 
-/* How the fused rows in a tensor lie that are of a format, one with fused rows, and have `dim`
- * values, or as many as their codes fill where that is 0. TorchRec's formats need it: their rows
- * may be longer than that needs, and those of FBGEMM_INT8 may have up to 3 bytes between codes and
- * scale. false: *failure says why they cannot be such, without saying where. */
+/* Finds the layout of the fused rows in a tensor. The format must be one with fused rows. `dim` is
+ * their number of values; 0: as many as their codes fill. TorchRec's formats need `dim`, because
+ * their rows may be longer than the values need. Rows of FBGEMM_INT8 may have up to 3 bytes between
+ * codes and scale. Returns false, with the reason but no path in *failure, if the tensor cannot
+ * hold such rows. */
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure);
 
@@ -25,12 +27,12 @@ struct eb_table_storage_check {
     struct eb_row_scale scale;
 };
 
-/* Adds row `number`, which has been taken apart, its codes at `codes`. false: scale or bias is not
- * finite; *failure names them, and the formats that may have been meant, but not the row. */
+/* Adds row `number`, whose codes are at `codes`. Returns false if its values are not finite:
+ * *failure names scale, bias and the formats that may have been meant, but not the row. */
 bool eb_table_storage_check_row(struct eb_table_storage_check *check,
     const struct eb_fused_format *format, uint64_t number, const void *codes,
     const struct eb_row_scale *scale, struct eb_failure *failure);
-/* Judges all rows together. false: the table has another format; *failure says what is wrong with
- * row check->row, without its number, and how many rows are like it. */
+/* Checks all rows together. Returns false if the table has another format: *failure describes the
+ * problem of row check->row, without its number, and how many rows are like it. */
 bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
     const struct eb_fused_format *format, struct eb_failure *failure);
