@@ -19,7 +19,7 @@
  *                              memory, and all below are 0), "load_ms": N, "tables": N,
  *                              "rows": N, "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
  *                              "huge_1g": bytes}}]}],                        highest first
- *    "loads": {"done": N, "failed": N, "freed": N},
+ *    "loads": {"done": N, "failed": N, "freed": N, "evicted": N, "kept": N, "kept_bytes": N},
  *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0: none
  *    "repository": "readable" | "unreadable" | "unwatched",
  *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
