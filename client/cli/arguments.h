@@ -90,5 +90,6 @@ bool eb_arguments_read_values(
     "  --tls                  use TLS and trust the system's certificate authorities\n"            \
     "  --tls-ca FILE          use TLS and trust the authorities in FILE (PEM)\n"                   \
     "  --tls-cert FILE        client certificate (PEM); needs --tls-key FILE\n"                    \
-    "  --tls-server-name NAME name in the server's certificate (default: host of --server)\n"      \
+    "  --tls-server-name NAME\n"                                                                   \
+    "                         name in the server's certificate (default: host of --server)\n"      \
     "  --token-file FILE      file with the bearer token to send\n"
