@@ -35,8 +35,3 @@ struct eb_bag_index_fns {
 };
 
 extern const struct eb_bag_index_fns eb_bag_ref_index;
-/* Only in builds for x86-64. */
-extern const struct eb_bag_index_fns eb_bag_avx2_index;
-extern const struct eb_bag_index_fns eb_bag_avx512_index;
-/* Only in builds for aarch64. */
-extern const struct eb_bag_index_fns eb_bag_neon_index;

@@ -40,6 +40,17 @@ static bool runs_avx512(void)
 }
 #endif
 
+#ifdef __x86_64__
+/* Eight vectors of sums stay in registers. */
+EB_BAG_VARIANT_DEFINE(avx2, 64, 256);
+/* Sixteen vectors of sums stay in registers, eight for integers. */
+EB_BAG_VARIANT_DEFINE(avx512, 256, 512);
+#endif
+#ifdef __aarch64__
+/* Eight vectors of sums stay in registers. */
+EB_BAG_VARIANT_DEFINE(neon, 32, 128);
+#endif
+
 /* All tables of this build, the slowest first. */
 static const struct eb_bag_ops variants[] = {
     {&eb_bag_ref, runs_anywhere},

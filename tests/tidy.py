@@ -43,6 +43,8 @@ PROJECT_INCLUDES = {
     "proto/": ("proto/",),
     "proto/net/": ("proto/", "proto/net/"),
     "kernels/": ("kernels/",),
+    "kernels/x86/": ("kernels/", "kernels/x86/"),
+    "kernels/arm/": ("kernels/", "kernels/arm/"),
     "server/": ("proto/", "proto/net/", "kernels/", "server/*"),
     "server/base/": ("proto/", "server/base/"),
     "server/formats/": ("proto/", "kernels/", *FORMATS),
@@ -102,6 +104,8 @@ LIBRARIES = {
 # For each target, the targets and libraries that it may link, by their names in CMake.
 TARGET_LINKS = {
     "embag_kernels": ("openmp",),
+    "embag_kernels_x86": (),
+    "embag_kernels_arm": (),
     "embag_proto_generated": ("protobuf",),
     "embag_proto": ("embag_proto_generated", "nghttp2", "protobuf", "zlib"),
     "embag_net": ("embag_proto", "uv", "openssl"),
@@ -781,10 +785,10 @@ def lists_source(text, path):
 
 
 def check_sources_listed(tree):
-    """every .c is listed in a CMakeLists.txt, without file(GLOB)"""
+    """every .c but templates is listed in a CMakeLists.txt, without file(GLOB)"""
     lists = {os.path.dirname(p): t for p, t in tree.items() if p.endswith("CMakeLists.txt")}
     for path, _ in c_files(tree):
-        if path.endswith(".c"):
+        if path.endswith(".c") and not path.endswith("_tmpl.c"):
             folder, found = os.path.dirname(path), False
             while folder and not found:
                 found = lists_source(lists.get(folder, ""), os.path.relpath(path, folder))

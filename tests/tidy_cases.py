@@ -204,6 +204,7 @@ TREES = [
     ("statics", "", {"kernels/vec_a.h": STATIC.replace("f(", "vec_f("),
                      "kernels/vec_b.h": STATIC.replace("f(", "vec_f(")}),
     ("sources_listed", "a longer name", {"proto/a.c": "", "proto/CMakeLists.txt": "xa.c b/a.c"}),
+    ("sources_listed", "", {"kernels/a_tmpl.c": ""}),
     ("sources_listed", "", {"server/net/a.c": "", "server/CMakeLists.txt": "  net/a.c\n"}),
     ("sources_listed", "", {"tests/test_a.c": "", "tests/CMakeLists.txt": "IN a b\ntest_${m}.c"}),
     ("walks", "no such file", {"server/ARCHITECTURE.md": "`server/a.c`"}),

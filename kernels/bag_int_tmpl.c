@@ -2,8 +2,6 @@
  * length of its instruction set's vectors. GCC's vector types produce the instructions. Defines
  * `folds`. Lanes of sums are unsigned: they wrap.
  * Thread: pure. Memory: none. */
-#pragma once
-
 #include "kernels/bag_int.h"
 
 #define PIECE_BYTES_MAX (EB_BAG_INT_BLOCK_VECTORS * VECTOR_BYTES)
@@ -114,3 +112,10 @@ static const struct eb_bag_int_folds folds = {
             [EB_BAG_INT_WIDE] = {&WIDE_int8_t, &WIDE_int16_t, &WIDE_int32_t, &SUM_uint64_t},
         },
 };
+
+/* Defines an eb_bag_pool_fn for integer rows. */
+#define DEFINE_INT_POOL(name)                                                                      \
+    void name(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)                  \
+    {                                                                                              \
+        eb_bag_int_pool(range, prefetch, &folds);                                                  \
+    }

@@ -1,13 +1,11 @@
 /* f64 rows with Advanced SIMD. */
-#include "kernels/bag_neon.h"
-
-#include "kernels/vec_f64_neon.h"
+#include "kernels/arm/vec_f64_neon.h"
 
 #define ACC double
 #define ACC_TYPE EB_F64
 #define ACC_FMA fma
 #define ACC_SQRT sqrt
 #define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f64
-#include "kernels/bag_pool.h"
+#include "kernels/bag_float_tmpl.c"
 
 DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_neon_f64)

@@ -19,6 +19,6 @@ static inline __m256i sum_up_avx2(__m256i v)
     return _mm256_add_epi64(v, _mm256_blend_epi32(_mm256_setzero_si256(), low_sum, 0xf0));
 }
 
-#include "kernels/bag_index_lanes.h"
+#include "kernels/bag_index_tmpl.c"
 
 DEFINE_INDEX_FNS(eb_bag_avx2_index, eb_key_avx2_take_rows)

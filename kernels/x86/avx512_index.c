@@ -14,6 +14,6 @@ static inline __m512i sum_up_avx512(__m512i v)
     return _mm512_add_epi64(v, _mm512_alignr_epi64(v, zero, 4));
 }
 
-#include "kernels/bag_index_lanes.h"
+#include "kernels/bag_index_tmpl.c"
 
 DEFINE_INDEX_FNS(eb_bag_avx512_index, eb_key_avx2_take_rows)

@@ -1,17 +1,18 @@
-/* f32, f16, bf16 and fp8 rows with AVX-512. */
-#include "kernels/bag_avx512.h"
-
-#include "kernels/vec_avx512.h"
+/* Rows whose sums are f32 with AVX-512: f32, f16, bf16, fp8 and codes. */
+#include "kernels/x86/vec_avx512.h"
 
 #define ACC float
 #define ACC_TYPE EB_F32
 #define ACC_FMA fmaf
 #define ACC_SQRT sqrtf
 #define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f32
-#include "kernels/bag_pool.h"
+#include "kernels/bag_float_tmpl.c"
 
 DEFINE_POOL(EB_STORAGE_F32, f32, eb_bag_avx512_f32)
 DEFINE_POOL(EB_STORAGE_F16, f16, eb_bag_avx512_f16)
 DEFINE_POOL(EB_STORAGE_BF16, bf16, eb_bag_avx512_bf16)
 DEFINE_POOL(EB_STORAGE_F8_E4M3, e4m3, eb_bag_avx512_e4m3)
 DEFINE_POOL(EB_STORAGE_F8_E5M2, e5m2, eb_bag_avx512_e5m2)
+DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_avx512_int8)
+DEFINE_POOL(EB_STORAGE_INT4, int4, eb_bag_avx512_int4)
+DEFINE_POOL(EB_STORAGE_INT2, int2, eb_bag_avx512_int2)

@@ -8,8 +8,6 @@
  * numbers, which not every instruction set has. The rest of an array is read by a vector that ends
  * where the array ends.
  * Thread: pure. Memory: none. */
-#pragma once
-
 #include "kernels/bag_index_plain.h"
 #include "kernels/key_index.h"
 

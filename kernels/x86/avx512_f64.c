@@ -1,13 +1,11 @@
 /* f64 rows with AVX-512. */
-#include "kernels/bag_avx512.h"
-
-#include "kernels/vec_f64_avx512.h"
+#include "kernels/x86/vec_f64_avx512.h"
 
 #define ACC double
 #define ACC_TYPE EB_F64
 #define ACC_FMA fma
 #define ACC_SQRT sqrt
 #define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f64
-#include "kernels/bag_pool.h"
+#include "kernels/bag_float_tmpl.c"
 
 DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_avx512_f64)
