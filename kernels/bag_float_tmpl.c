@@ -13,7 +13,6 @@
  * defines the pool function of a storage; the names of its components begin with `name`. */
 #include "kernels/bag_copy.h"
 #include "kernels/bag_variant.h"
-#include "kernels/zero_row.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 #include "kernels/bag_int.h"
 
 #include "kernels/bag_copy.h"
-#include "kernels/zero_row.h"
 
 #include <assert.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "client/cli/progress_bar.h"
 #include "client/cli/source_file.h"
 #include "kernels/key_index.h"
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 #include "server/base/directory.h"
 #include "server/contents/file_name.h"
 #include "server/contents/model_config.h"

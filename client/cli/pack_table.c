@@ -1,7 +1,7 @@
 #include "client/cli/pack_table.h"
 
 #include "kernels/quantize.h"
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 #include "proto/splitmix64.h"
 #include "server/tables/table_storage.h"
 

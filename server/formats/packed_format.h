@@ -1,5 +1,5 @@
 /* The head of TABLE.embag, a table that is packed once and loaded many times. The file has the rows
- * as they lie in memory (kernels/row_format.h), quantised or not, the keys of a keyed table, and
+ * as they lie in memory (kernels/table.h), quantised or not, the keys of a keyed table, and
  * checksums that show any changed bit. Numbers are little-endian.
  *
  *   offset  bytes  of the header

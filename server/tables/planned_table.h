@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/fused_row.h"
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 #include "server/contents/model_config.h"
 #include "server/contents/version_scan.h"
 #include "server/tables/table_set.h"

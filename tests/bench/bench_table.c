@@ -4,7 +4,7 @@
 #include "client/cli/workload.h"
 #include "kernels/float_row.h"
 #include "kernels/fused_row.h"
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 #include "server/base/machine.h"
 
 #include <inttypes.h>

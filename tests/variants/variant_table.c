@@ -1,6 +1,6 @@
 #include "tests/variants/variant_table.h"
 
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "kernels/element.h"
 #include "kernels/fused_row.h"
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 

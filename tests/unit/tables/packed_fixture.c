@@ -1,6 +1,6 @@
 #include "tests/unit/tables/packed_fixture.h"
 
-#include "kernels/row_format.h"
+#include "kernels/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
