@@ -18,7 +18,7 @@ from served import OwnServerTest
 from table_files import Table, write_model, write_npy, write_safetensors
 from test_versions import VersionsTest, table_of
 
-SECTION = 'A lookup in ten lines'
+SECTION = 'A first lookup'
 LOAD_SECTION = 'Putting load on a server'
 COMMANDS_SECTION = 'Commands'
 ADDRESS = '127.0.0.1:8600'
@@ -65,7 +65,7 @@ class LoadSection(unittest.TestCase):
     def test_names_programs_that_the_quickstart_has_built(self):
         programs = re.findall(r'^ +build/release/([\w-]+) ', load_section(), re.M)
         self.assertTrue(programs)
-        self.assertIn('deploy/quickstart.sh', readme_section('Two commands'))
+        self.assertIn('deploy/quickstart.sh', readme_section('Quick start'))
         self.assertLessEqual(set(programs), quickstart_programs())
 
     def test_gives_flags_that_the_programs_know(self):
