@@ -1,16 +1,19 @@
-/* Finds the rows of a table by their keys. The index is immutable and holds every key with its row
- * number. Both together take 15.1 bytes per row; the smallest index takes 192 bytes. It consists of
- * plain bytes, little-endian and independent of their address, so that a file can hold a complete
- * index. key_build.h makes the bytes, key_bucket.h defines them.
+/* Finds the rows of a table by their keys with an index, and builds that index.
  *
- * Whatever the bytes hold, a lookup never reads outside of them, and never returns a row that the
- * table does not have.
- * Thread: pure functions, for any number of threads. Memory: nothing is allocated; the bytes are
- * borrowed and must not move. */
+ * The index is immutable and holds every key with its row number. Both together take 15.1 bytes per
+ * row; the smallest index takes 192 bytes. It consists of plain bytes, little-endian and
+ * independent of their address, so that a file can hold a complete index. Whatever the bytes hold,
+ * a lookup never reads outside of them, and never returns a row that the table does not have.
+ *
+ * This header declares the lookups first, then the steps of a build, and last the layout of the
+ * bytes, which is for the files that look keys up and for tests.
+ * Thread: lookups are pure functions, for any number of threads. The steps of a build say how
+ * threads share them. Memory: nothing is allocated; the bytes are borrowed and must not move. */
 #pragma once
 
-#include "kernels/key_bucket.h"
+#include "kernels/mix64.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,8 +65,182 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
 
-/* Return the first and the second bucket that a key of that hash may be in; for the files that look
- * keys up. */
+/* A build makes the bytes of an index from the keys of a table's rows. The same keys give the same
+ * bytes, however the work is divided among threads. The steps are:
+ *
+ *   plan      finds how many bytes the index takes
+ *   digest    digests a slice of the keys; join makes one digest of all slices
+ *   begin     begins an attempt: writes the header. Its seed is made of the attempt and the digest
+ *             of all keys, so that nobody can choose keys for a seed that is known in advance
+ *   count     counts how many keys of a share of the rows belong to each partition
+ *   allot     allots room in each partition to the keys of each share
+ *   assign    moves each key to its partition
+ *   place     moves each key of a partition to one of its two buckets
+ *
+ * A step must have ended before the next one begins. Within a step several threads may work, each
+ * on its own slices, shares or partitions; begin and allot are for one thread. The rows of a share
+ * follow one another, after the rows of the shares before it. They may be counted and assigned in
+ * several calls, in ascending order. All memory is the caller's. Keys are not needed after the
+ * build. */
+
+struct eb_key_plan {
+    uint64_t row_count;
+    uint64_t index_bytes;   /* header and buckets */
+    uint64_t scratch_bytes; /* for each thread that calls eb_key_build_place */
+    uint64_t slice_count;   /* slices have EB_KEY_SLICE_ROWS rows, the last one perhaps fewer */
+    uint32_t partition_count;
+    uint32_t partition_buckets; /* in each partition */
+};
+
+struct eb_key_build {
+    struct eb_key_plan plan;
+    const void *keys; /* [row_count] int64 of any alignment */
+    void *index;      /* [index_bytes], aligned to EB_KEY_INDEX_ALIGNMENT */
+    uint32_t *counts; /* [share_count][partition_count]: counts of keys, later the position of the
+                         next key */
+    uint32_t share_count;
+    uint64_t digest; /* digest of all keys */
+};
+
+enum eb_key_outcome {
+    EB_KEY_OK,
+    EB_KEY_AGAIN,    /* the keys are badly distributed: begin the next attempt */
+    EB_KEY_DUPLICATE /* two rows have the same key */
+};
+
+/* Two rows with the same key. */
+struct eb_key_pair {
+    int64_t key;
+    uint32_t first_row;
+    uint32_t second_row;
+};
+
+/* Rows of a slice: few enough that any large table has slices for all threads, and enough that the
+ * digests take no memory to speak of. */
+#define EB_KEY_SLICE_ROWS (UINT64_C(1) << 16)
+
+/* Most attempts that are worth making. Less than one table in a thousand needs a second one. Nobody
+ * knows how to find keys for which this many fail. */
+#define EB_KEY_ATTEMPTS_MAX 16
+
+/* Plans the build. Returns false if there are more than EB_KEY_INDEX_ROWS_MAX rows. */
+bool eb_key_build_plan(uint64_t row_count, struct eb_key_plan *plan);
+
+/* Makes all attempts on this thread, with one share. `counts` must have room for one share, and
+ * `scratch` is the same as for eb_key_build_place. Returns EB_KEY_AGAIN if no attempt succeeded. */
+enum eb_key_outcome eb_key_build_run(
+    struct eb_key_build *build, void *scratch, struct eb_key_pair *pair);
+
+/* Returns the digest of a slice's keys. Takes some 4 ns per key. */
+uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice);
+/* Joins the digests of all slices, [plan.slice_count]. */
+void eb_key_build_join(struct eb_key_build *build, const uint64_t *digests);
+/* Computes and joins the digests of all slices on this thread. */
+void eb_key_build_digest_all(struct eb_key_build *build);
+
+/* Begins an attempt. Attempts are numbered from 0. */
+void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt);
+
+/* Rows [first, end). */
+struct eb_key_range {
+    uint64_t first;
+    uint64_t end;
+};
+
+void eb_key_build_count(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
+void eb_key_build_allot(struct eb_key_build *build);
+/* Must be called with the rows that were counted, in the same order. */
+void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
+
+/* `scratch` must have scratch_bytes, aligned to 8. An outcome other than EB_KEY_OK ends the
+ * attempt. */
+enum eb_key_outcome eb_key_build_place(
+    struct eb_key_build *build, uint32_t partition, void *scratch, struct eb_key_pair *pair);
+
+/* The layout of an index: a header of one cache line, followed by buckets of one cache line each. A
+ * bucket holds five keys with their rows. Buckets are grouped into partitions of equal size. The
+ * hash of a key chooses its partition and two buckets in it. The key is in the first bucket if
+ * there is room. A bucket marks which of its keys had to go to their second bucket: a key that is
+ * neither in its first bucket nor marked there is not in the index. So finding a key costs 1.13
+ * cache lines, and finding that there is none costs 1.02. */
+
+#define EB_KEY_SLOTS 5
+/* In place of a row: an empty slot, whose key is 0. A bucket's empty slots come last. */
+#define EB_KEY_ROW_NONE UINT32_MAX
+
+#define EB_KEY_MAGIC "EBKEYS01"
+/* Fewest and most buckets of a partition. A bucket's number within it is made of 16 bits of the
+ * hash. */
+#define EB_KEY_BUCKETS_MIN 2
+#define EB_KEY_BUCKETS_MAX 65536
+
+struct eb_key_header {
+    char magic[8];
+    uint64_t row_count;
+    uint64_t seed;
+    uint32_t partition_count;   /* at least 1 */
+    uint32_t partition_buckets; /* in each partition */
+    uint8_t zero[32];
+};
+
+struct eb_key_bucket {
+    int64_t keys[EB_KEY_SLOTS];
+    uint32_t rows[EB_KEY_SLOTS];
+    uint32_t marks; /* a bit for each key that has this first bucket and is in its second */
+};
+
+static_assert(sizeof(struct eb_key_header) == 64, "a cache line");
+static_assert(sizeof(struct eb_key_bucket) == 64, "a cache line");
+
+/* A bijection of keys. Each of its bits depends on all bits of the key. */
+static inline uint64_t eb_key_hash(uint64_t seed, int64_t key)
+{
+    return eb_mix64((uint64_t)key + seed);
+}
+
+static inline uint32_t eb_key_partition(uint64_t hash, uint32_t partition_count)
+{
+    return (uint32_t)((hash >> 32) * partition_count >> 32);
+}
+
+/* Returns the first bucket, as a number within the hash's partition. */
+static inline uint32_t eb_key_first(uint64_t hash, uint32_t partition_buckets)
+{
+    return (uint32_t)((hash & 0xffff) * partition_buckets >> 16);
+}
+
+/* Returns the second bucket, which is never the first. */
+static inline uint32_t eb_key_second(uint64_t hash, uint32_t partition_buckets)
+{
+    uint32_t second = (uint32_t)((hash >> 16 & 0xffff) * (partition_buckets - 1) >> 16);
+    return second + (second >= eb_key_first(hash, partition_buckets));
+}
+
+static inline uint32_t eb_key_mark(uint64_t hash)
+{
+    return UINT32_C(1) << (hash >> 32 & 31);
+}
+
+/* Returns a bit for each slot that has the key. Has no branch, since no processor can predict the
+ * slot. */
+static inline unsigned eb_key_match(const struct eb_key_bucket *bucket, int64_t key)
+{
+    unsigned matches = 0;
+    for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
+        matches |= (unsigned)(bucket->keys[slot] == key) << slot;
+    }
+    return matches;
+}
+
+/* Returns the row of the first slot that has the key, or EB_KEY_ROW_NONE if none has it. The first,
+ * since a key of 0 also matches empty slots. Has no branch either. */
+static inline uint32_t eb_key_matched_row(const struct eb_key_bucket *bucket, unsigned matches)
+{
+    unsigned last = 1U << (EB_KEY_SLOTS - 1);
+    return bucket->rows[__builtin_ctz(matches | last)] | -(uint32_t)(matches == 0);
+}
+
+/* Return the first and the second bucket that a key of that hash may be in. */
 static inline const struct eb_key_bucket *eb_key_index_first_bucket(
     const struct eb_key_index *index, uint64_t hash)
 {

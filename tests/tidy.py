@@ -148,7 +148,7 @@ TEST_NAMES_APART = re.compile(
 
 # Static functions that may be defined in several files of a folder. In kernels: those that a
 # template needs from the file of each instruction set (vec_*.h with its own helpers; the parameters
-# of key_take.h). In tests: those that cmocka calls before and after each test.
+# of key_take_tmpl.c). In tests: those that cmocka calls before and after each test.
 STATICS_APART = {
     "kernels": r"vec_\w+|mask_of|(load|store)_(bytes|words)|narrow_bf16|round_to_odd|sum_up|"
                r"widen_(bf16|e4m3|e5m2|int2|int4|int8)|hash_group|match_slots",

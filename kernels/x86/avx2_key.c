@@ -45,6 +45,6 @@ static inline unsigned match_slots(const struct eb_key_bucket *bucket, int64_t k
     return matches | (unsigned)(bucket->keys[4] == key) << 4;
 }
 
-#include "kernels/key_take.h"
+#include "kernels/key_take_tmpl.c"
 
 DEFINE_KEY_TAKE_ROWS(eb_key_avx2_take_rows)

@@ -1,11 +1,11 @@
-/* Builds the index of a table's keys (kernels/key_build.h) with one thread for each processor. The
+/* Builds the index of a table's keys (kernels/key_index.h) with one thread for each processor. The
  * bytes of the index do not depend on the number of threads.
  * Thread: one at a time; joins the threads that it starts. Memory: while it builds, some hundred
  * KiB of the heap and four bytes for every 4096 keys for each thread, and eight bytes for every
  * 65536 keys. */
 #pragma once
 
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "server/base/failure.h"
 
 /* Most threads that build one index. */

@@ -1,6 +1,6 @@
 #include "server/tables/table_plan.h"
 
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "server/base/name.h"
 #include "server/tables/table_storage.h"
 

@@ -1,7 +1,7 @@
 #include "tests/bench/bench_keys.h"
 
 #include "client/cli/load_clock.h"
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "tests/bench/bench_memory.h"
 
 #include <assert.h>

@@ -3,8 +3,7 @@
  * verification finds every row. */
 #include "kernels/bag_ops.h"
 #include "kernels/bag_variant.h"
-#include "kernels/key_bucket.h"
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "tests/fuzz/input.h"
 
 #include <stdlib.h>

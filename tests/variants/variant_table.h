@@ -2,7 +2,7 @@
  * Thread: one only. Memory: a table is valid in its table_memory until the next one is drawn. */
 #pragma once
 
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "tests/variants/variant_draw.h"
 #include "tests/variants/variant_memory.h"
 

@@ -2,7 +2,7 @@
  * Thread: one only. Memory: a fixture owns what it allocates, without a spare byte. */
 #pragma once
 
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

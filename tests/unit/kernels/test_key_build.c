@@ -1,4 +1,4 @@
-#include "kernels/key_bucket.h"
+#include "kernels/key_index.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/key_fixture.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/bag_ops.h"
 #include "kernels/bag_variant.h"
-#include "kernels/key_bucket.h"
+#include "kernels/key_index.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/key_fixture.h"
 

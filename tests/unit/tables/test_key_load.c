@@ -1,6 +1,6 @@
 #include "server/tables/key_load.h"
 
-#include "kernels/key_build.h"
+#include "kernels/key_index.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/packed_fixture.h"
 #include "tests/unit/tables/set_fixture.h"

@@ -1,5 +1,6 @@
-/* Looking up many keys, written once for every instruction set. The including file first defines
- * GROUP, the number of keys that are hashed at once, which must divide KEYS_AHEAD, and
+/* Looking up many keys, written once for every instruction set. The including file first includes
+ * key_index.h and defines GROUP, the number of keys that are hashed at once, which must divide
+ * KEYS_AHEAD, and
  *
  *   hash_group(index, keys, hashes, firsts)   of GROUP keys: hash, and first bucket
  *   match_slots(bucket, key)                  a bit for each slot that has the key
@@ -11,12 +12,6 @@
  * if buckets are cached, 14 in 130 MB of them and 15 in 450 MB. For comparison, reading the cache
  * lines at known addresses takes 7 ns in 130 MB and 11 in 450 MB.
  * Thread: pure. Memory: none. */
-#pragma once
-
-#include "kernels/key_index.h"
-
-#include <assert.h>
-
 #define INLINE inline __attribute__((always_inline))
 /* Keys whose buckets are being prefetched while one is looked up. */
 #define KEYS_AHEAD 32
