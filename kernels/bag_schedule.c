@@ -77,11 +77,11 @@ const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out)
         return NULL;
     }
     if (!read_form(text, &schedule)) {
-        return "expected off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or 0:16:l1";
+        return "expected off, FAR:NEAR:l1 or FAR:NEAR:l2, such as 128:64:l2, 64w:4:l1 or 0:16:l1";
     }
     if (schedule.far_rows > EB_BAG_SCHEDULE_ROWS_MAX ||
         schedule.near_rows > EB_BAG_SCHEDULE_ROWS_MAX) {
-        return "FAR and NEAR are at most 4096 rows";
+        return "FAR and NEAR may be at most 4096 rows";
     }
     if (schedule.far_rows > 0 && schedule.far_rows <= schedule.near_rows) {
         return "FAR must be greater than NEAR, or 0 to use one distance only";

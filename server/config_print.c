@@ -80,7 +80,30 @@ static void print_value(FILE *out, const struct printed_line *line)
     }
 }
 
-/* Prints the value's source, with the setting's name there, and the setting's description. */
+/* Prints " (VALUES)" for a setting that accepts only some words or a range of numbers, with what 0
+ * means if the description says so. */
+static void print_allowed(FILE *out, const struct eb_config_setting *setting)
+{
+    switch (setting->kind) {
+    case EB_CONFIG_TEXT:
+    case EB_CONFIG_PORT:
+    case EB_CONFIG_LISTEN: return;
+    case EB_CONFIG_SOCKET:
+    case EB_CONFIG_PREFETCH:
+    case EB_CONFIG_LEVEL:
+    case EB_CONFIG_CHOICE: fprintf(out, " (%s)", setting->value); return;
+    case EB_CONFIG_COUNT:
+    case EB_CONFIG_LIMIT: break;
+    }
+    const char *unit = eb_config_setting_unit(setting);
+    const char *zero = strstr(setting->what, "; 0: ");
+    int zero_bytes = zero ? (int)strcspn(zero + 1, ";") + 1 : 0;
+    fprintf(out, " (%" PRIu64 "..%" PRIu64 "%s%s%.*s)", setting->min, setting->max,
+        *unit ? " " : "", unit, zero_bytes, zero ? zero : "");
+}
+
+/* Prints the value's source, with the setting's name there, and the beginning of the setting's
+ * description, with the values that are allowed. */
 static void print_comment(FILE *out, const struct printed_line *line)
 {
     static const char *const words[] = {
@@ -94,7 +117,9 @@ static void print_comment(FILE *out, const struct printed_line *line)
         eb_config_setting_name(line->setting, line->source, name);
     }
     const char *what = line->setting->what;
-    fprintf(out, " # %s%s: %.*s\n", words[line->source], name, (int)strcspn(what, ";"), what);
+    fprintf(out, " # %s%s: %.*s", words[line->source], name, (int)strcspn(what, ";"), what);
+    print_allowed(out, line->setting);
+    fputc('\n', out);
 }
 
 bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failure *failure)
@@ -104,7 +129,7 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failur
     }
     fputs(
         "# Settings of embagd, in the form that --config reads. Each is followed by the source of "
-        "its value and its description.\n",
+        "its value, its description and the values that it may have. embagd --help says more.\n",
         out);
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         struct printed_line line = {

@@ -7,12 +7,15 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AT(member) offsetof(struct eb_config, member)
+/* Bytes of the reason why a value is refused. */
+#define WHY_BYTES 128
 #define LIMIT(name, fallback, min, max, what)                                                      \
     {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what, NULL},
 
@@ -86,7 +89,7 @@ const struct eb_config_setting eb_config_settings[] = {
         "into L1 or L2 NEAR rows ahead; FAR and NEAR are 0..4096, and 0 turns that step off",
         NULL},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "debug|info|warn|error",
-        "lowest level that is logged: debug, info, warn or error; default: info", NULL},
+        "lowest level that is logged; default: info", NULL},
     {"log_format", EB_CONFIG_CHOICE, AT(log_format), 0, 0, 0, "logfmt|json",
         "form of each log line; logfmt (default): key=value pairs; json: one JSON object with the "
         "same keys",
@@ -95,7 +98,7 @@ const struct eb_config_setting eb_config_settings[] = {
         "which requests are logged as event=request; errors (default): those that fail; off: "
         "none; sampled: those that fail, one in access_log_sample of the others, and those whose "
         "traceparent has the sampled flag; all: every request; access_log_per_s_max bounds the "
-        "log lines a second; a log_level above info turns them off",
+        "log lines per second; no request is logged if log_level is warn or error",
         eb_access_log_mode_names},
     {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
         "size of the pages that hold tables; 2m (default): 2 MiB; 1g: 1 GiB, from the system's "
@@ -190,12 +193,13 @@ static bool refuse_setting(const struct attempt *attempt, const char *why)
     char name[EB_CONFIG_NAME_BYTES];
     eb_config_setting_name(setting, attempt->source, name);
     bool file = attempt->source == EB_CONFIG_FILE;
+    const char *text = *attempt->text ? attempt->text : "''";
     const char *between = file ? ": " : attempt->source == EB_CONFIG_ENVIRONMENT ? "=" : " ";
     /* Leave out what happens at the limit. */
     int what_bytes = (int)strcspn(setting->what, ";");
     return eb_failure_set(attempt->failure, "%.200s%s%s%s%.200s: %s (%.*s)",
-        file ? attempt->config->config_file : "", file ? ": " : "", name, between, attempt->text,
-        why, what_bytes, setting->what);
+        file ? attempt->config->config_file : "", file ? ": " : "", name, between, text, why,
+        what_bytes, setting->what);
 }
 
 /* Returns whether no higher source has set the value. If so, notes the attempt's source. */
@@ -215,7 +219,9 @@ static bool apply_text(const struct attempt *attempt)
         return refuse_setting(attempt, "is empty");
     }
     if (strlen(attempt->text) > attempt->setting->max) {
-        return refuse_setting(attempt, "is too long");
+        char why[WHY_BYTES];
+        snprintf(why, sizeof why, "is longer than %" PRIu64 " bytes", attempt->setting->max);
+        return refuse_setting(attempt, why);
     }
     char *copy = strdup(attempt->text);
     if (!copy) {
@@ -233,10 +239,8 @@ static bool apply_text(const struct attempt *attempt)
 
 static bool apply_socket(const struct attempt *attempt)
 {
-    const char *why = eb_address_error(attempt->text);
-    if (!why && strncmp(attempt->text, "unix:", strlen("unix:")) != 0) {
-        why = "expected unix:PATH";
-    }
+    bool is_unix = strncmp(attempt->text, "unix:", strlen("unix:")) == 0;
+    const char *why = is_unix ? eb_address_error(attempt->text) : "expected unix:PATH";
     return why ? refuse_setting(attempt, why) : apply_text(attempt);
 }
 
@@ -265,15 +269,26 @@ static void clear_listen(struct eb_config *config)
     }
 }
 
+/* Refuses one address of the attempt's text, and names it unless it is empty. Returns false. */
+static bool refuse_address(const struct attempt *attempt, const char *address, const char *why)
+{
+    struct attempt one = *attempt;
+    one.text = *address ? address : attempt->text;
+    return refuse_setting(&one, why);
+}
+
 /* Adds an address. Takes it: the config keeps it, or it is freed. */
 static bool add_address(const struct attempt *attempt, char *address)
 {
     struct eb_config *config = attempt->config;
-    const char *why = *address ? eb_address_error(address) : "is empty";
+    const char *why = *address         ? eb_address_error(address)
+                      : *attempt->text ? "an address is empty"
+                                       : "is empty";
     uint8_t source_before = config->sources[attempt->setting - eb_config_settings];
     if (why) {
+        refuse_address(attempt, address, why);
         free(address);
-        return refuse_setting(attempt, why);
+        return false;
     }
     if (!take_precedence(attempt)) {
         free(address);
@@ -284,7 +299,7 @@ static bool add_address(const struct attempt *attempt, char *address)
     }
     if (config->listen_count == EB_LISTEN_MAX) {
         free(address);
-        return refuse_setting(attempt, "more than 16 addresses");
+        return refuse_setting(attempt, "at most 16 addresses are allowed");
     }
     config->listen[config->listen_count++] = address;
     return true;
@@ -339,7 +354,7 @@ static bool apply_choice(const struct attempt *attempt)
         choice++;
     }
     if (!setting->choices[choice]) {
-        char why[80];
+        char why[WHY_BYTES];
         snprintf(why, sizeof why, "not one of %s", setting->value);
         return refuse_setting(attempt, why);
     }
@@ -385,15 +400,12 @@ static bool apply_number(const struct attempt *attempt)
     const char *unit = eb_config_setting_unit(setting);
     bool is_bytes = strcmp(unit, "bytes") == 0;
     uint64_t value;
-    if (!parse_number(attempt->text, is_bytes, &value)) {
-        return refuse_setting(
-            attempt, is_bytes ? "not a whole number, alone or with KiB, MiB or GiB behind it"
-                              : "not a whole number");
-    }
-    if (value < setting->min || value > setting->max) {
-        char why[80];
-        snprintf(why, sizeof why, "not in %llu..%llu%s%s", (unsigned long long)setting->min,
-            (unsigned long long)setting->max, *unit ? " " : "", unit);
+    bool is_number = parse_number(attempt->text, is_bytes, &value);
+    if (!is_number || value < setting->min || value > setting->max) {
+        char why[WHY_BYTES];
+        snprintf(why, sizeof why, "not %sin %" PRIu64 "..%" PRIu64 "%s%s%s",
+            is_number ? "" : "a whole number ", setting->min, setting->max, *unit ? " " : "", unit,
+            is_number || !is_bytes ? "" : "; only KiB, MiB or GiB may follow it");
         return refuse_setting(attempt, why);
     }
     if (take_precedence(attempt)) {

@@ -71,6 +71,11 @@ bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failur
         return true;
     }
     const char *why = eb_bag_schedule_parse(text, &schedule);
+    size_t expected_bytes = strlen("expected ");
+    if (why && strncmp(why, "expected ", expected_bytes) == 0) {
+        return eb_failure_set(
+            failure, "expected " EB_KERNEL_CHOICE_AUTO ", %s", why + expected_bytes);
+    }
     return !why || eb_failure_set(failure, "%s", why);
 }
 

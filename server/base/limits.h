@@ -40,7 +40,7 @@
         "not taken yet; at the limit its streams are not read further and its unary calls "        \
         "wait")                                                                                    \
     X(load_bytes_per_s, 1073741824, 1048576, 1099511627776,                                        \
-        "bytes read a second, at most, when versions are loaded while the server serves")          \
+        "bytes read per second, at most, to load versions while the server serves")                \
     X(kept_versions_max, 16, 0, 65536,                                                             \
         "versions of a model that stay for versions.keep_s after they are no longer needed; "      \
         "beyond that, the oldest is evicted early; 0: no limit")                                   \
@@ -50,9 +50,9 @@
         "that "                                                                                    \
         "keeps most is evicted early; 0: no limit")                                                \
     X(access_log_sample, 1000, 1, 1000000000,                                                      \
-        "with access_log sampled: one request in this many that did not fail is logged")           \
+        "with access_log sampled: one in this many of the requests that did not fail is logged")   \
     X(access_log_per_s_max, 100, 1, 1000000,                                                       \
-        "log lines a second for failed requests, and as many for others, divided equally "         \
+        "log lines per second for failed requests, and as many for others, divided equally "       \
         "among the loops, at least one each; event=requests_not_logged counts the requests "       \
         "left out")
 
@@ -61,8 +61,9 @@
         "time for a connection's TLS handshake and HTTP/2 preface, and for each block of "         \
         "headers")                                                                                 \
     X(auth_timeout_ms, 10000, 0, 86400000,                                                         \
-        "time for a connection's first call by a known caller, if auth_file is set; after "        \
-        "that the connection takes no new calls, as with connection_age_max_ms; 0: no limit")      \
+        "time for a connection's first call by a known caller, if auth_file is set; if none "      \
+        "comes, the connection then takes no new calls, as with connection_age_max_ms; 0: no "     \
+        "limit")                                                                                   \
     X(message_timeout_ms, 15000, 100, 600000,                                                      \
         "time without progress inside one message, or between a unary call's message and the "     \
         "end of its request; then the call ends; a message that arrives at less than 4 KiB/s "     \
@@ -74,10 +75,11 @@
         "longest deadline of a unary call and longest timeout_us; longer ones are shortened "      \
         "to this")                                                                                 \
     X(ping_interval_min_ms, 5000, 0, 86400000,                                                     \
-        "time between the pings of a client that has open calls; the third that comes sooner, "    \
+        "shortest time between pings of a client that has open calls; the third that comes "       \
+        "sooner, "                                                                                 \
         "with nothing sent to the client in between, ends its connection; 0: no limit")            \
     X(ping_idle_interval_min_ms, 30000, 0, 86400000,                                               \
-        "time between the pings of a client that has no open calls; otherwise as "                 \
+        "shortest time between pings of a client that has no open calls; otherwise as "            \
         "ping_interval_min_ms")                                                                    \
     X(keepalive_ms, 7200000, 0, 86400000,                                                          \
         "time without a byte from a client; then the server sends it a ping; 0: never")            \
@@ -99,8 +101,8 @@
     X(watch_poll_ms, 10000, 100, 3600000,                                                          \
         "time between scans of the repository, unless watch is off")                               \
     X(inline_below_us, 15, 0, 1000,                                                                \
-        "estimated time of requests that are computed on the event loop that read them; "          \
-        "others go to the executor, and 0 sends all there")
+        "estimated time below which a request is computed on the event loop that read it; "        \
+        "others go to the executor; 0: none")
 
 #define EB_LIMIT_LIST(X) EB_LIMIT_AMOUNT_LIST(X) EB_LIMIT_TIME_LIST(X)
 

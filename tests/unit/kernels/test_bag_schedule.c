@@ -78,7 +78,7 @@ static void refuses_what_has_not_its_form(void **state)
         "128::l2", "-1:64:l2", "+1:0:l2", "128W:64:l2", "w:64:l2", "128ww:64:l2", "128:64w:l2",
         "128/64", "0x80:64:l2", "1.5:1:l2"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        expect_refused(texts[i], "expected off or FAR:NEAR:LEVEL, such as 128:64:l2");
+        expect_refused(texts[i], "expected off, FAR:NEAR:l1 or FAR:NEAR:l2, such as 128:64:l2");
     }
 }
 

@@ -165,8 +165,10 @@ static void refuses_bad_flags(void **state)
         const char *failure;
     } cases[] = {
         {"--loops|1", "--model-repository is missing: give the directory"},
-        {"--model-repository|", "--model-repository : is empty (directory of the models, laid out"},
-        {"--isa|a name that is a good deal too long", "too long: is too long (instruction set"},
+        {"--model-repository|",
+            "--model-repository '': is empty (directory of the models, laid out"},
+        {"--isa|a name that is a good deal too long",
+            "too long: is longer than 31 bytes (instruction set"},
         {"--lops|1", "--lops: no such flag; embagd --help lists all flags"},
         {"--request_bytes_max|1", "--request_bytes_max: no such flag"},
         {"loops", "loops: no such flag"},
@@ -175,55 +177,61 @@ static void refuses_bad_flags(void **state)
         {"--loops", "--loops: value is missing; expected --loops N"},
         {"--loops|0", "--loops 0: not in 1..256 (event loops, one thread each)"},
         {"--loops=257", "--loops 257: not in 1..256"},
-        {"--loops|-1", "--loops -1: not a whole number"},
+        {"--loops|-1", "--loops -1: not a whole number in 1..256 (event"},
         {"--loops|+1", "--loops +1: not a whole number"},
         {"--loops| 1", "--loops  1: not a whole number"},
         {"--loops|1.5", "--loops 1.5: not a whole number"},
-        {"--loops|1KiB", "--loops 1KiB: not a whole number ("},
+        {"--loops|1KiB", "--loops 1KiB: not a whole number in 1..256 ("},
         {"--loops|0x10", "--loops 0x10: not a whole number"},
-        {"--loops|", "--loops : not a whole number"},
+        {"--loops|", "--loops '': not a whole number in 1..256"},
         {"--loops|99999999999999999999999", "not in 1..256"},
         {"--threads|1025", "--threads 1025: not in 1..1024"},
         {"--request-bytes-max|1023", "--request-bytes-max 1023: not in 1024..268435456 bytes"},
         {"--request-bytes-max|257MiB", "257MiB: not in 1024..268435456 bytes"},
         {"--request-bytes-max|99999999999GiB", "not in 1024..268435456 bytes"},
-        {"--request-bytes-max|1MB", "1MB: not a whole number, alone or with KiB, MiB or GiB"},
+        {"--request-bytes-max|1MB", "1MB: not a whole number in 1024..268435456 bytes; only KiB, "
+                                    "MiB or GiB may follow it ("},
         {"--request-bytes-max|1 MiB", "1 MiB: not a whole number"},
+        {"--drain-timeout-ms|1s", "1s: not a whole number in 0..3600000 ms (time for open calls"},
         {"--drain-timeout-ms|3600001", "not in 0..3600000 ms (time for open calls"},
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--in-flight-max|1", "not in 2..65536"},
         {"--log-level|verbose", "--log-level verbose: not one of debug|info|warn|error (lowest"},
         {"--admin-listen|127.0.0.1:8602", "--admin-listen 127.0.0.1:8602: expected unix:PATH "
                                           "(unix socket that serves embag.v1.ModelAdmin"},
-        {"--admin-listen|", "--admin-listen : "},
+        {"--admin-listen|x", "--admin-listen x: expected unix:PATH ("},
+        {"--admin-listen|unix:", "unix:: the path of a unix socket has 1 to 107 bytes"},
+        {"--admin-listen|", "--admin-listen '': expected unix:PATH ("},
+        {"--watch|on", "--watch on: not one of auto|poll|off (how new versions"},
         {"--admin-on-data-port|yes", "--admin-on-data-port yes: not one of false|true (whether"},
         {"--prefetch|",
-            "--prefetch : expected off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
+            "--prefetch '': expected auto, off, FAR:NEAR:l1 or FAR:NEAR:l2, such as 128:64:l2, "},
         {"--prefetch|128:64",
             "(how many rows ahead table rows are prefetched into the CPU caches)"},
-        {"--prefetch|0:4097:l2", "--prefetch 0:4097:l2: FAR and NEAR are at most 4096 rows (how"},
+        {"--prefetch|0:4097:l2",
+            "--prefetch 0:4097:l2: FAR and NEAR may be at most 4096 rows (how"},
         {"--prefetch|32:64:l1",
             "--prefetch 32:64:l1: FAR must be greater than NEAR, or 0 to use one"},
         {"--huge-pages|4m",
             "--huge-pages 4m: not one of 2m|1g|off (size of the pages that hold tables)"},
-        {"--huge-pages|", "--huge-pages : not one of 2m|1g|off"},
+        {"--huge-pages|", "--huge-pages '': not one of 2m|1g|off"},
         {"--huge-pages|2M", "--huge-pages 2M: not one of 2m|1g|off"},
         {"--numa|auto",
             "--numa auto: not one of interleave|local|off (memory nodes that hold tables"},
-        {"--listen|", "--listen : is empty"},
-        {"--listen|a:1,", "--listen a:1,: is empty"},
+        {"--listen|", "--listen '': is empty (address"},
+        {"--listen|a:1,", "--listen a:1,: an address is empty (address"},
         {"--listen|8600", "--listen 8600: expected HOST:PORT, [V6]:PORT or unix:PATH ("},
         {"--listen|:8600", "--listen :8600: expected HOST:PORT"},
         {"--listen|a:", "--listen a:: the port must be in 0..65535"},
         {"--listen|a:x", "the port must be in 0..65535"},
-        {"--listen|a:65536", "the port must be in 0..65535"},
+        {"--listen|a:1,a:65536,a:2", "--listen a:65536: the port must be in 0..65535"},
         {"--listen|a:000001", "the port must be in 0..65535"},
         {"--listen|::1:8600", "an IPv6 address needs brackets: [::1]:8600"},
         {"--listen|[]:1", "an IPv6 address needs brackets"},
         {"--listen|[::1:1", "an IPv6 address needs brackets"},
         {"--listen|unix:", "the path of a unix socket has 1 to 107 bytes"},
         {"--listen|a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:9|--listen|a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
-            "more than 16 addresses"},
+            "at most 16 addresses are allowed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         config_fixture_expect_failure(cases[i].flags, "", cases[i].failure);
@@ -243,7 +251,7 @@ static void refuses_ports_of_another_form(void **state)
             "8601: expected HOST:PORT or [V6]:PORT with a port of 0..65535, or none"},
         {"--http-listen|off", "--http-listen off: expected HOST:PORT"},
         {"--http-listen|a:65536", "--http-listen a:65536: expected HOST:PORT"},
-        {"--http-listen|", "--http-listen : expected HOST:PORT"},
+        {"--http-listen|", "--http-listen '': expected HOST:PORT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         config_fixture_expect_failure(cases[i].flags, "", cases[i].failure);
@@ -293,7 +301,7 @@ static void refuses_unknown_variables_by_name(void **state)
     config_fixture_expect_failure(
         "--model-repository|/m", "EMBAG_loops=2", "EMBAG_loops: no such setting");
     config_fixture_expect_failure(
-        "", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY=: is empty");
+        "", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY='': is empty");
     config_fixture_expect_failure("", "EMBAG_LOOPS=x", "EMBAG_LOOPS=x: not a whole number");
 }
 
@@ -449,7 +457,7 @@ static void refuses_bad_files(void **state)
         {"listen: []\n", "Sequence with too few entries"},
         {"listen: [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]\n",
             "Sequence with too many entries"},
-        {"listen: ['']\n", ": listen: : is empty"},
+        {"listen: ['']\n", ": listen: '': is empty"},
         {"hello\n", "Expecting MAPPING, got event: SCALAR"},
         {"- loops\n", "Expecting MAPPING, got event: SEQUENCE_START"},
         {"loops: &x 1\nthreads: *x\n", "YAML alias unsupported"},
@@ -458,13 +466,13 @@ static void refuses_bad_files(void **state)
         {"loops: \xff\n", "invalid leading UTF-8 octet"},
         {"loops: \x01\n", "control characters are not allowed"},
         {"[a]: 1\n", "Internal error"},
-        {"loops:\n", ": loops: : not a whole number"},
+        {"loops:\n", ": loops: '': not a whole number"},
         {"loops: 0\n", ": loops: 0: not in 1..256 (event loops, one thread each)"},
-        {"model_repository: ''\n", ": model_repository: : is empty"},
+        {"model_repository: ''\n", ": model_repository: '': is empty"},
         {"log_level: loud\n", ": log_level: loud: not one of debug|info|warn|error"},
         {"log_format: xml\n", ": log_format: xml: not one of logfmt|json ("},
         {"huge_pages: no\n", ": huge_pages: no: not one of 2m|1g|off"},
-        {"prefetch: 128:64\n", ": prefetch: 128:64: expected off or FAR:NEAR:LEVEL, such as"},
+        {"prefetch: 128:64\n", ": prefetch: 128:64: expected auto, off, FAR:NEAR:l1 or"},
         {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -483,7 +491,7 @@ static void refuses_what_is_no_readable_file(void **state)
     config_fixture_expect_failure(
         "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
     config_fixture_expect_failure("--config|/", "", "/: not a regular file");
-    config_fixture_expect_failure("--config|", "", "--config : is empty");
+    config_fixture_expect_failure("--config|", "", "--config '': is empty");
     assert_int_equal(unlink(fixture.file_path), 0);
     assert_int_equal(mkfifo(fixture.file_path, 0600), 0);
     config_fixture_expect_failure(

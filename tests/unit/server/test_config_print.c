@@ -79,17 +79,25 @@ static void says_where_each_value_came_from(void **state)
     static const char *const wanted[] = {
         "\nmodel_repository: \"/a \\\"b\\\" \\\\ # c\" # flag --model-repository: directory of",
         "\nlisten: [\"a:1\", \"unix:/x y\"] # environment EMBAG_LISTEN: address to serve gRPC on: ",
-        "\nadmin_listen: \"unix:/admin\" # file: unix socket that serves ",
+        "\nadmin_listen: \"unix:/admin\" # file: unix socket that serves embag.v1.ModelAdmin in "
+        "addition to everything else (unix:PATH)\n",
         "\nadmin_on_data_port: \"true\" # file: whether ",
         "\n# tls_cert: # default: this server's certificate",
-        "\nloops: 2 # environment EMBAG_LOOPS: event loops, one thread each\n",
+        "\nloops: 2 # environment EMBAG_LOOPS: event loops, one thread each (1..256)\n",
         "\n# isa: # default: instruction set to compute with",
-        "\nprefetch: \"auto\" # default: how many rows ahead",
-        "\nlog_level: \"warn\" # environment EMBAG_LOG_LEVEL: lowest level",
+        "\nprefetch: \"auto\" # default: how many rows ahead table rows are prefetched into the "
+        "CPU "
+        "caches (auto|off|FAR:NEAR:l1|l2)\n",
+        "\nlog_level: \"warn\" # environment EMBAG_LOG_LEVEL: lowest level that is logged "
+        "(debug|info|warn|error)\n",
         "\nnuma: \"local\" # flag --numa: memory nodes that hold tables",
-        "\nrequest_bytes_max: 1048576 # flag --request-bytes-max: bytes of one request message\n",
-        "\nstreams_max: 7 # file: calls open at the same time on one connection\n",
-        "\nqueries_max: 4096 # default: queries of one request\n",
+        "\nrequest_bytes_max: 1048576 # flag --request-bytes-max: bytes of one request message "
+        "(1024..268435456 bytes)\n",
+        "\nstreams_max: 7 # file: calls open at the same time on one connection (1..65536)\n",
+        "\nqueries_max: 4096 # default: queries of one request (1..1048576)\n",
+        "\nwatch: \"auto\" # default: how new versions and models are noticed (auto|poll|off)\n",
+        "\nconnection_idle_max_ms: 0 # default: time without calls (0..86400000 ms; 0: never)\n",
+        "that stay for versions.keep_s after they are no longer needed (0..65536; 0: no limit)\n",
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         if (!strstr(printed, wanted[i])) {
