@@ -200,3 +200,8 @@ bool eb_bag_measure(
  * outcome does not depend on the ops. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error);
+
+/* Writes the positions of the first `count` checked indices that name no row of the table, each
+ * plus `base`, in ascending order; `count` is at most the checked job's missing_count. */
+void eb_bag_list_missing(
+    const struct eb_bag_query *query, uint32_t base, uint64_t count, uint32_t *positions);

@@ -1,9 +1,24 @@
 #include "kernels/bag_measure.h"
 
-#include "kernels/bag_error.h"
-
 #include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+void eb_bag_error_format(
+    struct eb_bag_error *error, enum eb_bag_error_class class, const char *format, ...)
+{
+    error->class = class;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+}
+
+uint64_t eb_bag_weights_bytes(enum eb_type type)
+{
+    return eb_type_is_float(type) && type != EB_F64 ? sizeof(float) : sizeof(uint64_t);
+}
 
 const char *eb_reduction_name(enum eb_reduction reduction)
 {

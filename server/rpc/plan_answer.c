@@ -1,6 +1,6 @@
 #include "server/rpc/plan.h"
 
-#include "kernels/bag_missing.h"
+#include "kernels/bag.h"
 #include "proto/codec.h"
 #include "proto/codec_infer.h"
 #include "server/rpc/reply.h"

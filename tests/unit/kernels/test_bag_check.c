@@ -1,4 +1,4 @@
-#include "kernels/bag_missing.h"
+#include "kernels/bag.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 

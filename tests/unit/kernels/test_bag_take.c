@@ -1,7 +1,7 @@
 /* A query of keys, or of ids that are mapped, gives the same as the query of their rows: the same
  * job to the last byte, or the same error at the same position. The expected rows come from a plain
  * search over all keys. */
-#include "kernels/bag_missing.h"
+#include "kernels/bag.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 #include "tests/unit/kernels/key_fixture.h"
