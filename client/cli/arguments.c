@@ -1,8 +1,12 @@
 #include "client/cli/arguments.h"
 
+#include "client/cli/output.h"
+
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +14,8 @@
 
 /* Digits are short flags for getopt_long, so that it prints no message of its own for them. */
 #define DIGITS "0123456789"
+/* Bytes of "embag: models status", or of the name of a program. */
+#define WHOSE_BYTES 64
 static_assert(EB_FLAGS_MAX < '0', "no flag is taken for a digit");
 
 /* The program that messages name: embag, or the one whose arguments were read last. */
@@ -49,12 +55,10 @@ static bool read_argument_number(const struct eb_flag *flag, const char *text, u
     char *end = NULL;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0') {
-        return refuse_argument(flag->name, text, "not a whole number");
-    }
-    if (errno == ERANGE || value < flag->min || value > flag->max) {
-        fprintf(stderr, "%s: --%s %s: not between %llu and %llu\n", program, flag->name, text,
-            (unsigned long long)flag->min, (unsigned long long)flag->max);
+    bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0';
+    if (!is_number || errno == ERANGE || value < flag->min || value > flag->max) {
+        fprintf(stderr, "%s: --%s %s: not %sin %" PRIu64 "..%" PRIu64 "\n", program, flag->name,
+            text, is_number ? "" : "a whole number ", flag->min, flag->max);
         return false;
     }
     *out = value;
@@ -122,8 +126,8 @@ bool eb_arguments_read_values(
         const char *element = next;
         bool good = read_argument_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
-            fprintf(stderr, "%s: --%s %s: \"%.*s\" is not a valid number of this type\n", program,
-                flag, text, (int)strcspn(element, ","), element);
+            fprintf(stderr, "%s: --%s %s: \"%.*s\" is not a number of type %s\n", program, flag,
+                text, (int)strcspn(element, ","), element, eb_output_type(type));
             free(out->data);
             *out = (struct eb_arguments_values){0};
             return false;
@@ -163,7 +167,10 @@ static bool read_argument_choice(const struct eb_flag *flag, const char *text, i
     }
     fprintf(stderr, "%s: --%s %s: not one of", program, flag->name, text);
     for (int i = 1; flag->choices[i]; i++) {
-        fprintf(stderr, " %s", flag->choices[i]);
+        fputs(i > 1 ? ", " : " ", stderr);
+        for (const char *c = flag->choices[i]; *c != '\0'; c++) {
+            fputc(tolower((unsigned char)*c), stderr);
+        }
     }
     fputc('\n', stderr);
     return false;
@@ -266,13 +273,12 @@ static void refuse_negative(
         arguments[is_next ? optind : optind - 1]);
 }
 
-enum eb_arguments_outcome eb_arguments_read(
+static enum eb_arguments_outcome read_flags(
     const struct eb_command *command, int argument_count, char **arguments, void *options)
 {
     struct option known[EB_FLAGS_MAX + 2];
     bool given[EB_FLAGS_MAX] = {false};
     list_options(command, known);
-    program = is_program(command) ? command->name : "embag";
     optind = 0; /* Makes getopt_long start again, whatever was read before. */
     for (int flag; (flag = getopt_long(argument_count, arguments, DIGITS, known, NULL)) != -1;) {
         if (flag == '?') {
@@ -292,4 +298,18 @@ enum eb_arguments_outcome eb_arguments_read(
     }
     return read_positionals(command, argument_count, arguments, options) ? EB_ARGUMENTS_READ
                                                                          : EB_ARGUMENTS_WRONG;
+}
+
+enum eb_arguments_outcome eb_arguments_read(
+    const struct eb_command *command, int argument_count, char **arguments, void *options)
+{
+    char whose[WHOSE_BYTES];
+    char *given = arguments[0];
+    program = is_program(command) ? command->name : "embag";
+    snprintf(whose, sizeof whose, "%s%s%s", program, is_program(command) ? "" : ": ",
+        is_program(command) ? "" : command->name);
+    arguments[0] = whose; /* getopt_long begins its messages with it. */
+    enum eb_arguments_outcome outcome = read_flags(command, argument_count, arguments, options);
+    arguments[0] = given;
+    return outcome;
 }

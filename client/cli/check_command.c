@@ -189,7 +189,8 @@ static bool check_packed_keys(
     return is_good;
 }
 
-/* Prints which rows of its table a file has, if not all: ", from row 5 of part 1 of 3 of 100". */
+/* Prints which rows of its table a file has, if not all: ", from row 5 of part 1 of 3 of a table of
+ * 100 rows". */
 static void print_place(const struct eb_packed_format *format)
 {
     if (eb_packed_format_is_whole(format)) {
@@ -199,7 +200,7 @@ static void print_place(const struct eb_packed_format *format)
     if (format->parts > 1) {
         printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
     }
-    printf(" %" PRIu64, format->rows_total);
+    printf(" a table of %" PRIu64 " row%s", format->rows_total, format->rows_total == 1 ? "" : "s");
 }
 
 /* Prints "PATH: table NAME, (5, 2) of f32, stored as int8", without a newline. */
@@ -342,7 +343,7 @@ static bool check_files(const char *path, const struct eb_model_config *config, 
 static void print_note(const char *path, const struct eb_load_note *note, const char *what)
 {
     if (note->count > 0) {
-        printf("%s: %zu %s: %s\n", eb_output_printable(path).bytes, note->count, what,
+        printf("%s: %s: %zu: %s\n", eb_output_printable(path).bytes, what, note->count,
             eb_output_printable(note->named.text).bytes);
     }
 }
@@ -363,8 +364,8 @@ static bool load_checked_model(
     bool is_loaded = eb_set_load(path, options, NULL, &set, failure);
     if (is_loaded) {
         print_check_notes(path, &set.notes);
-        printf("%s: %zu tables, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,
-            set.count, set.bytes);
+        printf("%s: %zu table%s, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,
+            set.count, set.count == 1 ? "" : "s", set.bytes);
         eb_table_set_deinit(&set);
     }
     return is_loaded;

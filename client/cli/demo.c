@@ -300,7 +300,11 @@ static bool run_spec_cases(struct embag_client *client, const char *path)
     json_error_t error;
     json_t *array = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!array) {
-        fprintf(stderr, "%s: line %d: %s\n", path, error.line, error.text);
+        if (error.line > 0) {
+            fprintf(stderr, "%s: line %d: %s\n", path, error.line, error.text);
+        } else {
+            fprintf(stderr, "%s\n", error.text); /* It names the file. */
+        }
         return false;
     }
     if (json_array_size(array) == 0) {

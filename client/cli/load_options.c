@@ -148,9 +148,10 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "embag-load", {request_usage, load_usage, report_usage}, flags, sizeof flags / sizeof flags[0]};
 
+/* Prints "--FLAG TEXT: WHY", or "--FLAG WHY" if `text` is NULL. Returns false. */
 static bool refuse_option(const char *flag, const char *text, const char *why)
 {
-    fprintf(stderr, "embag-load: --%s%s%s: %s\n", flag, text ? " " : "", text ? text : "", why);
+    fprintf(stderr, "embag-load: --%s %s%s%s\n", flag, text ? text : "", text ? ": " : "", why);
     return false;
 }
 
@@ -182,8 +183,9 @@ static bool read_seconds(const char *flag, const char *text, double least, doubl
         return true;
     }
     *out = read_decimal(&end);
-    return (*end == '\0' && *out >= least && *out <= SECONDS_MAX) ||
-           refuse_option(flag, text, "give seconds, such as 10 or 0.5; at most 86400");
+    char why[64];
+    snprintf(why, sizeof why, "not in %g..%d seconds, such as 10 or 0.5", least, SECONDS_MAX);
+    return (*end == '\0' && *out >= least && *out <= SECONDS_MAX) || refuse_option(flag, text, why);
 }
 
 static bool read_rate(const char *text, struct eb_load_options *out)
@@ -195,7 +197,7 @@ static bool read_rate(const char *text, struct eb_load_options *out)
     out->is_open = true;
     out->rate = read_decimal(&end);
     return (*end == '\0' && is_rate(out->rate)) ||
-           refuse_option("rate", text, "give requests per second, above 0 and at most 1e8");
+           refuse_option("rate", text, "expected requests per second, above 0 and at most 1e8");
 }
 
 static bool read_sweep(const char *text, struct eb_load_sweep *out)
@@ -204,16 +206,16 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
     char *end = NULL;
     out->from = read_decimal(&at);
     if (!is_rate(out->from) || *at != ':') {
-        return refuse_option("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+        return refuse_option("sweep", text, "expected FROM:TO:STEPS, such as 1000:50000:10");
     }
     at++;
     out->to = read_decimal(&at);
     if (!is_rate(out->to) || *at != ':' || at[1] < '0' || at[1] > '9') {
-        return refuse_option("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+        return refuse_option("sweep", text, "expected FROM:TO:STEPS, such as 1000:50000:10");
     }
     unsigned long steps = strtoul(at + 1, &end, 10);
     if (*end != '\0' || steps < 2 || steps > EB_LOAD_STEPS_MAX) {
-        return refuse_option("sweep", text, "between 2 and 100 steps");
+        return refuse_option("sweep", text, "expected 2 to 100 STEPS");
     }
     out->step_count = (unsigned)steps;
     return out->from < out->to || refuse_option("sweep", text, "FROM must be below TO");
@@ -231,12 +233,11 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
     out->thread_count = out->thread_count < least ? least : out->thread_count;
     if (out->in_flight < out->connection_count) {
         return refuse_option("connections", NULL,
-            "fewer requests may be in flight than there are connections: give a larger "
-            "--in-flight");
+            "must not exceed the number of requests in flight; give a larger --in-flight");
     }
     return out->connection_count >= out->thread_count ||
            refuse_option(
-               "threads", NULL, "every thread needs a connection: give more --connections");
+               "threads", NULL, "must not exceed --connections, as every thread needs one");
 }
 
 /* Checks that the file's suffix says what is written. Devices, and pipes of a shell's >(...), have
@@ -319,12 +320,13 @@ static bool read_option_tables(const struct given *given, struct eb_load_options
     unsigned count = 1;
     for (const char *c = given->tables; *c != '\0'; c++) {
         if (*c == ',' && (c == given->tables || c[1] == ',' || c[1] == '\0')) {
-            return refuse_option("tables", given->tables, "there is an empty name");
+            return refuse_option("tables", given->tables, "a name is empty");
         }
         count += *c == ',';
     }
     if (*given->tables == '\0' || count > EB_LOAD_TABLES_MAX) {
-        return refuse_option("tables", given->tables, "give 1 to 1024 names, such as user,item");
+        return refuse_option(
+            "tables", given->tables, "expected 1 to 1024 names, such as user,item");
     }
     out->tables = given->tables;
     return read_bags(given, out);
@@ -334,15 +336,18 @@ static bool read_option_request(const struct given *given, struct eb_load_option
 {
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
-        return refuse_option("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
+        return refuse_option(
+            "server", NULL, "is missing: expected HOST:PORT, [V6]:PORT or unix:PATH");
     }
     if (!!given->workload + !!given->tables + !!given->group != 1) {
-        return refuse_option(
-            "workload", NULL, "give exactly one of --workload NAME, --tables A,B and --group NAME");
+        fputs(
+            "embag-load: expected exactly one of --workload NAME, --tables A,B and --group NAME\n",
+            stderr);
+        return false;
     }
     if (!eb_sampler_parse(distribution, &out->distribution)) {
         return refuse_option(
-            "distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
+            "distribution", distribution, "expected uniform, zipf:A (0 < A <= 4) or meta2021");
     }
     if (given->verify_ahead != 0 && !given->is_verified) {
         return refuse_option("verify-ahead", NULL, "needs --verify");

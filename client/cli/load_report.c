@@ -30,12 +30,18 @@ static double per_answer(const struct eb_load_stats *stats, uint64_t sum)
     return stats->by_status[0] > 0 ? (double)sum / (double)stats->by_status[0] : 0;
 }
 
+/* Returns the plural's ending after a number. */
+static const char *plural(uint64_t number)
+{
+    return number == 1 ? "" : "s";
+}
+
 static void print_load(FILE *out, const struct eb_load_options *options)
 {
     fprintf(out, "%s, %s%s%u connection%s, ", options->is_unary ? "unary" : "stream",
         options->priority == EMBAG_BATCH ? "batch priority, " : "",
         options->is_unpaced ? "unpaced, " : "", options->connection_count,
-        options->connection_count == 1 ? "" : "s");
+        plural(options->connection_count));
     if (options->sweep.step_count > 0) {
         fprintf(out, "open load of %g to %g requests/s", options->sweep.from, options->sweep.to);
     } else if (options->is_open) {
@@ -51,12 +57,12 @@ void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject)
     const struct eb_load_options *options = subject->options;
     fprintf(out,
         "model %s, version %" PRIu64 ": %" PRIu32 " table%s%s, %" PRIu32 " bag%s of each, %" PRIu64
-        " rows per request, %s; %" PRIu64 " different requests\n",
+        " row%s per request, %s; %" PRIu64 " different request%s\n",
         eb_output_printable(subject->target->model).bytes, subject->target->version,
-        subject->target->table_count, subject->target->table_count == 1 ? "" : "s",
-        options->is_grouped ? " as one group" : "", options->bag_count,
-        options->bag_count == 1 ? "" : "s", subject->pool->request_indices,
-        options->distribution.text, subject->pool->count);
+        subject->target->table_count, plural(subject->target->table_count),
+        options->is_grouped ? " as one group" : "", options->bag_count, plural(options->bag_count),
+        subject->pool->request_indices, plural(subject->pool->request_indices),
+        options->distribution.text, subject->pool->count, plural(subject->pool->count));
     print_load(out, options);
 }
 
@@ -92,14 +98,15 @@ static void print_troubles(FILE *out, const struct eb_load_result *result)
     const struct eb_load_stats *stats = &result->stats;
     if (stats->unsent_count > 0) {
         fprintf(out,
-            "%" PRIu64 " requests were due and never sent: the limit of requests in flight was "
-            "reached during their timeout (--in-flight), or the client withheld them because they "
-            "would have been answered too late (--unpaced sends them)\n",
+            "requests that were due and never sent: %" PRIu64
+            "; the limit of requests in flight was reached during their timeout (--in-flight), or "
+            "the client withheld them because they would have been answered too late (--unpaced "
+            "sends them)\n",
             stats->unsent_count);
     }
     print_lateness(out, result);
     if (result->lost_count > 0) {
-        fprintf(out, "%" PRIu64 " requests did not end, long after their timeout\n",
+        fprintf(out, "requests that had not ended a second after their timeout: %" PRIu64 "\n",
             result->lost_count);
     }
     if (!eb_load_stats_has_answers(stats)) {
@@ -113,7 +120,7 @@ static void print_troubles(FILE *out, const struct eb_load_result *result)
 static void print_verdict(FILE *out, uint64_t wrong_count)
 {
     if (wrong_count > 0) {
-        fprintf(out, "%" PRIu64 " answers were WRONG\n", wrong_count);
+        fprintf(out, "WRONG answers: %" PRIu64 "\n", wrong_count);
     } else {
         fprintf(out, "verified: every value as published\n");
     }
@@ -123,16 +130,18 @@ void eb_load_report_result(
     FILE *out, const struct eb_load_subject *subject, const struct eb_load_result *result)
 {
     const struct eb_load_stats *stats = &result->stats;
-    fprintf(out, "%.1f answers/s in %.2f s; %" PRIu64 " requests, %" PRIu64 " errors\n",
+    fprintf(out, "%.1f answers/s in %.2f s; %" PRIu64 " request%s, %" PRIu64 " error%s\n",
         eb_load_run_answers_per_s(result), result->seconds, eb_load_stats_requests(stats),
-        eb_load_stats_errors(stats));
+        plural(eb_load_stats_requests(stats)), eb_load_stats_errors(stats),
+        plural(eb_load_stats_errors(stats)));
     print_errors(out, stats);
     fprintf(out,
         "latency of all requests due: p50 %.0f us, p90 %.0f, p99 %.0f, p99.9 %.0f, max %.0f us\n",
         quantile_us(result, 0.5), quantile_us(result, 0.9), quantile_us(result, 0.99),
         quantile_us(result, 0.999), quantile_us(result, 1));
     if (stats->unanswered.count > 0) {
-        fprintf(out, "  %" PRIu64 " without an answer count with %" PRIu64 " us or more\n",
+        fprintf(out,
+            "  requests without an answer: %" PRIu64 "; each counts with %" PRIu64 " us or more\n",
             stats->unanswered.count, eb_load_options_unanswered_us(subject->options));
     }
     fprintf(out, "  of answers only: mean %.0f us, p99 %.0f\n",

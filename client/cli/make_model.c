@@ -380,14 +380,14 @@ static int write_made_model(struct options *options)
     options->version = options->version != 0 ? options->version : 1;
     version.version = options->version;
     if ((!options->workload) == (!options->example)) {
-        fprintf(stderr, "embag: make-model: give --workload or --example\n");
+        fprintf(stderr, "embag: make-model: expected exactly one of --workload and --example\n");
         return 2;
     }
     if (options->workload) {
         return make_workload(options, version);
     }
     if (strcmp(options->example, "spec") != 0) {
-        fprintf(stderr, "embag: --example %s: not one of spec\n", options->example);
+        fprintf(stderr, "embag: --example %s: expected spec\n", options->example);
         return 2;
     }
     version.model = "spec";

@@ -117,7 +117,7 @@ static bool check_options(struct options *options)
         strcmp(options->output + length - suffix, EB_PACKED_FORMAT_SUFFIX) != 0) {
         wrong = "the output's name must end in " EB_PACKED_FORMAT_SUFFIX;
     } else if (options->part >= options->parts) {
-        wrong = "--part must be below --parts";
+        wrong = "--part K needs --parts P, and K must be in 0..P-1";
     } else if (options->parts > 1 && options->keys) {
         wrong = "--parts divides row numbers, which --keys replaces: give only one of them";
     } else if (options->parts > 1 && !has_part) {

@@ -336,7 +336,7 @@ class Ends(LoadTest):
         self.addCleanup(server.stop)
         process, lines = self.start(server, *PATIENT, '--workload', 'rows')
         server.kill()
-        self.wait_said(process, lines, r' [1-9]\d* errors')
+        self.wait_said(process, lines, r' [1-9]\d* errors?')
         figures = self.interrupt(process)
         self.assertGreater(figures['answers'], 0)
         self.assertGreater(figures['errors'], 0)
@@ -384,7 +384,7 @@ class Refusals(LoadTest):
 
     def test_speaks_in_its_own_name(self):
         for message, arguments in (
-                ('embag-load: --samples 0: not between', ('--samples', '0')),
+                ('embag-load: --samples 0: not in 1..', ('--samples', '0')),
                 ('embag-load: unexpected argument "extra"', ('extra',)),
                 ("embag-load: unrecognized option '--nothing'", ('--nothing',))):
             status, _, messages = load(self.server.address, *arguments)

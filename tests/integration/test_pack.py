@@ -411,8 +411,8 @@ class Pack(WithDirectory):
     def test_says_what_is_wrong(self):
         self.refuse('No such file', 'pack', self.path('absent.npy'), self.output)
         self.refuse("must end in .embag", 'pack', self.input, self.path('out.npy'), status=2)
-        self.refuse('--part must be below', 'pack', '--part', '1', self.input, self.output,
-                    status=2)
+        self.refuse('--part K needs --parts P, and K must be in 0..P-1', 'pack', '--part', '1',
+                    self.input, self.output, status=2)
         for bound in ('-1', 'x', 'nan', 'inf', '1e400', '1,2', ''):
             self.refuse('--max-error', 'pack', '--max-error', bound, self.input, self.output,
                         status=2)

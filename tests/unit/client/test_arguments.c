@@ -194,7 +194,9 @@ static void names_flag_and_value_in_one_line(void **state)
 {
     (void)state;
     assert_says(&without_place, "try|--list=1,b,3",
-        "embag: --list 1,b,3: \"b\" is not a valid number of this type\n");
+        "embag: --list 1,b,3: \"b\" is not a number of type i64\n");
+    assert_says(&without_place, "try|--nothing", "embag: try: unrecognized option '--nothing'\n");
+    assert_says(&without_place, "try|--list", "embag: try: option '--list' requires an argument\n");
     assert_says(&without_place, "try|more", "embag: try: unexpected argument \"more\"\n");
 }
 
@@ -205,10 +207,10 @@ static void speaks_as_the_program_whose_arguments_they_are(void **state)
         const char *line;
         const char *message;
     } cases[] = {
-        {"x|--number=0|here", "embag-try: --number 0: not between 1 and 10\n"},
-        {"x|--number=a|here", "embag-try: --number a: not a whole number\n"},
-        {"x|--colour=blue|here", "embag-try: --colour blue: not one of RED GREEN\n"},
-        {"x|--list=b|here", "embag-try: --list b: \"b\" is not a valid number of this type\n"},
+        {"x|--number=0|here", "embag-try: --number 0: not in 1..10\n"},
+        {"x|--number=a|here", "embag-try: --number a: not a whole number in 1..10\n"},
+        {"x|--colour=blue|here", "embag-try: --colour blue: not one of red, green\n"},
+        {"x|--list=b|here", "embag-try: --list b: \"b\" is not a number of type i64\n"},
         {"x", "embag-try: PLACE is missing\n"},
         {"x|here|more", "embag-try: unexpected argument \"more\"\n"},
         {"x|-1", "embag-try: \"-1\" is not a flag, and a negative number is not allowed here\n"},
@@ -217,7 +219,7 @@ static void speaks_as_the_program_whose_arguments_they_are(void **state)
         assert_says(&of_its_own, cases[i].line, cases[i].message);
     }
     assert_says(&with_place, "try", "embag: try: PLACE is missing\n");
-    assert_says(&with_place, "try|--number=0", "embag: --number 0: not between 1 and 10\n");
+    assert_says(&with_place, "try|--number=0", "embag: --number 0: not in 1..10\n");
 }
 
 static void reads_values_of_each_type(void **state)

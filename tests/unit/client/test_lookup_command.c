@@ -97,7 +97,7 @@ static void asks_for_the_type_of_weights(void **state)
             "--model|echo|--table|t00|--indices|1|--num-bags=1|--weights=0.5|--weights-type=i8",
             STDERR_FILENO, text),
         2);
-    assert_string_equal(text, "embag: --weights 0.5: \"0.5\" is not a valid number of this type\n");
+    assert_string_equal(text, "embag: --weights 0.5: \"0.5\" is not a number of type i8\n");
 }
 
 static void says_what_the_server_refuses(void **state)

@@ -170,11 +170,11 @@ static void tells_people_what_was_measured(void **state)
     char *text = print_told(told);
     assert_contains(text, "model m, version 9: 2 tables, 1 bag of each");
     assert_contains(text, "closed load, 3 in flight");
-    assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 errors");
+    assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 error");
     assert_contains(text, "UNAVAILABLE: 1");
     assert_contains(text, "latency of all requests due: p50 60");
     assert_contains(text, "p99 1000000, p99.9 1000000, max 1000000 us");
-    assert_contains(text, "1 without an answer count with 1000000 us or more");
+    assert_contains(text, "requests without an answer: 1; each counts with 1000000 us or more");
     assert_contains(text, "of answers only: mean 5500 us, p99 10000");
     assert_contains(text, "the first: gone \\x1b[m");
     assert_contains(text, "48 bytes of values per answer");
@@ -216,8 +216,8 @@ static void tells_people_what_went_wrong(void **state)
     told->result.stats.unsent_count = 6;
     told->result.was_interrupted = true;
     char *text = print_told(told);
-    assert_contains(text, "3 answers were WRONG");
-    assert_contains(text, "6 requests were due and never sent");
+    assert_contains(text, "WRONG answers: 3");
+    assert_contains(text, "requests that were due and never sent: 6; ");
     assert_contains(text, "withheld");
     assert_contains(text, "interrupted");
     assert_contains(text, "within 7 us: 2.0 answers/s");
