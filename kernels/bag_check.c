@@ -70,8 +70,8 @@ static bool fail_offsets(struct pass *pass)
             offset, i - 1, previous);
     }
     return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
-        "offsets[%" PRIu64 "] = %" PRId64 " is past the %" PRIu32 " indices", i, offset,
-        pass->index_count);
+        "offsets[%" PRIu64 "] = %" PRId64 " is greater than the number of indices, %" PRIu32, i,
+        offset, pass->index_count);
 }
 
 static bool start_at_offsets(struct pass *pass)
@@ -99,13 +99,14 @@ static bool fail_lengths(struct pass *pass)
         }
         if (length > left) {
             return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
-                "lengths[%" PRIu32 "] = %" PRId64 " makes the sum exceed the %" PRIu32 " indices",
+                "lengths[%" PRIu32 "] = %" PRId64
+                " makes the sum exceed the number of indices, %" PRIu32,
                 bag, length, pass->index_count);
         }
         left -= length;
     }
     return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
-        "the sum of lengths is %" PRId64 ", but there are %" PRIu32 " indices",
+        "the sum of lengths is %" PRId64 ", but the number of indices is %" PRIu32,
         pass->index_count - left, pass->index_count);
 }
 
@@ -124,8 +125,8 @@ static bool fail_segments(struct pass *pass)
         id = load_entry(&pass->query->bounds, ++i);
     }
     return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
-        "segment_ids[%" PRIu32 "] = %" PRId64 " is outside the %" PRIu32 " segments", i, id,
-        pass->bag_count);
+        "segment_ids[%" PRIu32 "] = %" PRId64 " is outside the segments: num_segments is %" PRIu32,
+        i, id, pass->bag_count);
 }
 
 /* Sets the end of each bag after its last index. */
@@ -213,9 +214,8 @@ static bool check_lengths(const struct pass *pass)
     for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
         if (starts[bag + 1] - starts[bag] > pass->query->max_ids) {
             return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
-                "bag %" PRIu32 " has %" PRIu32 " indices; at most %" PRIu64
-                " are allowed (max_ids)",
-                bag, starts[bag + 1] - starts[bag], pass->query->max_ids);
+                "bag %" PRIu32 " has %" PRIu32 " indices, more than max_ids = %" PRIu64, bag,
+                starts[bag + 1] - starts[bag], pass->query->max_ids);
         }
     }
     if (pass->is_unsorted) {
@@ -356,11 +356,12 @@ static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
     const struct eb_table *table = pass->query->table;
     if (table->keys) {
         return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
-            "%s = %" PRId64 " is not one of the table's %" PRIu64 " keys", name, index,
-            table->row_count);
+            "%s = %" PRId64 " is not one of the table's %" PRIu64 " key%s", name, index,
+            table->row_count, table->row_count == 1 ? "" : "s");
     }
     return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
-        "%s = %" PRId64 " is outside the table's %" PRIu64 " rows", name, index, table->row_count);
+        "%s = %" PRId64 " is outside the table's %" PRIu64 " row%s", name, index, table->row_count,
+        table->row_count == 1 ? "" : "s");
 }
 
 static bool check_checked_default(struct pass *pass)

@@ -92,8 +92,8 @@ static bool check_measured_weights(
     uint64_t bytes = index_count * eb_type_bytes(query->weights_type);
     if (query->weights_bytes != bytes) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "weights has %" PRIu64 " bytes, but %" PRIu64 " indices need %" PRIu64,
-            query->weights_bytes, index_count, bytes);
+            "weights has %" PRIu64 " bytes; expected %" PRIu64 ", one weight for each index",
+            query->weights_bytes, bytes);
     }
     return true;
 }
@@ -139,7 +139,7 @@ static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint6
 {
     if (query->num_bags != 0 && query->num_bags != bags) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "num_bags is %" PRIu64 ", but %s says %" PRIu64 " bags", query->num_bags,
+            "num_bags is %" PRIu64 ", but %s gives %" PRIu64, query->num_bags,
             query->layout == EB_LAYOUT_SEGMENTS ? "num_segments" : bounds_name(query->layout),
             bags);
     }
@@ -173,7 +173,7 @@ static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_coun
     }
     if (index_count > 0) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "lengths is empty, but there are %" PRIu64 " indices", index_count);
+            "lengths is empty, but the number of indices is %" PRIu64, index_count);
     }
     *bag_count = query->num_bags;
     return true;
@@ -203,8 +203,8 @@ static bool count_packed(const struct eb_bag_query *query, uint64_t index_count,
     }
     if (per_bag == 0 || index_count % per_bag != 0) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "%" PRIu64 " indices are not a multiple of indices_per_bag = %" PRIu64, index_count,
-            per_bag);
+            "the number of indices, %" PRIu64 ", is not a multiple of indices_per_bag = %" PRIu64,
+            index_count, per_bag);
     }
     return agree_on_bags(query, index_count / per_bag, bag_count, error);
 }
@@ -218,7 +218,8 @@ static bool count_segments(const struct eb_bag_query *query, uint64_t index_coun
     }
     if (entries != index_count) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "segment_ids has %" PRIu64 " entries for %" PRIu64 " indices", entries, index_count);
+            "the number of segment_ids is %" PRIu64 ", but the number of indices is %" PRIu64,
+            entries, index_count);
     }
     return agree_on_bags(query, query->num_segments, bag_count, error);
 }

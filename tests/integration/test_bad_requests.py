@@ -121,12 +121,12 @@ class BadIndices(BadRequest):
         def refused(code, pattern, **fields):
             self.query_refused(code, pattern, indices=[0, 1, 5], layout=1, **fields)
         refused(RANGE, r'indices\[2\] = 5 is outside')
-        refused(INVALID, r'num_bags is 2, but offsets says 0 bags', num_bags=2)
-        refused(INVALID, r'num_bags is 1, but offsets says 0 bags', num_bags=1)
+        refused(INVALID, r'num_bags is 2, but offsets gives 0', num_bags=2)
+        refused(INVALID, r'num_bags is 1, but offsets gives 0', num_bags=1)
         refused(INVALID, r'offsets is empty, but include_last', include_last_offset=True)
-        refused(INVALID, r'weights has 4 bytes, but 3 indices', weights=f32(1), weights_type=1)
+        refused(INVALID, r'weights has 4 bytes; expected 12', weights=f32(1), weights_type=1)
         refused(RANGE, r'default_index = 5 is outside', default_index=5)
-        self.query_refused(INVALID, r'lengths is empty, but there are 2 indices', indices=[0, 1],
+        self.query_refused(INVALID, r'lengths is empty, but the number of indices is 2', indices=[0, 1],
                            layout=2)
         self.query_refused(INVALID, r'indices need a layout', indices=[0, 1])
 

@@ -244,7 +244,7 @@ class Features(FeatureTest):
                 return self.client.lookup(pb.LookupRequest(model='m', queries=[query]))
             self.assertEqual(ask(3).results[0].missing, 3 + others, layout)
             refused(lambda: ask(4), INVALID, 'queries[0] "short": bag ',
-                    'has 4 indices; at most 3 are allowed (max_ids)')
+                    'has 4 indices, more than max_ids = 3')
 
     def test_a_long_bag_comes_before_its_ids(self):
         refused(lambda: self.ask('short', [[0], [999] * 4], missing='MISSING_ERROR'), INVALID,

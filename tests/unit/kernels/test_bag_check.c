@@ -165,11 +165,13 @@ static void rejects_offset_past_end(void **state)
     (void)state;
     int64_t offsets[] = {0, 2, 7};
     check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
-    assert_check_malformed("offsets[2] = 7 is past the 6 indices");
+    assert_check_malformed("offsets[2] = 7 is greater than the number of indices, 6");
     offsets[2] = INT64_MAX;
-    assert_check_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
+    assert_check_malformed(
+        "offsets[2] = 9223372036854775807 is greater than the number of indices, 6");
     query.include_last_offset = true;
-    assert_check_malformed("offsets[2] = 9223372036854775807 is past the 6 indices");
+    assert_check_malformed(
+        "offsets[2] = 9223372036854775807 is greater than the number of indices, 6");
 }
 
 static void rejects_negative_offset(void **state)
@@ -196,11 +198,12 @@ static void rejects_lengths_of_another_sum(void **state)
     (void)state;
     int64_t lengths[] = {1, 4, 0};
     check_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
-    assert_check_malformed("the sum of lengths is 5, but there are 6 indices");
+    assert_check_malformed("the sum of lengths is 5, but the number of indices is 6");
     lengths[2] = 2;
-    assert_check_malformed("lengths[2] = 2 makes the sum exceed the 6 indices");
+    assert_check_malformed("lengths[2] = 2 makes the sum exceed the number of indices, 6");
     lengths[2] = INT64_MAX;
-    assert_check_malformed("lengths[2] = 9223372036854775807 makes the sum exceed the 6 indices");
+    assert_check_malformed(
+        "lengths[2] = 9223372036854775807 makes the sum exceed the number of indices, 6");
     lengths[1] = -1;
     assert_check_malformed("lengths[1] = -1 is negative");
 }
@@ -280,11 +283,11 @@ static void rejects_segment_out_of_range(void **state)
     int64_t ids[] = {0, 0, 1, 1, 3, 2};
     check_layout(EB_LAYOUT_SEGMENTS, INTS(ids));
     query.num_segments = 3;
-    assert_out_of_range("segment_ids[4] = 3 is outside the 3 segments");
+    assert_out_of_range("segment_ids[4] = 3 is outside the segments: num_segments is 3");
     ids[4] = -1;
-    assert_out_of_range("segment_ids[4] = -1 is outside the 3 segments");
+    assert_out_of_range("segment_ids[4] = -1 is outside the segments: num_segments is 3");
     query.num_segments = 0;
-    assert_out_of_range("segment_ids[0] = 0 is outside the 0 segments");
+    assert_out_of_range("segment_ids[0] = 0 is outside the segments: num_segments is 0");
 }
 
 static void rejects_missing_index(void **state)
@@ -377,7 +380,7 @@ static void reports_layout_before_default_before_indices(void **state)
     check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
     query.has_default = true;
     query.default_index = 88;
-    assert_check_malformed("offsets[0] = 2 is past the 1 indices");
+    assert_check_malformed("offsets[0] = 2 is greater than the number of indices, 1");
     offsets[0] = 0;
     assert_out_of_range("default_index = 88 is outside the table's 5 rows");
     query.default_index = 0;
@@ -460,23 +463,23 @@ static void bounds_the_indices_of_a_bag(void **state)
     int64_t sorted[] = {0, 0, 1, 3, 3, 3};
     int64_t unsorted[] = {3, 0, 1, 3, 0, 3};
     check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){1, 1, 4, 5})));
-    assert_bounded(3, "bag 1 has 3 indices; at most 2 are allowed (max_ids)");
+    assert_bounded(3, "bag 1 has 3 indices, more than max_ids = 2");
     check_layout(EB_LAYOUT_LENGTHS, INTS(((int32_t[]){1, 1, 4})));
-    assert_bounded(4, "bag 2 has 4 indices; at most 3 are allowed (max_ids)");
+    assert_bounded(4, "bag 2 has 4 indices, more than max_ids = 3");
     check_layout(EB_LAYOUT_SEGMENTS, INTS(sorted));
     query.num_segments = 5;
-    assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
+    assert_bounded(3, "bag 3 has 3 indices, more than max_ids = 2");
     check_layout(EB_LAYOUT_SEGMENTS, INTS(unsorted));
-    assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
+    assert_bounded(3, "bag 3 has 3 indices, more than max_ids = 2");
     query.max_ids = 3;
     assert_form(LIST(1, 0, 2, 4, 3, 2), LIST(0, 2, 3, 3, 6, 6));
     check_layout(EB_LAYOUT_PACKED, NO_INTS);
     query.indices_per_bag = 2;
     query.num_segments = 0;
-    assert_bounded(2, "bag 0 has 2 indices; at most 1 are allowed (max_ids)");
+    assert_bounded(2, "bag 0 has 2 indices, more than max_ids = 1");
     check_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
     query.num_bags = 1;
-    assert_bounded(6, "bag 0 has 6 indices; at most 5 are allowed (max_ids)");
+    assert_bounded(6, "bag 0 has 6 indices, more than max_ids = 5");
 }
 
 static void bounds_bags_before_defaults_and_indices(void **state)
@@ -488,9 +491,9 @@ static void bounds_bags_before_defaults_and_indices(void **state)
     query.default_index = 9;
     query.max_ids = 2;
     check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0})));
-    assert_check_malformed("bag 0 has 3 indices; at most 2 are allowed (max_ids)");
+    assert_check_malformed("bag 0 has 3 indices, more than max_ids = 2");
     check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0, 4})));
-    assert_check_malformed("offsets[1] = 4 is past the 3 indices");
+    assert_check_malformed("offsets[1] = 4 is greater than the number of indices, 3");
 }
 
 static void a_row_of_none_is_no_bag(void **state)

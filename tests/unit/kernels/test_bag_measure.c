@@ -159,7 +159,7 @@ static void counts_bags_of_offsets(void **state)
     query.num_bags = 3;
     assert_bags(3);
     query.num_bags = 4;
-    assert_measure_malformed("num_bags is 4, but offsets says 3 bags");
+    assert_measure_malformed("num_bags is 4, but offsets gives 3");
 }
 
 static void indices_beside_empty_offsets_have_no_bag(void **state)
@@ -170,7 +170,7 @@ static void indices_beside_empty_offsets_have_no_bag(void **state)
     query.bounds.width = 0;
     assert_bags(0);
     query.num_bags = 1;
-    assert_measure_malformed("num_bags is 1, but offsets says 0 bags");
+    assert_measure_malformed("num_bags is 1, but offsets gives 0");
     query.num_bags = 0;
     query.include_last_offset = true;
     assert_measure_malformed("offsets is empty, but include_last_offset needs an entry");
@@ -180,7 +180,7 @@ static void rejects_empty_lengths_of_indices(void **state)
 {
     (void)state;
     measure_layout(EB_LAYOUT_LENGTHS, NO_INTS);
-    assert_measure_malformed("lengths is empty, but there are 6 indices");
+    assert_measure_malformed("lengths is empty, but the number of indices is 6");
 }
 
 static void empty_layout_leaves_bags_to_num_bags(void **state)
@@ -213,14 +213,14 @@ static void counts_packed_bags(void **state)
     query.indices_per_bag = 3;
     assert_bags(2);
     query.num_bags = 6;
-    assert_measure_malformed("num_bags is 6, but indices_per_bag says 2 bags");
+    assert_measure_malformed("num_bags is 6, but indices_per_bag gives 2");
     query.indices_per_bag = 4;
-    assert_measure_malformed("6 indices are not a multiple of indices_per_bag = 4");
+    assert_measure_malformed("the number of indices, 6, is not a multiple of indices_per_bag = 4");
     query.indices_per_bag = 0;
-    assert_measure_malformed("6 indices are not a multiple of indices_per_bag = 0");
+    assert_measure_malformed("the number of indices, 6, is not a multiple of indices_per_bag = 0");
     query.indices_per_bag = UINT64_MAX;
     assert_measure_malformed(
-        "6 indices are not a multiple of indices_per_bag = 18446744073709551615");
+        "the number of indices, 6, is not a multiple of indices_per_bag = 18446744073709551615");
 }
 
 static void counts_packed_bags_of_nothing(void **state)
@@ -242,10 +242,10 @@ static void counts_segments(void **state)
     query.num_segments = 9;
     assert_bags(9);
     query.num_bags = 8;
-    assert_measure_malformed("num_bags is 8, but num_segments says 9 bags");
+    assert_measure_malformed("num_bags is 8, but num_segments gives 9");
     query.num_bags = 0;
     query.bounds = INTS(ends);
-    assert_measure_malformed("segment_ids has 4 entries for 6 indices");
+    assert_measure_malformed("the number of segment_ids is 4, but the number of indices is 6");
 }
 
 static void takes_no_segments(void **state)
@@ -271,7 +271,7 @@ static void checks_count_of_weights(void **state)
     use_weights(EB_F32, 24);
     assert_bags(1);
     use_weights(EB_F32, 20);
-    assert_measure_malformed("weights has 20 bytes, but 6 indices need 24");
+    assert_measure_malformed("weights has 20 bytes; expected 24, one weight for each index");
 }
 
 static void rejects_weights_where_they_mean_nothing(void **state)
