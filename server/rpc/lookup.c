@@ -251,7 +251,7 @@ static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t coun
 }
 
 /* Lays out a zeroed partial answer with results [first, first + count). Their jobs, which follow
- * one another, become its work. Returns false with lookup->error set. */
+ * one another, become its work item. Returns false with lookup->error set. */
 static bool lay_out_answer(
     struct eb_lookup *lookup, struct eb_partial_answer *partial, size_t first, size_t count)
 {
@@ -654,7 +654,7 @@ static bool refuse_lookup(
     return false;
 }
 
-/* Hands all works to the executor. Returns false with lookup->error set if it refuses them. */
+/* Hands all work items to the executor. Returns false with lookup->error set if it refuses them. */
 static bool submit_works(struct eb_lookup *lookup)
 {
     struct eb_lookup_pool *pool = lookup->pool;
@@ -678,7 +678,7 @@ static bool submit_works(struct eb_lookup *lookup)
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
-    /* The mails that end the works come to this thread, so not before this function returns. */
+    /* The mails that end the items come to this thread, so not before this function returns. */
     lookup->state = EB_LOOKUP_QUEUED;
     lookup->open_partial_count = count;
     *count_queued(lookup) += count;

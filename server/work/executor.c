@@ -21,7 +21,7 @@ struct eb_executor {
     uv_cond_t filled;
     struct eb_queue queue; /* guarded by lock, as is everything below */
     struct eb_rate rate;
-    unsigned idle_threads; /* threads that wait for a work */
+    unsigned idle_threads; /* threads that wait for a work item */
     uint64_t tiles;        /* count of tiles computed since the start */
     uint64_t busy_ns;      /* time that all threads together have computed since the start */
     bool is_stopping;
@@ -34,7 +34,7 @@ static void remove_work(struct eb_executor *executor, struct eb_work *work)
     work->is_given = true;
 }
 
-/* Gives out a tile of the next work. Returns its bytes. */
+/* Gives out a tile of the next work item. Returns its bytes. */
 static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct eb_bag_tile *tile)
 {
     struct eb_work *work = eb_queue_next(&executor->queue);
@@ -53,8 +53,8 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
     return bytes;
 }
 
-/* Ends a work without computing more of it. Calls on_done, outside the lock, unless tiles of the
- * work are open; then the thread that finishes the last one calls it. */
+/* Ends a work item without computing more of it. Calls on_done, outside the lock, unless tiles of
+ * the item are open; then the thread that finishes the last one calls it. */
 static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_t now_ns,
     enum eb_work_outcome outcome)
 {
@@ -69,7 +69,7 @@ static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_
     uv_mutex_lock(&executor->lock);
 }
 
-/* Blocks until there is a work. Returns false if the team must end. */
+/* Blocks until there is a work item. Returns false if the team must end. */
 static bool wait_for_work(struct eb_executor *executor)
 {
     executor->idle_threads++;
@@ -80,7 +80,7 @@ static bool wait_for_work(struct eb_executor *executor)
     return eb_queue_count(&executor->queue) > 0;
 }
 
-/* Returns the next work if it has expired, else another expired one. Returns NULL if none is
+/* Returns the next work item if it has expired, else another expired one. Returns NULL if none is
  * known. */
 static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_ns)
 {
@@ -88,8 +88,8 @@ static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_n
     return eb_work_is_expired(next, now_ns) ? next : eb_queue_sweep(&executor->queue, now_ns);
 }
 
-/* Gives an idle thread a tile. Ends expired works, and blocks until there is a tile. Returns false
- * if the team must end. */
+/* Gives an idle thread a tile. Ends expired work items, and blocks until there is a tile. Returns
+ * false if the team must end. */
 static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     while (wait_for_work(executor)) {
@@ -117,9 +117,9 @@ static bool is_last_tile(const struct eb_executor *executor)
 }
 
 /* Gives a thread its next tile while it still computes one. Returns false if another thread is
- * idle, or is likely to be sooner: it would begin the tile earlier. Also returns false behind a
- * tile that takes long: the next tile could not be cancelled meanwhile. Leaves expired works to
- * take_tile. */
+ * idle, or is likely to be sooner: it would begin the tile earlier. Also returns false while the
+ * thread computes a tile that takes long: the next tile could not be cancelled meanwhile. Leaves
+ * expired work items to take_tile. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0 ||

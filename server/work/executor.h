@@ -1,8 +1,8 @@
 /* The executor: one team of threads. It computes what is too large for a loop, as one stream of
  * tiles across all requests, in the order of the queue (work/queue.h).
  * Threads: all functions on any thread, except create and destroy; on_done is called on a thread of
- * the team. Memory: a work belongs to its submitter, who keeps it in place from eb_executor_admit
- * until on_done. */
+ * the team. Memory: a work item belongs to its submitter, who keeps it in place from
+ * eb_executor_admit until on_done. */
 #pragma once
 
 #include "kernels/bag_stream.h"
@@ -25,18 +25,18 @@ struct eb_executor_stats {
  * refuses one of the other threads, the OpenMP runtime ends the process. */
 struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules, unsigned thread_count, uint64_t queue_bytes_max);
-/* Joins the team. Every work that was admitted must be done. Accepts NULL. */
+/* Joins the team. Every admitted work item must be done. Accepts NULL. */
 void eb_executor_destroy(struct eb_executor *executor);
 
-/* Queues one or more works of one source, priority and deadline. They are admitted or refused
- * together, as one work with the sum of their weights (eb_admission_decide). If they are refused,
- * they stay the caller's and on_done is not called. If a work expires or is cancelled while it
+/* Queues one or more work items of one source, priority and deadline. They are admitted or refused
+ * together, as one item with the sum of their weights (eb_admission_decide). If they are refused,
+ * they stay the caller's and on_done is not called. If an item expires or is cancelled while it
  * waits, it ends without being computed further. That happens at the latest when it would be next,
  * and earlier if a sweep finds it (eb_queue_sweep, before each tile). Until then it counts in the
  * queue. */
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out);
-/* Returns after how many ms a batch work that was refused elsewhere should be sent again: about the
+/* Returns after how many ms a batch item that was refused elsewhere should be sent again: about the
  * time until everything that waits now is computed; at least 1. */
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);
 /* Takes and releases the lock. Never returns if a thread hangs while it holds the lock. */

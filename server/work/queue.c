@@ -7,7 +7,7 @@ static_assert((EB_QUEUE_BUCKETS & (EB_QUEUE_BUCKETS - 1)) == 0, "buckets are fou
 /* Weight of the assumed rate: the same as that of all measured tiles that the rate remembers. */
 #define RATE_ASSUMED_BYTES (UINT64_C(1) * EB_RATE_TILES * EB_WORK_TILE_BYTES)
 
-/* ---- works ---- */
+/* ---- work items ---- */
 
 bool eb_work_is_expired(const struct eb_work *work, uint64_t now_ns)
 {
@@ -116,7 +116,7 @@ static struct eb_work *work_in_round(const struct eb_list *link)
     return EB_CONTAINER_OF(link, struct eb_work, in_round);
 }
 
-/* Returns the first waiting work of the same source and priority; NULL if there is none. */
+/* Returns the first waiting item of the same source and priority; NULL if there is none. */
 static struct eb_work *find_source(const struct eb_queue *queue, const struct eb_work *work)
 {
     struct eb_list *first = queue->buckets[bucket_of(work)];
@@ -343,7 +343,7 @@ static bool is_queue_full(
                                 room * EB_ADMISSION_SOURCE_SHARE);
 }
 
-/* Returns how many bytes in the queue before the work make it miss its deadline; at least 1. */
+/* Returns how many bytes in the queue before the item make it miss its deadline; at least 1. */
 static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const struct eb_work *work)
 {
     if (work->deadline_ns <= terms->now_ns) {

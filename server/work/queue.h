@@ -1,11 +1,11 @@
-/* The executor's queue: holds the waiting works, chooses the next one, and decides whether another
- * one is admitted.
+/* The executor's queue: holds the waiting work items, chooses the next one, and decides whether
+ * another one is admitted.
  *
- * Batch works wait for all interactive ones. Within a priority the sources are served in rounds of
- * deficit round robin: in each round a source is given EB_QUEUE_QUANTUM_BYTES, and its works are
+ * Batch items wait for all interactive ones. Within a priority the sources are served in rounds of
+ * deficit round robin: in each round a source is given EB_QUEUE_QUANTUM_BYTES, and its items are
  * begun in order. So a new source waits for one round of the others, however much they have queued.
- * Thread: whoever holds the executor's lock, unless a function says otherwise. Memory: works belong
- * to their submitters; the lists of waiting works run through the works. */
+ * Thread: whoever holds the executor's lock, unless a function says otherwise. Memory: items belong
+ * to their submitters, and contain the links of the lists of waiting items. */
 #pragma once
 
 #include "kernels/bag_tile.h"
@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-/* ---- works ---- */
+/* ---- work items ---- */
 
 /* Bytes of rows, or of results, per tile: some 15 us of gathering. So the lock around the queue and
  * the end of a request cost little in comparison. A bag whose rows are no longer than two cache
@@ -35,21 +35,21 @@ enum eb_work_outcome {
 enum eb_work_priority { EB_WORK_PRIORITY_LIST(X) EB_WORK_PRIORITIES };
 #undef X
 
-/* Checked jobs that are computed together and end together. */
+/* A work item: checked jobs that are computed together and end together. */
 struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
     uint32_t job_count;
     unsigned priority;            /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
     uint64_t weight_bytes;        /* bytes that its jobs read and write: its share of the queue */
     uint64_t deadline_ns;         /* uv_hrtime; 0: none */
-    const atomic_bool *cancelled; /* true: the work is treated as expired; NULL: never */
+    const atomic_bool *cancelled; /* true: the item is treated as expired; NULL: never */
     /* The sender. It is compared, never dereferenced. NULL is one source too, which may fill the
      * whole queue. */
     const void *source;
     void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
     /* Set by the executor (uv_hrtime), valid from on_done on. */
     uint64_t queued_ns; /* when it was admitted */
-    uint64_t begun_ns;  /* when its first tile was given out; 0: none was */
+    uint64_t begun_ns;  /* when its first tile was given out; 0: not yet */
     uint64_t ended_ns;  /* when its last tile was computed, or it was dropped */
     /* The executor's own. */
     struct eb_bag_cut cut; /* where the next tile begins */
@@ -59,15 +59,15 @@ struct eb_work {
     /* The queue's own. */
     uint64_t left_bytes; /* the part of its weight that has not been given out */
     struct eb_list in_all;
-    struct eb_list in_source; /* the works of one source and priority, in order */
-    /* Only in the first work of a source, which stands for the source: */
+    struct eb_list in_source; /* the items of one source and priority, in order */
+    /* Only in the first item of a source, which stands for the source: */
     struct eb_list in_round;  /* the sources of a priority */
     struct eb_list in_bucket; /* the sources of a bucket */
-    uint64_t source_bytes;    /* bytes left of all works of the source */
+    uint64_t source_bytes;    /* bytes left of all items of the source */
     int64_t deficit_bytes;    /* bytes that the source may still be given in this round */
 };
 
-/* Returns whether nobody waits for the work any more: it is cancelled, or its deadline has passed.
+/* Returns whether nobody waits for the item any more: it is cancelled, or its deadline has passed.
  * Any thread. */
 bool eb_work_is_expired(const struct eb_work *work, uint64_t now_ns);
 /* Returns whether no tile is left to cut. */
@@ -76,7 +76,7 @@ bool eb_work_is_all_given(struct eb_work *work);
 bool eb_work_is_last_tile(const struct eb_work *work);
 /* Cuts the next tile; there must be one. */
 void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
-/* Returns the bytes that a tile reads and writes: its share of the work's weight. Takes time in
+/* Returns the bytes that a tile reads and writes: its share of the item's weight. Takes time in
  * proportion to the tile's jobs. Any thread. */
 uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);
 /* Returns "interactive" or "batch". Any thread. */
@@ -84,10 +84,10 @@ const char *eb_work_priority_name(enum eb_work_priority priority);
 
 /* ---- the queue ---- */
 
-/* Bytes that a source is given in a round. They are enough that small works end in the round that
+/* Bytes that a source is given in a round. They are enough for small items to end in the round that
  * begins them, and so few that a source costs the others some 60 us of one thread. */
 #define EB_QUEUE_QUANTUM_BYTES (4 * EB_WORK_TILE_BYTES)
-/* Number of works that eb_queue_sweep looks at. */
+/* Number of items that eb_queue_sweep looks at. */
 #define EB_QUEUE_SWEEP_WORKS 4
 /* Hash buckets of sources; a power of two. At the default of connections_max, two or three
  * connections share a bucket. */
@@ -104,37 +104,37 @@ struct eb_queue_level {
 /* Empty when zeroed. */
 struct eb_queue {
     struct eb_queue_level levels[EB_WORK_PRIORITIES];
-    struct eb_list *swept; /* in_all of the work where the next sweep begins; NULL: none waits */
+    struct eb_list *swept; /* in_all of the item where the next sweep begins; NULL: none waits */
     struct eb_list *buckets[EB_QUEUE_BUCKETS]; /* in_bucket of a source; NULL: there is none */
 };
 
-/* Returns the work whose tile is next; NULL if none waits. */
+/* Returns the item whose tile is next; NULL if none waits. */
 struct eb_work *eb_queue_next(const struct eb_queue *queue);
-/* Returns how many works wait. */
+/* Returns how many items wait. */
 static inline uint64_t eb_queue_count(const struct eb_queue *queue)
 {
     return queue->levels[EB_WORK_INTERACTIVE].works + queue->levels[EB_WORK_BATCH].works;
 }
 
-/* Counts `bytes` of a tile of the work as given out. The work must be eb_queue_next. */
+/* Counts `bytes` of a tile of the item as given out. The item must be eb_queue_next. */
 void eb_queue_charge(struct eb_queue *queue, struct eb_work *work, uint64_t bytes);
-/* Appends the work to those of its source. A source that has no waiting work comes after all
+/* Appends the item to those of its source. A source that has no waiting item comes after all
  * others. */
 void eb_queue_push(struct eb_queue *queue, struct eb_work *work);
-/* Removes the work, wherever it waits. */
+/* Removes the item, wherever it waits. */
 void eb_queue_remove(struct eb_queue *queue, struct eb_work *work);
 
-/* Looks at the next EB_QUEUE_SWEEP_WORKS works and returns an expired one. Returns the same one
+/* Looks at the next EB_QUEUE_SWEEP_WORKS items and returns an expired one. Returns the same one
  * until it is removed. Returns NULL if none of them has expired; the next call then looks at
- * others. Each of n works is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
+ * others. Each of n items is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
 struct eb_work *eb_queue_sweep(struct eb_queue *queue, uint64_t now_ns);
 
 /* Returns the bytes that wait with this priority or a higher one. */
 uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
-/* Returns the waiting bytes of the work's source, in its priority. The work itself need not be
+/* Returns the waiting bytes of the item's source, in its priority. The item itself need not be
  * queued. */
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
-/* Returns how many bytes would be given out, if nothing is dropped, before a work that is pushed
+/* Returns how many bytes would be given out, if nothing is dropped, before an item that is pushed
  * now. These are all bytes of higher priority and of its own source, and the least that its rounds
  * until then give every other source of its priority. Counts only up to `enough_bytes` and looks at
  * no more than EB_QUEUE_SOURCES_ASKED sources, so there may be more. Assumes that no tile is larger
@@ -167,7 +167,7 @@ uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
 
 /* ---- admission ---- */
 
-/* Batch works may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
+/* Batch items may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
 #define EB_ADMISSION_BATCH_FRACTION 2
 /* A source may hold this many times what is free, so that one that floods leaves room for others.
  * Alone it fills 4/5 of the queue; two fill 4/9 each, and so on. */
@@ -175,7 +175,7 @@ uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
 
 enum eb_admit {
     EB_ADMIT_TAKEN,
-    EB_ADMIT_FULL, /* the queue, or the share of it for such works, would overflow */
+    EB_ADMIT_FULL, /* the queue, or the share of it for such items, would overflow */
     EB_ADMIT_LATE, /* computing what comes first takes longer than its deadline allows */
 };
 
@@ -190,14 +190,14 @@ struct eb_admission_terms {
     uint64_t now_ns;
 };
 
-/* Decides whether the queue takes the work; does not push it.
- * - TAKEN, however large the work is, if nothing of its priority or a higher one waits.
- * - FULL if with the work more than queue_bytes_max would wait; for a batch work, more than the
- *   batch share of that; for a work with a source, more of that source than its share of what is
+/* Decides whether the queue takes the item; does not push it.
+ * - TAKEN, however large the item is, if nothing of its priority or a higher one waits.
+ * - FULL if with the item more than queue_bytes_max would wait; for a batch item, more than the
+ *   batch share of that; for an item with a source, more of that source than its share of what is
  *   free.
  * - LATE if computing eb_queue_bytes_before at bytes_per_us takes until its deadline or longer. Its
  *   own bytes and the tiles that are being computed are not counted, and no more sources are looked
- *   at than eb_queue_bytes_before does: in doubt the work is taken. */
+ *   at than eb_queue_bytes_before does: in doubt the item is taken. */
 enum eb_admit eb_admission_decide(const struct eb_queue *queue,
     const struct eb_admission_terms *terms, const struct eb_work *work, struct eb_admission *out);
 /* Returns after how many ms, approximately, everything that waits will be computed; at least 1. */

@@ -43,7 +43,7 @@ void service_host_start(struct service_host *host);
  * second time. */
 void service_host_stop(struct service_host *host);
 
-/* Holds the executor: works submitted from now on stay queued until it is released. Once per
+/* Holds the executor: work items submitted from now on stay queued until it is released. Once per
  * host. */
 void service_host_hold(struct service_host *host);
 void service_host_release(struct service_host *host);

@@ -30,7 +30,7 @@ static const struct eb_table table = {.rows = rows,
     .type = EB_F32,
     .unknown_row = -1};
 
-/* A work whose bag b consists of the rows b, b + 1, ..., b + 9. */
+/* A work item whose bag b consists of the rows b, b + 1, ..., b + 9. */
 struct counted_work {
     struct eb_work work;
     struct eb_bag_job job;
@@ -38,7 +38,7 @@ struct counted_work {
     uint32_t starts[BAGS + 1];
     float *out;
     atomic_int ended;
-    int place; /* order among all works that have ended */
+    int place; /* order among all items that have ended */
     enum eb_work_outcome outcome;
 };
 
@@ -91,7 +91,7 @@ static void free_work(struct counted_work *counted)
     free(counted);
 }
 
-/* Waits until `count` works have ended, for at most 30 s. Returns whether they have. */
+/* Waits until `count` items have ended, for at most 30 s. Returns whether they have. */
 static bool wait_for_all(struct counted_work **works, int count)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
@@ -111,11 +111,11 @@ static bool wait_for_all(struct counted_work **works, int count)
 /* On the heap: its threads may outlive a failed test. */
 struct team {
     struct eb_executor *executor; /* NULL: not created, or destroyed */
-    struct counted_work *held;    /* the work that holds the thread of set_up_held, or NULL */
-    atomic_bool is_cancelled;     /* true; for works that a test cancels */
+    struct counted_work *held;    /* the item that holds the thread of set_up_held, or NULL */
+    atomic_bool is_cancelled;     /* true; for items that a test cancels */
 };
 
-static int taken_count;  /* works admitted by the executor, without `held` */
+static int taken_count;  /* work items admitted by the executor, except `held` */
 static uv_sem_t gate;    /* holds a thread until it is posted */
 static uv_sem_t arrived; /* posted when the thread of set_up_held reaches the gate */
 
@@ -141,7 +141,7 @@ static enum eb_admit admit_one(
     return admit_works(team, &work, 1, told);
 }
 
-/* Submits a work. Returns whether the executor has admitted it. */
+/* Submits a work item. Returns whether the executor has admitted it. */
 static bool submit(struct team *team, struct counted_work *counted)
 {
     struct eb_admission told;
@@ -177,7 +177,7 @@ static void open_gate(void)
 static int tear_down(void **state)
 {
     struct team *team = *state;
-    /* The works of a failed test must still end, and nobody else waits for them. */
+    /* The work items of a failed test must still end, and nobody else waits for them. */
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
     open_gate();
     while (atomic_load(&places) < taken_count && uv_hrtime() < deadline_ns) {
@@ -193,7 +193,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- one thread, held until all works wait ---- */
+/* ---- one thread, held until all items wait ---- */
 
 static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
 {
@@ -218,7 +218,7 @@ static int set_up_held(void **state)
     return 0;
 }
 
-/* Opens the gate, waits for the works, and ends the executor. */
+/* Opens the gate, waits for the items, and ends the executor. */
 static void release_team(struct team *team, struct counted_work **works, int count)
 {
     open_gate();
@@ -226,7 +226,7 @@ static void release_team(struct team *team, struct counted_work **works, int cou
     destroy_executor(team);
 }
 
-/* The work that follows another, and its open tiles when that one was done. */
+/* The item that follows another, and its open tiles when that one was done. */
 static const struct eb_work *watched;
 static size_t watched_tiles;
 
@@ -236,7 +236,7 @@ static void watch(struct eb_work *work, enum eb_work_outcome outcome)
     on_done(work, outcome);
 }
 
-/* Queues two works for the held thread. Returns how many tiles of the second it had been given when
+/* Queues two items for the held thread. Returns how many tiles of the second it had been given when
  * the first was done. */
 static size_t count_given_ahead(
     struct team *team, struct counted_work *first, struct counted_work *second)
@@ -261,7 +261,8 @@ static void gives_a_tile_of_the_next_work_ahead(void **state)
     free_work(second);
 }
 
-/* Makes a work of one bag with two tiles. Each has half of the columns, which are two quanta. */
+/* Makes a work item of one bag with two tiles. Each tile has half of the columns, which are two
+ * quanta. */
 static struct counted_work *make_giant(void)
 {
     uint32_t count = 4 * EB_QUEUE_QUANTUM_BYTES / sizeof rows[0];
@@ -404,7 +405,7 @@ static void refuses_what_does_not_fit_the_queue(void **state)
     }
 }
 
-/* While a work larger than the whole queue waits, the queue is full rather than unbounded. */
+/* While an item larger than the whole queue waits, the queue is full rather than unbounded. */
 static void takes_a_work_that_is_too_large_alone(void **state)
 {
     struct team *team = *state;
@@ -464,7 +465,7 @@ static void serves_others_beside_a_source_that_floods(void **state)
     for (int i = 0; i < 12; i++) {
         works[i] = submit_work(team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
     }
-    /* A quantum is less than a work, so a work of each source has begun when the other's ends. */
+    /* A quantum is less than an item, so an item of each source has begun when the other's ends. */
     assert_true(works[0]->work.weight_bytes > EB_QUEUE_QUANTUM_BYTES);
     release_team(team, works, 12);
     assert_int_equal(works[0]->place, 0);
@@ -486,7 +487,7 @@ static void ends_what_is_cancelled_before_it_would_be_next(void **state)
         assert_true(submit(team, works[i]));
     }
     release_team(team, works, WORKS);
-    /* Every work has several tiles, and before each tile the executor checks some works for
+    /* Every item has several tiles, and before each tile the executor checks some items for
      * expiry. */
     assert_int_equal(works[WORKS - 1]->outcome, EB_WORK_EXPIRED);
     assert_true(works[WORKS - 1]->place < WORKS / EB_QUEUE_SWEEP_WORKS);
@@ -513,7 +514,7 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     late->work.deadline_ns = uv_hrtime() + 1000000000;
     enum eb_admit verdict = admit_one(team, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;
-    /* A batch work would start even later. A work without a deadline is never late. */
+    /* A batch item would start even later. An item without a deadline is never late. */
     late->work.priority = EB_WORK_BATCH;
     enum eb_admit batch_verdict = admit_one(team, late, &told);
     enum eb_admit endless_verdict = admit_one(team, works[1], &told);

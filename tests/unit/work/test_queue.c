@@ -16,7 +16,7 @@
 #define BAGS 500
 #define DIM 64
 
-/* ---- works ---- */
+/* ---- work items ---- */
 
 static float rows[8][DIM];
 static const struct eb_table table = {.rows = rows,
@@ -81,8 +81,8 @@ static void counts_the_columns_of_a_bag_that_is_cut(void **state)
     assert_int_equal(eb_work_tile_bytes(&part) * 2, eb_work_tile_bytes(&whole));
 }
 
-/* As in the weight of a work, each row's scale counts once, however many pieces its columns are cut
- * into. */
+/* As in the weight of a work item, each row's scale counts once, however many pieces its columns
+ * are cut into. */
 static void counts_scales_with_the_first_columns(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static struct eb_work *push(int index, int source, unsigned priority, uint64_t b
     return &works[index];
 }
 
-/* Serves a tile of at most `tile_bytes` bytes. Removes the work with its last tile. */
+/* Serves a tile of at most `tile_bytes` bytes. Removes the item with its last tile. */
 static struct eb_work *serve(uint64_t tile_bytes)
 {
     struct eb_work *work = eb_queue_next(&queue);
@@ -180,7 +180,7 @@ static void assert_empty(void)
     }
 }
 
-/* ---- the order of works ---- */
+/* ---- the order of items ---- */
 
 static void gives_the_works_of_a_source_in_order(void **state)
 {
@@ -203,7 +203,7 @@ static void gives_batch_works_only_while_nothing_interactive_waits(void **state)
     struct eb_work *interactive = push(2, 0, EB_WORK_INTERACTIVE, 2 * TILE);
     assert_ptr_equal(serve(TILE), interactive);
     assert_ptr_equal(serve(TILE), interactive);
-    /* A work that has begun keeps its position. */
+    /* An item that has begun keeps its position. */
     assert_ptr_equal(serve(TILE), batch);
     assert_ptr_equal(serve(TILE), batch);
     assert_ptr_equal(serve(TILE), later);
@@ -294,7 +294,7 @@ static void removes_works_from_anywhere(void **state)
         eb_queue_remove(&queue, &works[first]);
         assert_int_equal(eb_queue_bytes(&queue, EB_WORK_INTERACTIVE), 5 * TILE);
         assert_int_equal(eb_queue_source_bytes(&queue, &works[first]), 2 * TILE);
-        /* The works of each source come in order, and no work comes twice. */
+        /* The items of each source come in order, and no item comes twice. */
         int last[2] = {-1, -1};
         for (int i = 0; i < 5; i++) {
             int index = (int)(serve(TILE) - works);
@@ -305,7 +305,7 @@ static void removes_works_from_anywhere(void **state)
     }
 }
 
-/* ---- random operations, compared with sums over the works ---- */
+/* ---- random operations, compared with sums over the items ---- */
 
 static void check_sums(const bool *waits)
 {
@@ -355,7 +355,7 @@ static void counts_what_waits(void **state)
     assert_empty();
 }
 
-/* ---- bytes ahead of a work ---- */
+/* ---- bytes ahead of an item ---- */
 
 static void counts_all_above_and_its_own_before_a_work(void **state)
 {
@@ -425,7 +425,7 @@ static void never_counts_more_before_a_work_than_is_given_out(void **state)
     }
 }
 
-/* ---- expired works ---- */
+/* ---- expired items ---- */
 
 static void finds_what_has_expired_wherever_it_waits(void **state)
 {
