@@ -7,9 +7,9 @@
 /* No call is sent while this many bytes wait to be written. A call that expires while the
  * dispatcher has it costs neither side anything. */
 #define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
-/* When the deadline of a call passes, the server counts as dead if it has sent nothing for this
- * long although something was asked of it; the second limit holds if the call's request has not
- * even left. */
+/* When the deadline of a call passes, the server is considered dead if it has sent nothing for this
+ * long while an answer was due; the second limit applies if the call's request has not even
+ * left. */
 #define SILENCE_NS_MAX UINT64_C(5000000000)
 #define STUCK_NS_MAX UINT64_C(1000000000)
 
@@ -291,7 +291,7 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     return true;
 }
 
-/* Returns how long the server has been silent although something was asked of it. */
+/* Returns for how long the server has sent nothing while an answer was due. */
 static uint64_t find_silence_ns(const struct eb_connection *connection, uint64_t now_ns)
 {
     uint64_t since_ns = connection->last_read_ns > connection->asked_ns ? connection->last_read_ns

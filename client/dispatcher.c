@@ -443,7 +443,8 @@ static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 
 /* ---- rounds ---- */
 
-/* Returns the connection that takes the next call of a priority; NULL if none does now. */
+/* Returns the connection that takes the next call of a priority: the one with the fewest calls.
+ * Returns NULL if no connection can take a call now. */
 static struct eb_connection *find_least_busy(
     struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
 {

@@ -40,7 +40,7 @@ struct eb_dispatcher {
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
     uint64_t now_ns;           /* time of this round */
     uint32_t connect_failures; /* failed attempts in a row */
-    /* Why the last attempt failed; OK: it did not, or has not ended. */
+    /* Why the last attempt failed; OK if it succeeded or is still in progress. */
     struct eb_error connect_error;
     uint64_t connect_not_before_ns;
     /* A connection that served well is gone; it is replaced before a call needs it. */

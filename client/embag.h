@@ -99,12 +99,12 @@ struct embag_result {
     uint32_t rank;
     uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes]; 0
                                        from rank on */
-    uint64_t missing; /* indices that named no row; with concat those of all queries */
-    /* [missing_by_query_count] shares of missing; NULL: the count is 0. */
+    uint64_t missing;               /* indices that named no row; with concat, in all queries */
+    /* [missing_by_query_count] `missing` of each query or feature; NULL if the count is 0. */
     const uint64_t *missing_by_query;
     const void *values;            /* C order, little-endian, aligned to 16 bytes */
-    size_t values_bytes;           /* product of shape times the bytes of the type */
-    size_t missing_by_query_count; /* with concat query_count; for a group feature_count; else 0 */
+    size_t values_bytes;           /* product of shape, times the size of the type */
+    size_t missing_by_query_count; /* query_count with concat, feature_count for a group, else 0 */
     /* With report_missing: [missing] positions of the indices that named no row, ascending. They
      * count in the query's indices or the group's values; with concat, the positions of each query
      * follow in turn. NULL: none. */

@@ -53,11 +53,12 @@ extern "C" {
 struct embag_completion {
     uint64_t id;   /* number that embag_submit returned */
     void *context; /* from its embag_call */
-    /* Freed by the taker; fits its request (embag_lookup); NULL unless error.status is EMBAG_OK. */
+    /* Checked against the request (see embag_lookup). The taker frees it. NULL unless error.status
+     * is EMBAG_OK. */
     struct embag_answer *answer;
     struct embag_error error; /* text is empty if status is EMBAG_OK */
     uint32_t attempts;        /* times it was sent, or a connection for it could not be had */
-    uint32_t retry_after_ms;  /* as the server asked; 0: it did not; UINT32_MAX: do not try again */
+    uint32_t retry_after_ms;  /* pause that the server asks for; 0: none; UINT32_MAX: never retry */
 };
 
 /* Called on the client's thread. The completion is borrowed for the call, its answer is not. */

@@ -303,7 +303,7 @@ static size_t count_borrowed(const struct eb_wire_response *response)
     return bytes;
 }
 
-/* Copies a field to *room and moves *room behind it. Returns NULL if there is no field. */
+/* Copies a field to *room and moves *room past it. Returns NULL if there is no field. */
 static const void *copy_borrowed(const uint8_t *bytes, size_t size, uint8_t **room)
 {
     uint8_t *copy = *room;

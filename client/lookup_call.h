@@ -26,7 +26,7 @@ struct eb_lookup_label {
  * goes to its bytes + EB_GRPC_PREFIX_BYTES. `memory` must outlive the request. Returns NULL if out
  * of memory. */
 struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size);
-/* Returns a request serialised behind its gRPC prefix. Returns NULL with *error set. */
+/* Returns a serialised request that begins with its gRPC prefix. Returns NULL with *error set. */
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
 /* Fills in the facts that the answer to `request` is checked against. `outgoing` is the encoded

@@ -22,8 +22,9 @@ struct eb_models_progress {
     char text[EB_ERROR_TEXT_BYTES];
 };
 
-/* Returns a VersionRequest serialised behind its gRPC prefix. With model NULL and version 0 it is
- * also a ListModelsRequest, which has no fields. Returns NULL with *error set if out of memory. */
+/* Returns a serialised VersionRequest that begins with its gRPC prefix. With model NULL and version
+ * 0 it is also a ListModelsRequest, which has no fields. Returns NULL with *error set if out of
+ * memory. */
 struct eb_outgoing *eb_models_call_encode(
     const char *model, uint64_t version, const struct eb_memory *memory, struct eb_error *error);
 

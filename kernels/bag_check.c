@@ -523,8 +523,8 @@ static void sort_chunk(struct pass *pass, uint32_t first, uint32_t end, const in
     }
 }
 
-/* Takes indices whose segment ids are in any order, by a stable counting sort. Rows are found
- * twice. */
+/* Sorts indices by their segment ids, which may be in any order, with a stable counting sort. Finds
+ * the row of each index twice: first to check and count it, then to place it. */
 static bool take_unsorted(struct pass *pass)
 {
     uint32_t *starts = pass->starts;

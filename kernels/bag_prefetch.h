@@ -44,7 +44,7 @@ struct eb_bag_prefetch {
     uint64_t pooled; /* rows before the range that is being pooled */
 };
 
-/* Keeps both pointers, which are borrowed. */
+/* Borrows both pointers for the life of `prefetch`. */
 void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     const struct eb_bag_schedules *schedules, const uint32_t *block_elements);
 
@@ -57,7 +57,8 @@ static inline bool eb_bag_prefetch_is_on(
 }
 
 /* Begins with `tile`. `next` is the tile that the same thread pools after it; NULL: not known. If
- * `tile` was the last call's `next`, the rows that have been prefetched for it count. */
+ * `tile` was the last call's `next`, the rows already prefetched for it are not prefetched
+ * again. */
 void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag_tile *tile,
     const struct eb_bag_tile *next);
 

@@ -12,7 +12,7 @@ struct eb_bag_stream {
     struct eb_bag_prefetch prefetch;
 };
 
-/* Keeps both pointers, which are borrowed. */
+/* Borrows both pointers for the life of `stream`. */
 void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules);
 

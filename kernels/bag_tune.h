@@ -83,7 +83,7 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
 
 /* Returns the least memory that is worth measuring on. If there is less, too much is cached. */
 uint64_t eb_bag_tune_bytes_min(void);
-/* Returns the size of one core's L2 cache, as far as the system tells. */
+/* Returns the size of one core's L2 cache as the system reports it. */
 uint64_t eb_bag_tune_cache_bytes(void);
 /* Sets the sizes up to which tables are cached or nearby, and nothing else. Must be called before
  * eb_bag_schedule_spread. */

@@ -21,7 +21,7 @@ struct eb_wire_health {
 };
 
 /* Returns the name in a HealthCheckRequest, at most name_bytes_max bytes. Returns NULL with *error
- * set as by codec.h's decoders. */
+ * set, as the decoders of codec.h do. */
 const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,
     uint32_t name_bytes_max, struct eb_error *error);
 

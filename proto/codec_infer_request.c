@@ -108,7 +108,7 @@ static bool fail_parameter(const struct eb_codec_position *position)
     return false;
 }
 
-/* Takes a field of InferParameter. If there are several, the last one counts. Returns false if the
+/* Takes a field of InferParameter. If there are several, the last one is used. Returns false if the
  * guard refuses it; unknown fields pass. */
 static bool take_value(
     const struct eb_codec_position *position, const struct eb_field *field, struct entry *out)
@@ -455,7 +455,7 @@ static bool take_dims(struct tensor_reading *reading, struct eb_field_reader dat
     return true;
 }
 
-/* Takes a field. If several have the same number, the last one counts, except that all fields of
+/* Takes a field. If several have the same number, the last one is used, except that all fields of
  * the shape add to it. Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
 {
@@ -734,7 +734,7 @@ static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits 
     };
 }
 
-/* Takes a field of the request itself. If several have the same number, the last one counts.
+/* Takes a field of the request itself. If several have the same number, the last one is used.
  * Returns false if the guard refuses it; unknown fields pass. */
 static bool take_infer_field(struct reading *reading, const struct eb_field *field)
 {

@@ -473,8 +473,8 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
     return eb_codec_is_short(name, reading->position->limits);
 }
 
-/* Takes a field of wire type LENGTH_PREFIXED. If several have one number, the last one counts.
- * Returns false if the guard refuses it; unknown fields pass. */
+/* Takes a field of wire type LENGTH_PREFIXED. If several have the same number, the last one is
+ * used. Returns false if the guard refuses it; unknown fields pass. */
 static inline bool take_group_bytes(
     struct group_reading *reading, const struct eb_field *field, const uint8_t *begin)
 {

@@ -27,7 +27,7 @@ struct eb_wire_reflection_request {
     const char *name; /* of a file, symbol or type */
 };
 
-/* Returns NULL with *error set as by codec.h's decoders. */
+/* Returns NULL with *error set, as the decoders of codec.h do. */
 struct eb_wire_reflection_request *eb_reflection_request_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 

@@ -237,7 +237,7 @@ static bool take_unbuilt(struct reading *reading, const struct eb_field *field, 
     return true;
 }
 
-/* Takes a field of the request itself. If several have the same number, the last one counts.
+/* Takes a field of the request itself. If several have the same number, the last one is used.
  * Returns false if the guard refuses it; unknown fields pass. */
 static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)

@@ -53,8 +53,8 @@ struct eb_grpc_preface {
     size_t count; /* bytes of it that have come */
 };
 
-/* Checks bytes as they come, as far as they belong to the preface. Returns false if they differ
- * from it. */
+/* Checks those of the next bytes that belong to the preface. Returns false if they differ from
+ * it. */
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count);
 bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface);
 /* Returns the answer to a client that has sent no preface, by the first byte that it sent. A client

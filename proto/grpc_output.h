@@ -25,9 +25,10 @@ struct eb_grpc_output {
 /* Appends a message and takes the caller's hold on it. The message is in no other output. */
 void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *message);
 /* Calls `drop` for each timed message that begins within the next `count` bytes, if nothing of it
- * has left. The message that `drop` returns is sent in its place; NULL: none is. If `drop` does not
- * return the message, it takes the output's hold on it and gives a hold on the one that it returns.
- * `drop` pushes nothing. Not to be called while nghttp2 was promised bytes that it has not sent. */
+ * has left. The message that `drop` returns is sent in its place; if it returns NULL, none is sent.
+ * If `drop` does not return the message, it takes the output's hold on it and gives a hold on the
+ * one that it returns. `drop` pushes nothing. Not to be called while nghttp2 was promised bytes
+ * that it has not sent. */
 typedef struct eb_outgoing *eb_grpc_output_drop_fn(void *owner, struct eb_outgoing *message);
 void eb_grpc_output_drop_expired(
     struct eb_grpc_output *output, size_t count, eb_grpc_output_drop_fn *drop);

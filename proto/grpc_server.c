@@ -507,7 +507,7 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server)
     free(server);
 }
 
-/* Checks the bytes that nghttp2 is about to read, as far as they belong to the preface. Returns
+/* Of the bytes that nghttp2 is about to read, checks those that belong to the preface. Returns
  * false if they differ from it; the connection is over then. */
 static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
 {

@@ -1,6 +1,6 @@
-/* Decompresses a message that its peer has compressed with gzip, in one piece.
- * Thread: pure. Memory: the message and zlib's state come from an eb_memory; the state only until
- * the function returns. */
+/* Decompresses a whole message that a peer has compressed with gzip.
+ * Thread: pure. Memory: the message and zlib's state come from an eb_memory. The state is given
+ * back before the function returns. */
 #pragma once
 
 #include "proto/memory.h"

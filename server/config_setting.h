@@ -94,7 +94,7 @@ struct eb_config_setting {
     uint64_t min, max;          /* of a number; of a text or an address: least and most bytes */
     const char *value;          /* placeholder of the value in --help */
     const char *what;           /* description; after a semicolon, what happens at the limit */
-    const char *const *choices; /* of a choice, ended by NULL */
+    const char *const *choices; /* values that a choice allows, with NULL at the end */
 };
 
 extern const struct eb_config_setting eb_config_settings[EB_CONFIG_SETTING_COUNT];

@@ -1,5 +1,5 @@
-/* Opens the addresses that the server listens on: those of listen and admin_listen. Sockets that
- * the service manager has passed for either replace its addresses.
+/* Opens the addresses that the server listens on: those of listen and admin_listen. If the service
+ * manager has passed sockets for one of these settings, they replace its addresses.
  * Thread: main's. Memory: inside the struct. */
 #pragma once
 
@@ -11,8 +11,8 @@ struct eb_ports {
     const struct eb_config *config;
     size_t passed_count;
     struct eb_listener passed[EB_PASSED_SOCKETS_MAX]; /* until a loop takes them */
-    bool is_data_passed;                              /* then no address of listen is opened */
-    bool is_admin_passed;                             /* then admin_listen is not opened */
+    bool is_data_passed;                              /* passed ones replace listen */
+    bool is_admin_passed;                             /* a passed one replaces admin_listen */
 };
 
 /* Takes the passed sockets and tries all other addresses. Called before the models are loaded,

@@ -65,7 +65,7 @@ static bool read_argument_number(const struct eb_flag *flag, const char *text, u
     return true;
 }
 
-/* Reads one element of a list, of a type, at *text, and moves *text behind it. */
+/* Reads one element of a list, of a type, at *text, and moves *text past it. */
 static bool read_argument_value(const char **text, enum embag_type type, void *out)
 {
     char *end = NULL;

@@ -155,7 +155,7 @@ static bool refuse_option(const char *flag, const char *text, const char *why)
     return false;
 }
 
-/* Reads a decimal number at *text and moves *text behind it. Returns NAN if there is none. */
+/* Reads a decimal number at *text and moves *text past it. Returns NAN if there is none. */
 static double read_decimal(const char **text)
 {
     char *end = NULL;

@@ -325,7 +325,7 @@ bool eb_source_file_is_known(const char *path)
     return find_format(path) < FORMAT_COUNT;
 }
 
-/* Names the only table of a file without names after the file. */
+/* If the file's format does not name its one table, names the table after the file. */
 static bool name_table(struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
     if (source->tables[0].name) {

@@ -30,7 +30,7 @@ struct eb_tls_stream {
     uint64_t period_ms;  /* time when the period in which records are counted began */
     uint64_t data_bytes; /* bytes read since they last earned a record */
     uint32_t row_count;  /* records since data or the period's start, including data's own */
-    uint32_t idle_count; /* records whose type is not data, less those forgiven */
+    uint32_t idle_count; /* records whose type is not data, not counting forgiven ones */
     bool is_idling;      /* there were too many of either */
     bool has_begun;
     bool is_ready;   /* the handshake was done; OpenSSL reports that only between messages */
@@ -366,7 +366,8 @@ static const uint8_t *gather_records(
     return record;
 }
 
-/* Returns the encrypted size of the queue's bytes, as far as they are written at once. */
+/* Returns the encrypted size of the queue's bytes, or the most that is written at once if that is
+ * less. */
 static size_t find_sealed_bytes(const struct eb_send_queue *queue)
 {
     size_t bytes = eb_send_queue_bytes(queue);

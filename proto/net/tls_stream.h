@@ -18,10 +18,10 @@ struct ssl_ctx_st;    /* OpenSSL's SSL_CTX */
  * limits are on records that bring no data, mostly KeyUpdates. OpenSSL handles these by itself; one
  * of some 28 bytes costs 19 us. */
 struct eb_tls_side {
-    uint32_t idle_row_max;     /* in a row */
-    uint32_t idle_max;         /* in all, less those forgiven */
+    uint32_t idle_row_max;     /* most of them in a row */
+    uint32_t idle_max;         /* most of them in all, not counting forgiven ones */
     uint32_t idle_period_ms;   /* time after which all are forgiven; 0: never */
-    uint32_t idle_price_bytes; /* bytes of data for which one is forgiven; 0: none is */
+    uint32_t idle_price_bytes; /* bytes of data for which one is forgiven; 0: never */
     const char *idle_reason;   /* reason for the end if there were too many */
     const char *ended_reason;  /* reason for the end if the peer has ended it */
     const char *no_memory_reason;

@@ -555,8 +555,8 @@ static void close_web_handles(struct eb_web *web)
     }
 }
 
-/* Ends the web after the last stats have been answered. Writes these answers as far as the sockets
- * take them at once. */
+/* Ends the web after the last stats have been answered. Writes as much of these answers as the
+ * sockets take at once. */
 static void finish_end(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms = 0;

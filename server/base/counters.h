@@ -55,7 +55,7 @@ void eb_histogram_merge(struct eb_histogram *into, const struct eb_histogram *ot
 uint64_t eb_histogram_count(const struct eb_histogram *histogram);
 /* Returns how many took at most `ns`, which must be the end of a range (eb_histogram_end_ns). */
 uint64_t eb_histogram_count_below(const struct eb_histogram *histogram, uint64_t ns);
-/* Returns the end of a range; UINT64_MAX: it has none. */
+/* Returns the end of a range, or UINT64_MAX if it has none. */
 uint64_t eb_histogram_end_ns(unsigned range);
 
 /* ---- counters ---- */

@@ -42,8 +42,8 @@ static size_t measure_failure(const char *raw)
     return bytes;
 }
 
-/* Appends units to the text, which has `used` bytes, as far as they fit into `limit`. Moves *raw
- * past them. Returns the new length. */
+/* Appends units to the text, which has `used` bytes, until the next would not fit into `limit`.
+ * Moves *raw past them. Returns the new length. */
 static size_t append_failure(
     struct eb_failure *failure, size_t used, size_t limit, const char **raw)
 {

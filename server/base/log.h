@@ -46,10 +46,10 @@ static inline struct eb_log_field eb_log_truth(const char *key, bool truth)
 /* Returns the level of a name ("info" and so on), or -1 if there is no such level. */
 int eb_log_level_parse(const char *name);
 const char *eb_log_level_name(enum eb_log_level level);
-/* Opens stderr again, without blocking, if it is a terminal. A terminal can stop (Ctrl-S) although
- * it still polls as writable; opened this way, it loses lines instead of making the log wait. If it
- * cannot be opened again, the log waits for it. Call each of the two once, while no other thread
- * logs. The log also works without them. */
+/* If stderr is a terminal, opens it again in non-blocking mode. A terminal that was stopped
+ * (Ctrl-S) still polls as writable; in this mode the log drops lines instead of waiting. If opening
+ * fails, the log waits for a stopped terminal. Call eb_log_open and eb_log_close once each, while
+ * no other thread logs. The log also works without these calls. */
 void eb_log_open(void);
 void eb_log_close(void);
 /* Call both before other threads log. Until then the level is INFO and the format logfmt. */

@@ -519,7 +519,7 @@ static void free_piece(struct eb_piece *piece)
     free(piece->unfit);
 }
 
-/* Removes pieces that are left out. Moves tensors that cannot be tables behind those that can. */
+/* Removes pieces that are left out. Moves tensors that cannot be tables to the end. */
 static bool settle_scan(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;

@@ -54,7 +54,7 @@ struct eb_version_scan {
     struct eb_scanned_file *files;
     size_t piece_count;
     struct eb_piece *pieces; /* sorted by name, rows before keys, then number */
-    size_t unfit_count;      /* tensors that cannot be tables; behind the pieces, sorted alike */
+    size_t unfit_count;      /* tensors after these that cannot be tables, in the same order */
     size_t left_out_count;   /* tables that model.yaml's patterns leave out */
     struct eb_load_notes notes;
 };

@@ -1,6 +1,6 @@
 /* The models of a server: the versions on disk and in memory, the version that is served, and the
- * requests of commands. The registry decides by version_policy.h and makes the snapshots that
- * requests read. Its owner loads and frees versions and hands the snapshots over.
+ * changes that commands have requested. The registry decides with version_policy.h, and makes the
+ * snapshots that requests read. Its owner loads and frees versions and hands the snapshots over.
  * Thread: the owner's. Memory: on the heap, with a reference to every version in memory. */
 #pragma once
 

@@ -354,7 +354,7 @@ static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
         conn->headers_since_ms = now_ms;
     }
     if (!alive) {
-        /* Writes the session's last bytes as far as the socket takes them at once. */
+        /* Writes as many of the session's last bytes as the socket takes at once. */
         eb_conn_flush(conn);
         if (*find_conn_reason(conn)) {
             end_refused(conn);

@@ -91,7 +91,7 @@ struct eb_conn {
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* when our side ended */
     uint64_t lingering_bytes;  /* read and dropped since then; after an orderly end, since a tick */
-    uint64_t headers_since_ms; /* since when a header block is incomplete; 0: none is */
+    uint64_t headers_since_ms; /* when an incomplete header block began; 0: there is none */
     struct eb_run_usage usage;
     uint64_t waiting_since_ns; /* when it began to wait for a slice, or the last tick */
     uint64_t waited_ns;        /* time waited for slices since the last tick */

@@ -17,7 +17,7 @@
 #define EB_RUN_ROUND 8             /* one in this many slices goes to the levels in turn */
 #define EB_RUN_HALVED_NS 100000000 /* time with nothing to read that halves the slices */
 
-/* The slices that a connection has used up, as far as they still count. All zero: none yet. */
+/* The time slices that a connection has used up and that still count. All zero: none yet. */
 struct eb_run_usage {
     uint64_t slices;
     uint64_t idle_since_ns; /* when it last had nothing to read */

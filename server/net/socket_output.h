@@ -15,12 +15,12 @@ struct eb_socket_output {
     uv_stream_t *stream;
     struct eb_send_queue *queue;
     struct eb_tls_stream *tls; /* NULL: plain bytes */
-    uint64_t *sent_bytes;      /* a sum to which the bytes that the socket has taken are added */
+    uint64_t *sent_bytes;      /* counter of the bytes that the socket has taken */
     /* Called when a write that was left to libuv is over. status: 0 or a negative libuv code. */
     void (*on_written)(struct eb_socket_output *output, int status);
 
     uv_write_t write;
-    size_t writing_bytes;   /* bytes of the write in progress; 0: none is */
+    size_t writing_bytes;   /* bytes of the write in progress; 0: there is none */
     size_t unwritten_bytes; /* bytes of it that were not written at the last check */
     uint64_t moved_ms; /* time of the last progress that a check found; the owner sets the start */
 };
@@ -30,11 +30,11 @@ struct eb_socket_output {
  * libuv and on_written follows. Returns a negative libuv code if the stream cannot be used any
  * more; if it is UV_EPROTO, TLS's reason says why. */
 int eb_socket_output_write(struct eb_socket_output *output);
-/* Tells a peer that speaks TLS that nothing follows, as far as the socket takes it at once. */
+/* Tells a peer that speaks TLS that nothing follows, if the socket takes that message at once. */
 void eb_socket_output_end(struct eb_socket_output *output);
-/* Returns whether bytes have waited for the peer for `longest_ms`. They wait to be taken, or for
- * the rest of a message of TLS itself that the peer has begun, before which nothing of the queue is
- * sent. A few bytes that go out from time to time are no progress: a peer could hold the rest that
- * way for as long as it likes. */
+/* Returns whether bytes have waited for the peer for `longest_ms`. Either the peer does not take
+ * them, or it has begun a TLS message that carries no data and has not sent the rest; until then
+ * nothing in the queue can be sent. A few bytes that go out from time to time are not progress:
+ * otherwise a peer could delay the output for as long as it likes. */
 bool eb_socket_output_is_stalled(
     struct eb_socket_output *output, uint64_t now_ms, uint64_t longest_ms);

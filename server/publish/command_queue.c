@@ -242,7 +242,7 @@ static void take_command_back(const struct eb_command_queue *queue,
     queue->registry->is_dirty = true;
 }
 
-/* Answers a command whose version will not be loaded any more. */
+/* Answers a command for a version that will no longer be loaded. */
 static void check_lost(const struct eb_command_queue *queue, const struct eb_model_command *command,
     struct eb_registry_version *version, struct verdict *verdict)
 {

@@ -43,7 +43,7 @@ struct eb_command_queue {
     /* Scans of the repository, counted by the owner. */
     uint64_t scans_begun;
     uint64_t scans_done;
-    const char *disk_failure; /* reason why the last scan failed; NULL: it did not */
+    const char *disk_failure; /* reason why the last scan failed; NULL: it did not fail */
 };
 
 void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command);

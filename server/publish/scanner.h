@@ -48,7 +48,7 @@ struct eb_scanner {
     void (*on_scanned)(void *context, bool is_good);
     void *context;
     struct eb_repository seen; /* by the last scan that did not fail */
-    char *told_failure;        /* why the last scan failed; NULL: it did not */
+    char *told_failure;        /* why the last scan failed; NULL: it did not fail */
     /* Private. */
     struct eb_worker worker;
     struct eb_watch watch;

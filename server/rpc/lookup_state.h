@@ -97,7 +97,7 @@ struct eb_lookup {
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
     uint64_t begun_ns;   /* when computing its values began; 0: not yet */
     uint64_t deadline_ns;
-    uint64_t looked_ns; /* when it ended, or shortly before */
+    uint64_t looked_ns; /* last time the clock was read for it: when it ended, or shortly before */
     /* The caller; valid until the lookup has been run. NULL: `error` says that the caller is
      * unknown. */
     const struct eb_principal *caller;

@@ -1,4 +1,4 @@
-/* Outgoing messages in buffers of a loop's pool, each behind its gRPC prefix.
+/* Outgoing messages in buffers of a loop's pool, each with its gRPC prefix in front.
  * Thread: the pool's. Memory: one buffer of the pool, given back when the last hold is dropped. */
 #pragma once
 
@@ -8,8 +8,8 @@
 
 struct eb_rpc_conn;
 
-/* Returns a message of `size` bytes behind its prefix, with one hold. Returns NULL if the pool has
- * no memory left. */
+/* Returns a message of `size` bytes plus its prefix, with one hold. Returns NULL if the pool has no
+ * memory left. */
 struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size);
 /* Adds the bytes that the reply holds of the pool to *sum, and subtracts them when the last hold is
  * dropped. *sum must outlive the reply. Called at most once for a reply. */
@@ -37,5 +37,5 @@ const struct eb_reply_terms *eb_reply_find_terms(const struct eb_outgoing *reply
 void eb_reply_drop(struct eb_outgoing *reply);
 /* Returns the bytes that a reply holds of the pool: more than its size. */
 uint64_t eb_reply_held_bytes(const struct eb_outgoing *reply);
-/* Returns the address for the `size` bytes of the message, behind the prefix. */
+/* Returns the address for the `size` bytes of the message, after the prefix. */
 uint8_t *eb_reply_body(struct eb_outgoing *reply);

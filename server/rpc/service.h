@@ -19,5 +19,5 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
 void eb_service_leave(struct eb_loop *loop);
 /* Fills *out, which is zeroed, with what the loop has counted. On the loop's thread. */
 void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out);
-/* The functions through which the stats collector asks the service. */
+/* The functions through which the stats collector queries the service. */
 extern const struct eb_stats_provider eb_service_stats;

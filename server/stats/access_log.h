@@ -31,7 +31,7 @@ struct eb_access_record {
     bool is_stream;
     bool is_unsent; /* its answer was ready and has not left: event=answer_unsent, in addition to
                        the line that it may have had when it was over */
-    bool is_lookup; /* the members after total_ns are known, as far as the request was read */
+    bool is_lookup; /* the members after total_ns are known, if the request was read that far */
     uint64_t total_ns;
     uint64_t queue_ns;
     uint64_t compute_ns;

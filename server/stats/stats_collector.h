@@ -59,10 +59,10 @@ void eb_stats_collector_attach(struct eb_stats_collector *collector, struct eb_l
     size_t loop_count, struct eb_executor *executor, struct eb_snapshot *snapshot);
 /* Sets the phase, each at most once. Main. */
 void eb_stats_collector_set_phase(struct eb_stats_collector *collector, enum eb_stats_phase phase);
-/* Sets a copy of the facts. If out of memory, they stay as they are until the next call. Must not
- * be called after detach. Main. */
+/* Stores a copy of the facts. If out of memory, keeps the previous ones until the next call. Must
+ * not be called after detach. Main. */
 void eb_stats_collector_set_facts(
     struct eb_stats_collector *collector, const struct eb_process_facts *facts);
-/* Waits until no loop is being asked. From then on every request ends with NULL. Called once, while
- * the owner's thread and the loops still run, whether or not loops are attached. Main. */
+/* Waits until no loop is gathering stats. From then on every request ends with NULL. Called once,
+ * while the owner's thread and the loops still run, whether or not loops are attached. Main. */
 void eb_stats_collector_detach(struct eb_stats_collector *collector);

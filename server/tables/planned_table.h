@@ -35,7 +35,7 @@ struct eb_planned_table {
     struct eb_piece_range keys; /* count 0: no files of keys */
     bool is_keyed;              /* by files of keys, or by packed ones */
     bool has_index;             /* a packed file has it ready; otherwise it is to be built */
-    uint64_t index_bytes;       /* of keys and index together, behind the rows; 0: not keyed */
+    uint64_t index_bytes;       /* of keys and index together, after the rows; 0: not keyed */
     /* Set by table_share.h. */
     uint64_t origin;
     const struct eb_named_table *resident; /* the same table in memory; NULL: it is to be loaded */

@@ -17,8 +17,8 @@ void eb_bench_stock_init(struct eb_bench_stock *stock, const struct eb_table *ta
 /* Frees the stock. Accepts a zeroed struct. */
 void eb_bench_stock_deinit(struct eb_bench_stock *stock);
 
-/* Returns the number of indices that a stock should have, at least `least`. It is so large that the
- * rows of half of the stock do not fit the caches, or smaller if the table itself is small. */
+/* Returns the number of indices that a stock should have, at least `least`. Half of the stock names
+ * more rows than fit in the caches, unless the table itself is small. */
 uint64_t eb_bench_stock_size(const struct eb_table *table, uint64_t least);
 
 /* Returns the offsets of bags of equal size, [bag_count + 1], on the heap. */

@@ -19,7 +19,7 @@
 #define INDICES_MAX 1024
 #define SUBMIT_MAX 1024
 #define THREADS 8
-#define CALLS_EACH 16 /* calls in flight of one thread of the crowd */
+#define CALLS_EACH 16 /* calls in flight per thread of the `crowd` command */
 #define PATIENCE_US 120000000
 #define STATUSES 17
 
@@ -29,7 +29,7 @@ struct probe {
     int64_t indices[ROWS][INDICES_MAX];
     uint64_t ids[SUBMIT_MAX]; /* of the lookups of the last `submit` */
     unsigned id_count;
-    atomic_uint answered_count; /* by the crowd */
+    atomic_uint answered_count; /* answered lookups of the `crowd` command */
     unsigned answered_max;
 };
 

@@ -212,7 +212,7 @@ class Commands(AdminTest):
             head = file.read(128)
             rows = b'%d, 2' % (TERABYTE // 8)
             grown = head.replace(b'4, 2', rows)
-            # The longer text takes the place of padding spaces behind it.
+            # The longer text takes the place of padding spaces after it.
             grown = grown.replace(b' ' * (len(grown) - len(head)), b'', 1)
             file.seek(0)
             file.write(grown)

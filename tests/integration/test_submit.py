@@ -1,4 +1,4 @@
-"""The C client's non-blocking lookups while the server is stopped, ended and restarted."""
+"""The C client's non-blocking lookups while the server is paused, ended and restarted."""
 
 import os
 import signal

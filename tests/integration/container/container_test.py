@@ -72,7 +72,7 @@ class Container:
         wait_until(lambda: 'event=' + event in self.log(), SECONDS, event)
 
     def wait_ready(self):
-        """Waits until it serves; fails if it exits instead."""
+        """Waits until the server is ready. Fails if it exits instead."""
         def is_ready():
             if self.inspect('{{.State.Running}}') != 'true':
                 raise AssertionError('embagd has exited:\n' + self.log())

@@ -298,7 +298,7 @@ class Answers(HostileTest):
 
 
 class Calls(HostileTest):
-    """Errors outside the answers themselves."""
+    """Calls that end without a message, and malformed numbers in their trailers and texts."""
 
     def unary_calls(self):
         """Returns the unary calls of the blocking client."""

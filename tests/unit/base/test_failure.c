@@ -76,8 +76,8 @@ static void cuts_what_does_not_fit(void **state)
     }
 }
 
-/* A path may be longer than the whole text, and may come in front of a text that is already
- * long. */
+/* The path may be longer than the text may become, and may be put in front of a text that is
+ * already full. */
 static void says_what_is_wrong_behind_the_longest_path(void **state)
 {
     (void)state;

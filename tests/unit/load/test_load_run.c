@@ -25,9 +25,9 @@ static struct {
     uint64_t stall_from_ms, stall_until_ms; /* no answers in between */
     uint64_t fail_until_ms;                 /* lookups fail at once until then */
     bool refuses;                           /* no lookup is accepted */
-    uint32_t attempts;                      /* of a lookup that times out; 0: it was withheld */
+    uint32_t attempts;                      /* of a lookup that times out; 0: it was never sent */
     bool times_out;                         /* every lookup times out */
-    bool is_unpaced;                        /* as the client was opened */
+    bool is_unpaced;                        /* from the options of embag_open */
     uint64_t start_ns;
     pthread_t thread;
     pthread_mutex_t lock;

@@ -40,7 +40,7 @@ static uint64_t count_requests(const char *path, enum eb_status status)
     return counted.counters.requests[eb_method_find(path).index][status];
 }
 
-/* Returns the count over all methods and statuses, without the requests that service_peer_settle
+/* Returns the number of requests of all methods and statuses, except those that service_peer_settle
  * makes. */
 static uint64_t count_all_requests(void)
 {

@@ -64,8 +64,8 @@ static void stop_logging(struct service_fixture *fixture)
     stop_capture();
 }
 
-/* Returns how many request lines contain these words, without the requests that tests make to
- * wait. */
+/* Returns how many request lines contain these words. Does not count GetServer, which tests call
+ * only in order to wait. */
 static unsigned count_lines(const char *words)
 {
     unsigned count = 0;
