@@ -275,8 +275,11 @@ def parse_functions(path, text):
 
 
 def each_function(path, text):
-    """Yields definitions (with a body) and declarations (body None) at file scope."""
-    code = code_of(text)
+    """Yields definitions (with a body) and declarations (body None) at file scope.
+
+    The name of OF_TYPE(f)(x), where a template's macro completes the name, is f.
+    """
+    code = re.sub(r"\b[A-Z][A-Z0-9_]*\((\w+)\)(?=\()", r"\1", code_of(text))
     statics = set(re.findall(r"^#define (\w+) .*\bstatic\b", text, re.M)) | {"static"}
     depth, head_start, opened = 0, 0, 0
     for match in re.finditer(r"[{};]", code):

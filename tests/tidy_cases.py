@@ -59,6 +59,8 @@ CASES = [
     ("mailbox", "bypassed", "client/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
     ("mailbox", "bypassed", "server/work/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
     ("function_lines", "81 lines", "proto/a.c", LONG.replace("g();", "g();\n", 1)),
+    ("function_lines", "81 lines of a template", "proto/a_tmpl.c",
+     LONG.replace("f(void)", "OF(f)(void)").replace("g();", "g();\n", 1)),
     ("function_lines", "", "proto/a.c", LONG.replace("    g();\n", "", 1)),
     ("median", "13 lines", "proto/a.c", "static void f(void)\n{\n" + "    g();\n" * 10 + "}\n"),
     ("median", "", "proto/a.c", "static void f(void)\n{\n" + "    g();\n" * 9 + "}\n"),

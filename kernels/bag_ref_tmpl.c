@@ -1,37 +1,26 @@
-/* The reference for floating-point tables, written once for both types that sums are kept in. The
- * including file defines ACC (float or double), ACC_FMA and ACC_SQRT (that type's functions) and
- * ROW_FUNCTION (the name of the function that it exports).
+/* The reference for floating-point tables, written once for both types that sums are kept in.
+ * Before each inclusion, bag_ref.c defines ACC (float or double), ACC_FMA and ACC_SQRT (that type's
+ * functions) and OF_ACC(name), which completes the name of a function: name_f32 or name_f64. The
+ * template undefines them at its end.
  * Thread: pure. Memory: none. */
-#pragma once
-
-#include "kernels/bag_ref.h"
-#include "kernels/element.h"
-
-#include <assert.h>
-
-static const uint8_t *row_at(const struct eb_table *table, int64_t row)
-{
-    return (const uint8_t *)table->rows + (uint64_t)row * table->row_stride_bytes;
-}
-
-static ACC load_code(const struct eb_table *table, int64_t row, uint32_t element)
+static ACC OF_ACC(load_code)(const struct eb_table *table, int64_t row, uint32_t element)
 {
     return (ACC)eb_element_load_code(table->storage, row_at(table, row), element);
 }
 
-static ACC load_ref_float(const struct eb_bag_job *job, int64_t row, uint32_t element)
+static ACC OF_ACC(load_value)(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
     if (eb_storage_is_code(table->storage)) {
         struct eb_row_scale of_row = eb_table_scale(table, (uint64_t)row);
-        return ACC_FMA(of_row.scale, load_code(table, row, element), of_row.bias);
+        return ACC_FMA(of_row.scale, OF_ACC(load_code)(table, row, element), of_row.bias);
     }
     const uint8_t *bytes = row_at(table, row);
     return (ACC)eb_element_load_float(
         table->storage, bytes + element * eb_storage_bytes(table->storage));
 }
 
-static ACC sum_values(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC OF_ACC(sum_values)(const struct reference_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     const ACC *weights = job->weights;
@@ -40,16 +29,16 @@ static ACC sum_values(const struct eb_bag_ref_bag *bag, uint32_t element)
         if (job->rows[i] == EB_ROW_ZERO) {
             acc = acc + 0;
         } else if (weights) {
-            acc = ACC_FMA(weights[i], load_ref_float(job, job->rows[i], element), acc);
+            acc = ACC_FMA(weights[i], OF_ACC(load_value)(job, job->rows[i], element), acc);
         } else {
-            acc = acc + load_ref_float(job, job->rows[i], element);
+            acc = acc + OF_ACC(load_value)(job, job->rows[i], element);
         }
     }
     return acc;
 }
 
 /* Sums up codes and biases separately. The sum of the biases is the same for every element. */
-static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC OF_ACC(sum_codes)(const struct reference_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     const ACC *weights = job->weights;
@@ -63,24 +52,24 @@ static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
         }
         struct eb_row_scale of_row = eb_table_scale(job->table, (uint64_t)job->rows[i]);
         ACC scale = weights ? weights[i] * of_row.scale : of_row.scale;
-        acc = ACC_FMA(scale, load_code(job->table, job->rows[i], element), acc);
+        acc = ACC_FMA(scale, OF_ACC(load_code)(job->table, job->rows[i], element), acc);
         bias = weights ? ACC_FMA(weights[i], of_row.bias, bias) : bias + of_row.bias;
     }
     return acc + bias;
 }
 
-static ACC sum_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC OF_ACC(sum)(const struct reference_bag *bag, uint32_t element)
 {
     bool is_code = eb_storage_is_code(bag->job->table->storage);
-    return is_code ? sum_codes(bag, element) : sum_values(bag, element);
+    return is_code ? OF_ACC(sum_codes)(bag, element) : OF_ACC(sum_values)(bag, element);
 }
 
-static ACC extreme_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC OF_ACC(extreme)(const struct reference_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     ACC acc = 0;
     for (uint32_t i = bag->first; i < bag->end; i++) {
-        ACC x = job->rows[i] == EB_ROW_ZERO ? 0 : load_ref_float(job, job->rows[i], element);
+        ACC x = job->rows[i] == EB_ROW_ZERO ? 0 : OF_ACC(load_value)(job, job->rows[i], element);
         bool is_beyond = job->reduction == EB_REDUCTION_MAX ? x > acc : x < acc;
         if (i == bag->first || is_beyond || x != x) {
             acc = x;
@@ -89,19 +78,19 @@ static ACC extreme_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc;
 }
 
-static ACC single(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC OF_ACC(single)(const struct reference_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     const ACC *weights = job->weights;
     if (job->rows[bag->first] == EB_ROW_ZERO) {
         return 0;
     }
-    ACC x = load_ref_float(job, job->rows[bag->first], element);
+    ACC x = OF_ACC(load_value)(job, job->rows[bag->first], element);
     return weights ? weights[bag->first] * x : x;
 }
 
 /* Returns the divisor of a mean's sum. */
-static ACC divisor(const struct eb_bag_ref_bag *bag)
+static ACC OF_ACC(divisor)(const struct reference_bag *bag)
 {
     const ACC *weights = bag->job->weights;
     ACC weight_sum = 0;
@@ -114,16 +103,16 @@ static ACC divisor(const struct eb_bag_ref_bag *bag)
     return bag->job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
 }
 
-static ACC pool_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element, ACC by)
+static ACC OF_ACC(pool_element)(const struct reference_bag *bag, uint32_t element, ACC by)
 {
     switch (bag->job->reduction) {
-    case EB_REDUCTION_SUM: return sum_ref_float(bag, element);
+    case EB_REDUCTION_SUM: return OF_ACC(sum)(bag, element);
     case EB_REDUCTION_MEAN:
     case EB_REDUCTION_WEIGHTED_MEAN:
-    case EB_REDUCTION_SQRTN: return by == 0 ? 0 : sum_ref_float(bag, element) / by;
+    case EB_REDUCTION_SQRTN: return by == 0 ? 0 : OF_ACC(sum)(bag, element) / by;
     case EB_REDUCTION_MAX:
-    case EB_REDUCTION_MIN: return extreme_ref_float(bag, element);
-    case EB_REDUCTION_NONE: return single(bag, element);
+    case EB_REDUCTION_MIN: return OF_ACC(extreme)(bag, element);
+    case EB_REDUCTION_NONE: return OF_ACC(single)(bag, element);
     case EB_REDUCTION_UNSPECIFIED:
     case EB_REDUCTION_COUNT: break;
     }
@@ -131,13 +120,19 @@ static ACC pool_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element, AC
     return 0;
 }
 
-void ROW_FUNCTION(const struct eb_bag_ref_bag *bag, uint8_t *out)
+/* Writes the columns of a bag to its row of the result, which begins at `out`. */
+static void OF_ACC(pool_ref_columns)(const struct reference_bag *bag, uint8_t *out)
 {
     enum eb_type type = bag->job->output_type;
     size_t element_bytes = eb_type_bytes(type);
-    ACC by = divisor(bag);
+    ACC by = OF_ACC(divisor)(bag);
     for (uint32_t element = bag->element_first; element < bag->element_end; element++) {
         eb_element_store_float(
-            type, pool_ref_float(bag, element, by), out + element * element_bytes);
+            type, OF_ACC(pool_element)(bag, element, by), out + element * element_bytes);
     }
 }
+
+#undef ACC
+#undef ACC_FMA
+#undef ACC_SQRT
+#undef OF_ACC
