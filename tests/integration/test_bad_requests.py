@@ -126,8 +126,8 @@ class BadIndices(BadRequest):
         refused(INVALID, r'offsets is empty, but include_last', include_last_offset=True)
         refused(INVALID, r'weights has 4 bytes; expected 12', weights=f32(1), weights_type=1)
         refused(RANGE, r'default_index = 5 is outside', default_index=5)
-        self.query_refused(INVALID, r'lengths is empty, but the number of indices is 2', indices=[0, 1],
-                           layout=2)
+        self.query_refused(INVALID, r'lengths is empty, but the number of indices is 2',
+                           indices=[0, 1], layout=2)
         self.query_refused(INVALID, r'indices need a layout', indices=[0, 1])
 
     def test_refuses_offsets_that_decrease(self):
