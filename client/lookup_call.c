@@ -27,8 +27,8 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
 
 static const char array_error[] = "an array has data NULL, or a width other than 4 or 8";
 
-/* Returns whether weights are given. A type alone counts too if there are indices: then the server
- * refuses the missing weights. */
+/* Returns whether weights are given. A type without weights also counts as given if there are
+ * indices; the server then refuses the request because the weights are missing. */
 static bool says_weights(size_t count, enum embag_type type, const struct embag_integers *weighed)
 {
     return count > 0 || (type != EMBAG_TYPE_UNSPECIFIED && weighed->count > 0);

@@ -9,7 +9,8 @@
 
 #include "kernels/bag_variant.h"
 
-/* The vectors of the longest piece, and of a block of columns. */
+/* Number of vectors in the longest piece and in a block of columns, and the largest size of a
+ * vector. */
 #define EB_BAG_INT_BLOCK_VECTORS 8
 #define EB_BAG_INT_VECTOR_BYTES_MAX 64
 

@@ -25,7 +25,7 @@ struct eb_decode_failure {
     /* [traceparent_bytes] of the request, as in eb_wire_request; 0 bytes if it could not be read */
     const char *traceparent;
     size_t traceparent_bytes;
-    bool undecodable; /* the bytes are no message: a stream that carries them ends */
+    bool undecodable; /* the bytes are not a message: a stream that carries them ends */
 };
 
 /* Returns the cap with which an arena can decode every LookupRequest of `size` bytes within the

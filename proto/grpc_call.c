@@ -184,7 +184,7 @@ void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max)
     }
 }
 
-/* Opens the peer's windows for bytes that were dealt with. */
+/* Opens the peer's windows again by the bytes that have been processed. */
 static void credit(struct eb_grpc_call *call, size_t bytes)
 {
     assert(bytes <= call->held_bytes);

@@ -14,8 +14,8 @@ enum eb_gzip {
     EB_GZIP_DONE,
     EB_GZIP_BROKEN,    /* no gzip member, more than one, or a damaged one */
     EB_GZIP_TOO_LARGE, /* more than bytes_max; nothing was taken */
-    /* More than EB_GZIP_FREE_BYTES, and more than EB_GZIP_RATIO_MAX times its compressed size: made
-     * to cost us much more than its sender. Nothing was taken. */
+    /* More than EB_GZIP_FREE_BYTES, and more than EB_GZIP_RATIO_MAX times its compressed size:
+     * meant to cost the receiver much more than its sender. Nothing was taken. */
     EB_GZIP_TOO_DENSE,
     EB_GZIP_NO_MEMORY
 };

@@ -338,7 +338,8 @@ static const char *find_last_line(const char *text, size_t text_bytes, size_t *l
     return last;
 }
 
-/* Checks the key `end`, if present. It must be the last line, or a truncated file could have it. */
+/* Checks the key `end`, if present. It must be the last line; otherwise a truncated file could
+ * contain it too. */
 static bool read_end(const char *text, size_t text_bytes, const struct auth_texts *texts,
     struct eb_auth *auth, struct eb_failure *failure)
 {

@@ -489,8 +489,8 @@ static void log_source(
     struct eb_log_field fields[EB_CONFIG_SETTING_COUNT + 2] = {
         eb_log_text("source", names[source])};
     size_t count = 1;
-    /* Log the settings from last to first. So a long path stands after all numbers, and hides none
-     * of them if it fills the line. */
+    /* Log the settings from last to first. So a long path comes after all numbers, and cannot push
+     * them out of a line that is too long. */
     for (size_t i = EB_CONFIG_SETTING_COUNT; i-- > 0;) {
         const struct eb_config_setting *setting = &eb_config_settings[i];
         struct eb_log_field field = setting->kind == EB_CONFIG_LISTEN

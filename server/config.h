@@ -45,7 +45,7 @@ uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits);
 
 /* Prints every setting with its value and source, as a YAML file that --config takes. Settings
  * without a value are printed as comments. Returns false if `out` cannot be written, or if a path
- * cannot stand in a YAML file (not UTF-8, or with control characters): *failure says which. */
+ * cannot be written in YAML (not UTF-8, or with control characters): *failure says which. */
 bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failure *failure);
 /* Print the texts of --help and --version. Return false if `out` cannot be written. */
 bool eb_config_print_help(FILE *out);

@@ -426,7 +426,7 @@ static void write_chart_line(
         }
     }
     snprintf(class, sizeof class, "d%u", line);
-    /* The legend stands beside the plot, the highest line first. */
+    /* The legend is beside the plot, with the highest line first. */
     double legend_y = CHART_TOP + 16 + 22.0 * (EB_LOAD_CHART_LINES - 1 - line);
     fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.1f\" width=\"14\" height=\"4\"/>\n", class,
         CHART_WIDTH - CHART_RIGHT + 16, legend_y - 6);

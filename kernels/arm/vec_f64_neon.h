@@ -88,8 +88,8 @@ static INLINE float32x4_t round_to_odd(VEC v)
     return vcombine_f32(vcvtx_f32_f64(v), vdup_n_f32(0));
 }
 
-/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
- * carry rounds up. A canonical NaN stays one. */
+/* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
+ * so that a carry rounds up. A canonical NaN stays one. */
 static INLINE uint16x4_t narrow_bf16(float32x4_t v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);

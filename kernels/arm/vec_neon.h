@@ -176,8 +176,8 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
     return v;
 }
 
-/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
- * carry rounds up. A canonical NaN stays one. */
+/* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
+ * so that a carry rounds up. A canonical NaN stays one. */
 static INLINE uint16x4_t narrow_bf16(VEC v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);

@@ -155,8 +155,8 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
     return v;
 }
 
-/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
- * carry rounds up. A canonical NaN stays one. */
+/* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
+ * so that a carry rounds up. A canonical NaN stays one. */
 static INLINE __m128i narrow_bf16(VEC v)
 {
     __m256i bits = _mm256_castps_si256(v);

@@ -161,9 +161,9 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
     return storage == EB_STORAGE_INT4 ? _mm512_permutexvar_ps(lanes, v) : v;
 }
 
-/* Rounds by integers, since the processor's own conversion flushes subnormals: adds half of the
- * lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical NaN stays
- * one. */
+/* Rounds with integer arithmetic, since the processor's own conversion flushes subnormals: adds
+ * half of the lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical
+ * NaN stays one. */
 static INLINE __m256i narrow_bf16(VEC v)
 {
     __m512i bits = _mm512_castps_si512(v);

@@ -101,8 +101,8 @@ static INLINE __m128i round_to_odd(VEC v)
     return _mm_or_si128(cut, _mm_and_si128(take_lower(is_inexact), _mm_set1_epi32(1)));
 }
 
-/* Rounds by integers: adds half of the lowest kept bit, less one if that bit is even, so that a
- * carry rounds up. A canonical NaN stays one. */
+/* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
+ * so that a carry rounds up. A canonical NaN stays one. */
 static INLINE __m128i narrow_bf16(__m128i bits)
 {
     __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));

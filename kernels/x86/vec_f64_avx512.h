@@ -88,9 +88,9 @@ static INLINE __m256 round_to_odd(VEC v)
     return _mm256_castsi256_ps(_mm256_mask_or_epi32(bits, is_inexact, bits, _mm256_set1_epi32(1)));
 }
 
-/* Rounds by integers, since the processor's own conversion flushes subnormals: adds half of the
- * lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical NaN stays
- * one. */
+/* Rounds with integer arithmetic, since the processor's own conversion flushes subnormals: adds
+ * half of the lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical
+ * NaN stays one. */
 static INLINE __m128i narrow_bf16(__m256 v)
 {
     __m256i bits = _mm256_castps_si256(v);

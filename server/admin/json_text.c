@@ -95,7 +95,8 @@ void eb_json_text_unsigned_id(struct eb_json_text *text, const char *key, uint64
 
 void eb_json_text_share(struct eb_json_text *text, const char *key, double share)
 {
-    /* Formats by integers: printf's decimal point depends on the locale. JSON has no infinity. */
+    /* Formats with integer arithmetic: printf's decimal point depends on the locale. JSON has no
+     * infinity. */
     double bounded = isfinite(share) && share > 0 ? fmin(share, 1) : 0;
     unsigned places = (unsigned)lround(bounded * 10000);
     char number[NUMBER_BYTES];

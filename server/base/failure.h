@@ -14,8 +14,8 @@ struct eb_failure {
 };
 
 /* Sets the text as printf would. Control characters and bytes that are not UTF-8, which file names
- * may hold, become \xNN. If the text is too long, its middle is left out, because paths stand at
- * its start and the problem at its end. Always returns false, so that a failed check can return
+ * may hold, become \xNN. If the text is too long, its middle is left out, because it starts with
+ * the path and ends with the problem. Always returns false, so that a failed check can return
  * it. */
 __attribute__((format(printf, 2, 3))) bool eb_failure_set(
     struct eb_failure *failure, const char *format, ...);

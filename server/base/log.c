@@ -20,7 +20,7 @@
 #define END_BYTES_MAX 3
 #define UTF8_BYTES_MAX 4 /* of one character */
 #define NUMBER_BYTES 24  /* enough for the longest number */
-#define FIELD_BYTES 28   /* enough for the longest number and what stands around a key */
+#define FIELD_BYTES 28   /* enough for the longest number and the characters around a key */
 #define SECONDS_PER_DAY 86400
 
 static_assert(

@@ -86,8 +86,8 @@ static bool copy_snapshot_model(const struct eb_registry *registry,
            copy_labels(from, to);
 }
 
-/* Returns whether requests can see the model. They cannot if nothing of it was tried yet, or if its
- * name cannot stand in an answer. */
+/* Returns whether requests can see the model. They cannot if nothing in its directory was tried
+ * yet, or if its name cannot appear in an answer. */
 static bool is_snapshot_visible(const struct eb_registry_model *model)
 {
     if (model->failure || model->config_failure) {

@@ -47,12 +47,12 @@ struct eb_snapshot_model {
 /* Numbers of versions loaded and dropped since the start, and of those kept now. */
 struct eb_snapshot_loads {
     uint64_t done;
-    uint64_t failed;  /* or could not be tried because of their directories; without those that were
-                         cancelled or wait for memory that is being freed */
-    uint64_t freed;   /* in the background, after they had been served or kept */
-    uint64_t evicted; /* before keep_s was over, for kept_versions_max or kept_bytes_max */
-    uint64_t kept;    /* in memory, but no longer wanted */
-    uint64_t kept_bytes; /* their memory, without that shared with other versions */
+    uint64_t failed;     /* or could not be tried because of their directories; does not count those
+                            that were cancelled or wait for memory that is being freed */
+    uint64_t freed;      /* in the background, after they had been served or kept */
+    uint64_t evicted;    /* before keep_s was over, for kept_versions_max or kept_bytes_max */
+    uint64_t kept;       /* in memory, but no longer wanted */
+    uint64_t kept_bytes; /* their memory, except what they share with others */
 };
 
 struct eb_snapshot {

@@ -16,7 +16,7 @@ void eb_conn_drain(struct eb_conn *conn);
 void eb_conn_set_known(struct eb_conn *conn);
 /* Makes the loop write what the session was given, before the loop sleeps. */
 void eb_conn_mark(struct eb_conn *conn);
-/* Notes that one more message has been dealt with at `now_ns` (uv_hrtime). Returns whether the
+/* Notes that one more message was processed at `now_ns` (uv_hrtime). Returns whether the
  * connection's time slice is over: if so, the caller puts off what can wait until on_written. */
 bool eb_conn_end_message(struct eb_conn *conn, uint64_t now_ns);
 /* Returns the time (uv_hrtime) at which this slice last read the clock; reads it now if the slice

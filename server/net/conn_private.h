@@ -98,7 +98,7 @@ struct eb_conn {
     uint64_t unread_ms;        /* the same, between the last two ticks */
     unsigned vain_looks; /* times libuv found it readable in vain since it had nothing to read */
     struct eb_conn_origin origin;
-    uint64_t message_count; /* messages of the peer that have been dealt with */
+    uint64_t message_count; /* messages of the peer that have been processed */
     bool is_read_out;       /* the last read found no more than it took */
     bool is_inside;         /* the last read, not a small one, lay within one message */
     bool is_unpolled;       /* libuv does not poll its socket; only its hang-up is watched for */

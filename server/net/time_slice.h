@@ -52,7 +52,7 @@ void eb_time_slice_enter(
     struct eb_time_slice *slice, struct eb_time_slice_reader *reader, uint64_t now_ns);
 /* Counts the time up to `now_ns`. Returns whether the slice is over. */
 bool eb_time_slice_look(struct eb_time_slice *slice, uint64_t now_ns);
-/* Adapts the bytes to ask for, after bytes were read and dealt with since eb_time_slice_leave.
+/* Adapts the bytes to ask for, after bytes were read and processed since eb_time_slice_leave.
  * `is_full`: as many were read as were asked for. Asks for more next time if that was quick, and
  * for fewer if it was too much for a slice. */
 void eb_time_slice_adapt(struct eb_time_slice *slice, bool is_full);

@@ -50,7 +50,7 @@ struct eb_stats_table {
     } hot[EB_STATS_HOT_ROWS];
 };
 
-/* Bytes of rows, keys and their indexes, by page size, without the rounding up to whole pages. */
+/* Bytes of rows, keys and their indexes, by page size, not rounded up to whole pages. */
 struct eb_stats_page_bytes {
     uint64_t small;
     uint64_t huge_2m;

@@ -1,7 +1,7 @@
 /* Measures how fast this machine can read rows at random, which is the limit for any kernel. It
  * loads and adds up one word of every cache line of every row, so that each line must have arrived
- * (a prefetch that nothing waits for may be dropped). There are several ways to prefetch rows, of
- * which the fastest counts.
+ * (a prefetch that nothing waits for may be dropped). There are several ways to prefetch rows; the
+ * rate of the fastest is the limit.
  * Thread: one each. Memory: heap, until deinit; borrows the case. */
 #pragma once
 

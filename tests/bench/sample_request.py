@@ -36,7 +36,7 @@ def make_request(messages, directory):
 
 
 def ask(messages, address, request):
-    """Returns the bytes of a server's answer, without its times."""
+    """Returns the bytes of a server's answer, with its times left out."""
     with grpc.insecure_channel(address) as channel:
         data = channel.unary_unary("/embag.v1.EmbeddingBag/Lookup")(request, timeout=10)
     answer = messages.LookupResponse.FromString(data)

@@ -36,7 +36,7 @@ def document():
 
 
 def rows_of_table(section, columns):
-    """Returns the rows of a section's tables that have this many columns, without their heads."""
+    """Returns the rows of a section's tables that have this many columns, except table heads."""
     rows = [[cell.strip() for cell in line.strip('|\n').split('|')]
             for line in re.findall(r'^\|.*\|$', guide.section(document(), section), re.M)]
     return [row for row in rows if len(row) == columns and not set(row[0]) <= set('- ')]

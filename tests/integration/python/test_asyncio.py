@@ -29,7 +29,7 @@ def resident_bytes():
 
 
 def object_count():
-    """Returns the number of objects that the garbage collector tracks, without garbage."""
+    """Collects garbage, and returns the number of objects that the collector still tracks."""
     gc.collect()
     return len(gc.get_objects())
 

@@ -126,7 +126,7 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
     eb_packed_writer_close(&zeroed);
 }
 
-/* Needs a file system with files that have no name. */
+/* Needs a file system that supports files without a name. */
 static void leaves_nothing_where_it_is_killed(void **state)
 {
     const struct eb_scratch *scratch = *state;

@@ -47,7 +47,7 @@ static bool is_fp8(enum eb_storage storage)
     return storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
 }
 
-/* Draws random bytes, without those that encode NaN or a magnitude above 32. */
+/* Draws random bytes, except those that encode NaN or a magnitude above 32. */
 static void draw_fp8(enum eb_storage storage, uint8_t *rows, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {

@@ -15,7 +15,7 @@ static const uint32_t dims[] = {1, 3, 7, 8, 31, 64, 100, 257, 1091};
 #define DIM_COUNT (sizeof dims / sizeof dims[0])
 #define DIM_MAX 1091
 
-/* From this many elements in a bag on, no more dims are tried. */
+/* Dims with which a bag would have this many elements or more are not tried. */
 #define WORK_MAX 100000
 
 #define INDEX_COUNT_MAX 3001

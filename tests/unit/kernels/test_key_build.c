@@ -208,8 +208,7 @@ static void names_both_rows_of_a_duplicate(void **state)
     }
 }
 
-/* Duplicates each row's key in turn, whether that key stands in its first bucket or in its
- * second. */
+/* Duplicates each row's key in turn, whether that key is in its first bucket or in its second. */
 static void finds_a_duplicate_of_any_row(void **state)
 {
     (void)state;

@@ -29,9 +29,10 @@ void registry_fixture_make(struct registry_fixture *fixture, const char *name);
 void registry_fixture_take_away(struct registry_fixture *fixture, const char *name);
 /* Replaces m/model.yaml. */
 void registry_fixture_write_config(struct registry_fixture *fixture, const char *text);
-/* Scans the disk and updates the registry. `told` then has only what that reports. */
+/* Scans the disk and updates the registry. Afterwards `told` has only the reports of this
+ * update. */
 void registry_fixture_look(struct registry_fixture *fixture);
-/* Lets the registry decide. `told` then has only what that reports. */
+/* Lets the registry decide. Afterwards `told` has only the reports of this decision. */
 void registry_fixture_decide(struct registry_fixture *fixture);
 /* Returns the version of `model` that is to be loaded next; 0: none. */
 uint64_t registry_fixture_next(struct registry_fixture *fixture, const char *model);

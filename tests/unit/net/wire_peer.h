@@ -46,7 +46,8 @@ void wire_peer_close(struct wire_peer *peer);
 void wire_peer_abandon(struct wire_peer *peer);
 
 void wire_peer_call(struct wire_peer *peer, struct wire_call *call, const char *path);
-/* Sends a message of `size` bytes whose byte i is (uint8_t)i, without the last `missing` bytes. */
+/* Sends a message of `size` bytes whose byte i is (uint8_t)i, but omits the last `missing`
+ * bytes. */
 void wire_peer_write(struct wire_call *call, size_t size, size_t missing, bool last);
 /* Sends a message with these bytes. */
 void wire_peer_write_bytes(struct wire_call *call, const void *bytes, size_t size, bool last);

@@ -363,7 +363,7 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
     fixture_deinit(&fixture);
 }
 
-/* As many fields as are allowed, of which two are known, and then one more. */
+/* As many fields as are allowed, two of them known, and then one more. */
 static void limits_the_number_of_fields(void **state)
 {
     (void)state;

@@ -22,7 +22,8 @@ static atomic_int short_count;
 static atomic_int refused_count;
 /* Whether loads block when they ask how much memory is available. */
 static atomic_bool is_held;
-/* Whether snapshots cannot be made, and whether one of those would have shown a retired version. */
+/* Whether no snapshot can be made, and whether one that was refused would have shown a retired
+ * version. */
 static bool is_snapshot_refused;
 static bool is_retired_refused;
 
