@@ -12,7 +12,8 @@
 
 static const char scheme[] = EB_GRPC_BEARER;
 
-/* Sets *error from a file, what is wrong with it, and OpenSSL's reason. Always false. */
+/* Sets *error to a text that names the file, what is wrong with it, and OpenSSL's reason. Always
+ * returns false. */
 static bool refuse_credential(struct eb_error *error, const char *file, const char *what)
 {
     unsigned long code = ERR_peek_error();

@@ -83,8 +83,8 @@ struct eb_grpc_budget {
 };
 
 /* Allows a burst of `resets_max` resets, and a thousand a second for ever. Allows header blocks to
- * expand beyond good faith: by three times `header_bytes_max` at once, all blocks together, and by
- * `header_bytes_max` a second for ever. */
+ * expand beyond eb_grpc_block_bytes_max: by three times `header_bytes_max` at once, all blocks
+ * together, and by `header_bytes_max` a second for ever. */
 void eb_grpc_budget_init(
     struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max);
 /* Refills the budget for the time that has passed, on any steady clock. */
@@ -110,7 +110,8 @@ bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
 /* Notes that a call has ended normally, which earns a reset. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);
 
-/* Spends what header blocks cost beyond good faith, in bytes. Returns false if that is too much. */
+/* Spends the excess of header blocks (eb_grpc_block_excess), in bytes. Returns false if that is too
+ * much. */
 bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);
 
 /* ---- refusal ---- */

@@ -44,10 +44,10 @@ struct eb_grpc_block {
 /* Returns the number of bytes to which a block of `wire_bytes` may expand without any excess. */
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits);
 /* Returns the cost of the block to us but not to its sender, in bytes. It counts the expansion
- * beyond good faith, and fields beyond the limit that the bytes on the wire do not pay for. Each
- * such field counts as many bytes as a field may have on average. Returns SIZE_MAX if the block is
- * an attack. Bytes beyond the limit that were on the wire do not count: proxies forward blocks of
- * clients that know no limit. */
+ * beyond eb_grpc_block_bytes_max, and fields beyond the limit that the bytes on the wire do not pay
+ * for. Each such field counts as many bytes as a field may have on average. Returns SIZE_MAX if the
+ * block is an attack. Bytes beyond the limit that were on the wire do not count: proxies forward
+ * blocks of clients that know no limit. */
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 

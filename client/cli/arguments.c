@@ -43,7 +43,7 @@ static void print_usage(const struct eb_command *command)
     }
 }
 
-/* Prints that a value is not valid for its flag. Always false. */
+/* Prints that a value is not valid for its flag. Always returns false. */
 static bool refuse_argument(const char *flag, const char *text, const char *why)
 {
     fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);

@@ -286,7 +286,7 @@ bool eb_check_file(const char *path, struct eb_failure *failure)
 
 /* ---- the command ---- */
 
-/* Prints an error. Always false. */
+/* Prints an error. Always returns false. */
 static bool complain(const struct eb_failure *failure)
 {
     /* Keeps results and errors in order. */

@@ -20,7 +20,7 @@
 
 /* ---- the target ---- */
 
-/* Prints what the server lacks. Always false. */
+/* Prints what the server lacks. Always returns false. */
 static bool refuse_target(const char *what, const char *name, const char *hint)
 {
     fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
@@ -120,7 +120,7 @@ static bool read_load_keys(struct eb_pack_keys *keys, const char *path)
     return false;
 }
 
-/* Always false. */
+/* Always returns false. */
 static bool refuse_keyed(const char *table, const char *why)
 {
     fprintf(

@@ -81,7 +81,7 @@ struct version_plan {
     uint64_t bytes;
 };
 
-/* Prints what failed, with the reason from errno. Always false. */
+/* Prints what failed, with the reason from errno. Always returns false. */
 static bool refuse_writer(const char *what, const char *path)
 {
     fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));

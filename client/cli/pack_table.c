@@ -183,7 +183,7 @@ static void set_place(struct packing *packing)
     format->unknown_row = plan->unknown_row;
 }
 
-/* Puts the source's path before an error. Always false. */
+/* Puts the source's path before an error. Always returns false. */
 static bool locate_packed_error(const struct packing *packing)
 {
     return eb_failure_locate(packing->failure, packing->plan->source->path);
@@ -274,7 +274,7 @@ static struct eb_row_scale load_packed_scale(enum eb_storage storage, const uint
 }
 
 /* Refuses a row that cannot become codes: a value is not finite, or values are too far apart.
- * Always false. */
+ * Always returns false. */
 static bool refuse_packed_row(const struct packing *packing, uint64_t row)
 {
     uint32_t elements = packing->error.elements;
@@ -286,7 +286,7 @@ static bool refuse_packed_row(const struct packing *packing, uint64_t row)
         row, value, (double)packing->values[value]);
 }
 
-/* Refuses a row with a value that the storage cannot hold. Always false. */
+/* Refuses a row with a value that the storage cannot hold. Always returns false. */
 static bool refuse_packed_excess(const struct packing *packing, uint64_t row, uint32_t value)
 {
     return eb_failure_set(packing->failure,
@@ -320,7 +320,7 @@ static bool convert_packed_row(
     return true;
 }
 
-/* Puts the row's number before an error about fused rows. Always false. */
+/* Puts the row's number before an error about fused rows. Always returns false. */
 static bool locate_packed_row(const struct packing *packing, uint64_t row)
 {
     struct eb_failure why = *packing->failure;

@@ -46,7 +46,7 @@ static bool is_npy_piece(const char *path)
 }
 
 /* Puts the path of the current piece before an error, unless that is the path that the caller gave.
- * Always false. */
+ * Always returns false. */
 static bool locate_npy_error(const struct eb_npy_pieces *pieces, struct eb_failure *failure)
 {
     return pieces->at != pieces->given && eb_failure_locate(failure, pieces->path);

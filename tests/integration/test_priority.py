@@ -142,7 +142,7 @@ class Turns(LoadTest):
 
 
 class InlineTurns(Turns):
-    """The same where a loop itself computes all requests."""
+    """The same tests, with all requests computed on the loop's thread."""
 
     def flags(self):
         return ('--inline-below-us', '1000', '--loops', '1')
