@@ -59,7 +59,10 @@ static bool read_credential_token(const char *path, char *header, struct eb_erro
     }
     FILE *file = fopen(path, "re");
     if (!file) {
-        return refuse_credential(error, path, strerror(errno));
+        int code = errno;
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s: cannot be read as a token file: %s",
+            path, strerror(code));
+        return false;
     }
     setbuf(file, NULL); /* Leaves no copy of the secret in a buffer. */
     bool is_good = read_credential_line(file, path, header, error);

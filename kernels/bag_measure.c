@@ -153,7 +153,7 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     if (index_count > 0 && query->num_bags != 1) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "indices need a layout (offsets, lengths, segment_ids or "
-            "indices_per_bag)");
+            "indices_per_bag), or num_bags = 1");
     }
     *bag_count = query->num_bags;
     return true;

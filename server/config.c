@@ -158,6 +158,12 @@ static bool refuse_file(struct eb_failure *failure, const struct eb_config *conf
     return eb_failure_set(failure, "%.200s: %s", config->config_file, why);
 }
 
+static bool refuse_unread(struct eb_failure *failure, const struct eb_config *config, int error)
+{
+    return eb_failure_set(
+        failure, "--config %.200s: cannot be read: %s", config->config_file, strerror(error));
+}
+
 /* Reads until the end of the file or of `bytes`. Returns the number of bytes read, or a negative
  * number with errno set. */
 static ssize_t read_to_end(int file, uint8_t *bytes, size_t bytes_max)
@@ -187,17 +193,17 @@ static bool read_config_file(
     int file = open(config->config_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (file < 0) {
-        return refuse_file(failure, config, strerror(errno));
+        return refuse_unread(failure, config, errno);
     }
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
-        return refuse_file(failure, config, "not a regular file");
+        return refuse_file(failure, config, "not a regular file; expected a YAML file of settings");
     }
     ssize_t used = read_to_end(file, bytes, EB_CONFIG_FILE_BYTES_MAX + 1);
     int error = errno;
     close(file);
     if (used < 0) {
-        return refuse_file(failure, config, strerror(error));
+        return refuse_unread(failure, config, error);
     }
     if (used > EB_CONFIG_FILE_BYTES_MAX) {
         return refuse_file(failure, config, "larger than 64 KiB; expected a YAML file of settings");

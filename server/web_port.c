@@ -25,8 +25,8 @@ static bool fail_web_port(const struct eb_config *config, const char *why)
 {
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "http_listen"),
         eb_log_text("address", config->http_listen), eb_log_text("reason", why),
-        eb_log_text(
-            "remedy", "correct the reason, or set --http-listen to another address or to none"));
+        eb_log_text("remedy",
+            "make this address available, or set --http-listen to another one or to none"));
     return false;
 }
 

@@ -53,7 +53,7 @@ static const char load_usage[] =
     "                         unary: one Lookup call for each request\n"
     "  --connections N        number of connections (default 1)\n"
     "  --threads N            threads that send and receive, each for its share of the\n"
-    "                         connections (default 1, and at least one for 64 connections)\n"
+    "                         connections (default 1, but at least one per 64 connections)\n"
     "  --in-flight N          closed load: requests in flight, on all connections together\n"
     "                         (default 32). With --rate or --sweep: limit (default 8192)\n"
     "  --rate R               open load: R requests per second at random times (Poisson).\n"

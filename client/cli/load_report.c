@@ -170,7 +170,7 @@ void eb_load_report_table_head(FILE *out, const struct eb_load_options *options)
     fprintf(out,
         "latency of all requests due; one without an answer counts with %" PRIu64 " us or more\n",
         eb_load_options_unanswered_us(options));
-    fprintf(out, "%12s %12s %12s %10s %10s %10s %10s %10s %10s\n", "asked/s", "answers/s", "good/s",
+    fprintf(out, "%12s %12s %12s %10s %10s %10s %10s %10s %10s\n", "due/s", "answers/s", "good/s",
         "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "no answer");
 }
 

@@ -354,12 +354,13 @@ static int run_models_list(int argument_count, char **arguments)
 /* ---- models status ---- */
 
 static const char status_usage[] =
-    "Usage: embag models status [--model NAME] --server unix:PATH [--json]\n"
+    "Usage: embag models status [--model NAME] --server ADDRESS [--json]\n"
     "Prints the state of each version, its memory, the digest of its tables, when it was loaded\n"
     "and how long that took, its labels, and why it could not be loaded.\n"
     "\n"
     "  --model NAME           print this model only\n"
-    "  --server ADDRESS       unix:PATH of the server's admin_listen\n"
+    "  --server ADDRESS       the server's admin_listen, unix:PATH; or, if admin_on_data_port\n"
+    "                         is true, an address of listen\n"
     "  --json                 print one JSON object\n" EB_ACCESS_USAGE
     "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n";
 
@@ -518,7 +519,8 @@ static int run_models_status(int argument_count, char **arguments)
 
 #define VERSION_USAGE_END                                                                          \
     "\n"                                                                                           \
-    "  --server ADDRESS       unix:PATH of the server's admin_listen\n" EB_ACCESS_USAGE            \
+    "  --server ADDRESS       the server's admin_listen, unix:PATH; or, if admin_on_data_port\n"   \
+    "                         is true, an address of listen\n" EB_ACCESS_USAGE                     \
     "If this command is interrupted, the server completes it.\n"                                   \
     "Exit status: 0; 1 if the server or the network causes an error; 2 for a usage error.\n"
 
@@ -541,18 +543,18 @@ static const struct eb_flag version_flags[] = {
 /* In the order of enum embag_version_verb. */
 static const struct eb_command version_commands[] = {
     {"models load",
-        {"Usage: embag models load MODEL VERSION --server unix:PATH\n"
+        {"Usage: embag models load MODEL VERSION --server ADDRESS\n"
          "Loads a version and keeps it until it is unloaded. VERSION 0: scans the model's "
          "directory\n"
          "and loads the versions that model.yaml selects.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},
     {"models unload",
-        {"Usage: embag models unload MODEL VERSION --server unix:PATH\n"
+        {"Usage: embag models unload MODEL VERSION --server ADDRESS\n"
          "Unloads a version that is not served and has no label, even if a command loaded "
          "it.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},
     {"models serve",
-        {"Usage: embag models serve MODEL VERSION --server unix:PATH\n"
+        {"Usage: embag models serve MODEL VERSION --server ADDRESS\n"
          "Serves a version, whatever model.yaml says, and loads it first if necessary. VERSION 0:\n"
          "model.yaml decides again.\n" VERSION_USAGE_END},
         version_flags, VERSION_FLAG_COUNT},

@@ -12,8 +12,8 @@
 static const char usage[] =
     "Usage: embag pack [OPTION]... INPUT OUTPUT.embag\n"
     "Writes a packed table: rows as the server keeps them, with checksums and, for a keyed table,\n"
-    "the index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag, or any one of\n"
-    "NAME-00000-of-00016.npy and so on, which are all read.\n"
+    "the index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag. If a table has\n"
+    "several pieces, NAME-00000-of-00016.npy and so on, name any one; all of them are read.\n"
     "\n"
     "  --tensor NAME          tensor to pack, if a safetensors file has several\n"
     "  --format F             fbgemm_int8 fbgemm_int8_f16 fbgemm_int4 fbgemm_int2 torchrec_int8\n"

@@ -42,7 +42,7 @@ static const char *find_table_file_hint(int error)
 {
     switch (error) {
     case ENOENT:
-    case ENOTDIR: return "put it back, or correct the link that leads to it";
+    case ENOTDIR: return "check the path, and its target if it is a link";
     case ELOOP: return "correct the link";
     case EACCES:
     case EPERM: return "give the server's user permission to read it";

@@ -115,7 +115,7 @@ void eb_model_log_unserved(const char *model, const char *why)
 {
     eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "correct the reason or remove the directory of the model; the other models "
+            "correct what the reason names, or remove the model's directory; the other models "
             "are served, and this one will be served when a version of it is loaded"));
 }
 

@@ -154,7 +154,8 @@ static void note_scanner_failure(struct eb_scanner *scanner, const char *why)
 {
     if (why && !(scanner->told_failure && strcmp(scanner->told_failure, why) == 0)) {
         eb_log(EB_LOG_WARN, "repository_unreadable", eb_log_text("reason", why),
-            eb_log_text("remedy", "models stay as they are until it can be read again"));
+            eb_log_text("remedy", "check the directory and its permissions; until it can be read, "
+                                  "models stay as they are"));
     }
     free(scanner->told_failure);
     scanner->told_failure = why ? strdup(why) : NULL;

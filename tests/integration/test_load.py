@@ -273,7 +273,7 @@ class Runs(LoadTest):
                 '1800', '--svg', '/nonexistent/b.svg', *more)
             self.assertEqual(status, 1, messages)
             self.assertNotIn('b.svg', out)
-            self.assertNotIn('asked/s', out)
+            self.assertNotIn('due/s', out)
             self.assertIn('embag-load: cannot write /nonexistent/b.svg: No such file or directory; '
                           'name another with --svg', messages)
 

@@ -119,8 +119,8 @@ static void refuses_what_cannot_be_used(void **state)
     expect_refused("h:1", (struct embag_access){.tls_key = key}, "give both or neither");
     expect_refused("h:1", (struct embag_access){.tls_cert = own, .tls_key = ca}, "key");
     expect_refused("h:1", (struct embag_access){.tls_server_name = longest}, "too long");
-    expect_refused(
-        "localhost:1", (struct embag_access){.token_file = "/none"}, "/none: No such file");
+    expect_refused("localhost:1", (struct embag_access){.token_file = "/none"},
+        "/none: cannot be read as a token file: No such file");
     eb_scratch_write(&scratch, "token", "\n", 1);
     expect_refused("localhost:1", (struct embag_access){.token_file = token}, "is empty");
     eb_scratch_write(&scratch, "token", "two words", 9);

@@ -65,7 +65,7 @@ static void refuses_what_is_no_file(void **state)
     assert_false(eb_table_file_open(fifo, &file, &failure));
     eb_scratch_expect(failure.text, "not a regular file");
     assert_false(eb_table_file_open("/nowhere", &file, &failure));
-    eb_scratch_expect(failure.text, "No such file or directory); put it back");
+    eb_scratch_expect(failure.text, "No such file or directory); check the path");
 }
 
 static void notices_that_a_file_has_changed(void **state)

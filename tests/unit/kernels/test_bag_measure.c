@@ -117,10 +117,10 @@ static void rejects_indices_without_layout(void **state)
 {
     (void)state;
     assert_measure_malformed("indices need a layout (offsets, lengths, segment_ids or "
-                             "indices_per_bag)");
+                             "indices_per_bag), or num_bags = 1");
     query.num_bags = 2;
     assert_measure_malformed("indices need a layout (offsets, lengths, segment_ids or "
-                             "indices_per_bag)");
+                             "indices_per_bag), or num_bags = 1");
 }
 
 static void takes_one_bag_without_layout(void **state)

@@ -488,8 +488,8 @@ static void refuses_bad_files(void **state)
 static void refuses_what_is_no_readable_file(void **state)
 {
     (void)state;
-    config_fixture_expect_failure(
-        "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
+    config_fixture_expect_failure("--config|/nonexistent/x.yaml", "",
+        "--config /nonexistent/x.yaml: cannot be read: No such file or directory");
     config_fixture_expect_failure("--config|/", "", "/: not a regular file");
     config_fixture_expect_failure("--config|", "", "--config '': is empty");
     assert_int_equal(unlink(fixture.file_path), 0);
