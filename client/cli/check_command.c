@@ -14,10 +14,12 @@
 #include "server/tables/table_memory.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Defaults and ranges of the server's settings of these names (server/base/limits.h). */
 #define ROW_BYTES_DEFAULT 65536
@@ -408,6 +410,11 @@ static bool check_path(const char *path, const struct options *options)
     struct eb_failure failure;
     bool is_directory;
     if (!eb_directory_test(path, &is_directory, &failure)) {
+        return complain(&failure);
+    }
+    if (!is_directory && access(path, F_OK) != 0) {
+        eb_failure_set(
+            &failure, "%s: it cannot be opened (%s); check the path", path, strerror(errno));
         return complain(&failure);
     }
     return is_directory ? check_directory(path, options) : check_file(path);

@@ -33,9 +33,10 @@ static const struct report_key report_keys[] = {
     {"threads", SETTING, "integer", NULL, "number of threads that send and receive"},
     {"in_flight", SETTING, "integer", NULL,
         "closed load: number of requests in flight, on all connections together; open load: limit "
-        "for it"},
-    {"duration_s", SETTING, "number", "s", "time to measure, for a sweep in each step"},
-    {"warmup_s", SETTING, "number", "s", "time of load before that, which does not count"},
+        "on that number"},
+    {"duration_s", SETTING, "number", "s", "time to measure; for a sweep, in each step"},
+    {"warmup_s", SETTING, "number", "s",
+        "time of load before the measurement, which does not count"},
     {"timeout_us", SETTING, "integer", "us", "time after which a request has failed"},
     {"deadline_us", SETTING, "integer", "us",
         "time within which an answer counts towards goodput; 0: every answer counts"},

@@ -474,6 +474,9 @@ class Check(WithDirectory):
         self.assertEqual((out.count('\n'), messages.count('\n')), (1, 3))
         for name in ('absent.npy', 'bad.npy', 'text.txt'):
             self.assertIn(self.path(name) + ': ', messages)
+        status, _, messages = embag('check', self.path('m/7'))
+        self.assertEqual(status, 1)
+        self.assertIn('it cannot be opened (No such file or directory); check the path', messages)
 
     def test_checks_keys(self):
         keys = np.arange(301)
