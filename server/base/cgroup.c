@@ -70,8 +70,8 @@ static bool has_controller(char *list, const char *controller)
     return false;
 }
 
-/* Visits the group of a line "ID:CONTROLLERS:PATH" if it is one of v2, which names no controllers,
- * or if it has the wanted controller. */
+/* Visits the group that a line "ID:CONTROLLERS:PATH" of /proc/self/cgroup names, if it is a group
+ * of v2, whose line names no controllers, or if it has the wanted controller. */
 static void visit_line(const struct visitor *visitor, char *line)
 {
     char *controllers = strchr(line, ':');

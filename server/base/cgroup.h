@@ -5,10 +5,11 @@
 
 #include <stdbool.h>
 
-/* Such files have a few lines. A larger one is treated as missing. */
+/* Buffer size for such a file, which has only a few lines. A larger file is treated as missing. */
 #define EB_CGROUP_TEXT_BYTES 16384
 
-/* Receives a group's directory, which may not exist. `is_unified`: it is a group of v2. */
+/* Receives a group's directory, which may not exist. `is_unified` says whether it is a group of
+ * v2. */
 typedef void eb_cgroup_fn(void *context, const char *directory, bool is_unified);
 
 /* Visits the group of this process for `controller` ("cpu", "memory"), under v1 and under v2, and

@@ -4,7 +4,7 @@
 
 /* ---- histogram ---- */
 
-/* log2 of the first range's end, and of the number of steps to a power of two. */
+/* log2 of EB_HISTOGRAM_FIRST_NS and of EB_HISTOGRAM_STEPS. */
 #define FIRST_BITS 10
 #define STEP_BITS 2
 

@@ -11,14 +11,14 @@
 
 /* ---- histogram ---- */
 
-/* Counts durations by range, four ranges to a power of two.
+/* Counts durations by range. There are four ranges for each power of two.
  * Thread: its owner's. Memory: part of its owner; empty when zeroed. */
 
-/* The first range ends at this duration. The next ones end at 5/4, 6/4, 7/4 and twice of it, and so
- * on. */
+/* The first range ends at this duration, the next four at 5/4, 6/4, 7/4 and twice of it, and so on
+ * for each further power of two. */
 #define EB_HISTOGRAM_FIRST_NS 1024
 #define EB_HISTOGRAM_STEPS 4
-/* The last range has all durations above some 70 s. */
+/* The last range holds all durations above some 70 s. */
 #define EB_HISTOGRAM_RANGES (26 * EB_HISTOGRAM_STEPS + 2)
 
 struct eb_histogram {
@@ -53,7 +53,8 @@ static inline void eb_histogram_add(struct eb_histogram *histogram, uint64_t ns)
 
 void eb_histogram_merge(struct eb_histogram *into, const struct eb_histogram *other);
 uint64_t eb_histogram_count(const struct eb_histogram *histogram);
-/* Returns how many took at most `ns`, which must be the end of a range (eb_histogram_end_ns). */
+/* Returns how many events took at most `ns`, which must be the end of a range
+ * (eb_histogram_end_ns). */
 uint64_t eb_histogram_count_below(const struct eb_histogram *histogram, uint64_t ns);
 /* Returns the end of a range, or UINT64_MAX if it has none. */
 uint64_t eb_histogram_end_ns(unsigned range);
@@ -76,7 +77,7 @@ uint64_t eb_histogram_end_ns(unsigned range);
 enum eb_stage { EB_STAGE_LIST(X) EB_STAGE_COUNT };
 #undef X
 
-/* X(NAME, "name in metrics"): the reason why a valid request was not served. */
+/* X(NAME, "name in metrics"): the reasons why a valid request was not served. */
 #define EB_REFUSAL_LIST(X)                                                                         \
     X(QUEUE_FULL, "queue_full")         /* queue_bytes_max */                                      \
     X(LATE, "late")                     /* it could not have met its deadline */                   \

@@ -14,7 +14,8 @@ struct eb_directory {
     struct dirent **entries; /* sorted by d_name; names that start with a dot are left out */
 };
 
-/* Reads a directory. Returns false if it cannot be read: *failure names it and the reason. */
+/* Reads a directory. Returns false if it cannot be read, with the directory and the reason in
+ * *failure. */
 bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure);
 /* Accepts a zeroed listing. */
 void eb_directory_deinit(struct eb_directory *directory);

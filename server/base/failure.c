@@ -42,8 +42,8 @@ static size_t measure_failure(const char *raw)
     return bytes;
 }
 
-/* Appends units to the text, which has `used` bytes, until the next would not fit into `limit`.
- * Moves *raw past them. Returns the new length. */
+/* Appends characters of *raw, escaped if needed, to the text, which has `used` bytes. Stops at the
+ * first that would not fit into `limit`. Moves *raw past those appended. Returns the new length. */
 static size_t append_failure(
     struct eb_failure *failure, size_t used, size_t limit, const char **raw)
 {
@@ -156,14 +156,15 @@ static size_t match_end(const char *text, const char *directory)
     return text[0] == '/' && directory[0] == '\0' ? 1 : 0;
 }
 
-/* Returns whether a path may begin at `at`. Names of tables, which may look like paths, are
- * quoted. */
+/* Returns whether a path may begin at `at`: only at the start, or after a blank or a parenthesis.
+ * The name of a table, which may look like a path, comes after a quote. */
 static bool may_begin(const char *text, const char *at)
 {
     return at == text || at[-1] == ' ' || at[-1] == '(';
 }
 
-/* Returns how many bytes at `at` reveal the directory. *replacement replaces them. */
+/* Returns how many bytes at `at` reveal the directory, and sets *replacement to the text that is to
+ * replace them. */
 static size_t find_hidden(
     const char *text, const char *at, const char *directory, const char **replacement)
 {
@@ -187,8 +188,8 @@ static size_t find_hidden(
 
 void eb_failure_make_relative(char *text, const char *directory)
 {
-    /* No replacement is longer than the text that it replaces, so the text is rewritten in place.
-     * Matches are looked for in a copy. */
+    /* No replacement is longer than the text that it replaces, so the text is rewritten in place. A
+     * copy of it is searched. */
     char whole[EB_FAILURE_BYTES];
     snprintf(whole, sizeof whole, "%s", text);
     char *out = text;

@@ -1,5 +1,5 @@
-/* Describes in one line what is wrong with a file, a setting or a start: what, where and what to
- * do.
+/* Describes in one line what is wrong with a file, with a setting or with the start of the server:
+ * what, where and what to do.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -10,7 +10,8 @@
 /* NUL-terminated UTF-8 without control characters. */
 struct eb_failure {
     char text[EB_FAILURE_BYTES];
-    bool is_transient; /* not caused by the file's content: it may be gone at the next attempt */
+    bool is_transient; /* whether the next attempt may succeed, because the file's content is not
+                          the cause */
 };
 
 /* Sets the text as printf would. Control characters and bytes that are not UTF-8, which file names
@@ -19,9 +20,9 @@ struct eb_failure {
  * it. */
 __attribute__((format(printf, 2, 3))) bool eb_failure_set(
     struct eb_failure *failure, const char *format, ...);
-/* Sets is_transient by `error`, a value of errno. These may pass: too little memory, too many open
- * files, a disk that does not answer or is not mounted, permissions, and a file that is being
- * replaced (ESTALE). Always returns false. */
+/* Sets is_transient according to `error`, a value of errno. These errors may pass: too little
+ * memory, too many open files, a disk that does not answer or is not mounted, permissions, and a
+ * file that is being replaced (ESTALE). Always returns false. */
 bool eb_failure_blame(struct eb_failure *failure, int error);
 /* Makes paths below `directory` in an error text relative to it, and the directory itself ".", so
  * that texts for callers do not reveal where the server keeps its files. Handles paths whose middle

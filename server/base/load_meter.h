@@ -1,4 +1,4 @@
-/* Measures the progress of a load, and asks whether it may go on.
+/* Measures the progress of a load, and asks whether the load may continue.
  * Thread: the one that loads. Memory: none. */
 #pragma once
 
@@ -11,9 +11,10 @@
 struct eb_load_progress {
     /* Called now and then. */
     void (*report)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* Called when `bytes` more are loaded; may block. Returns false to give up the load. */
+    /* Called after `bytes` more bytes were loaded; may block. Returns false to give up the load. */
     bool (*go_on)(void *context, uint64_t bytes);
-    /* Called if the load fails for lack of memory; `missing_bytes` more would be enough. */
+    /* Called if the load fails for lack of memory. `missing_bytes` is how much more would be
+     * enough. */
     void (*run_short)(void *context, uint64_t missing_bytes);
     void *context;
 };

@@ -76,8 +76,8 @@ static bool is_layout_mark(const unsigned char *text, size_t length)
     return (last >= 0x28 && last <= 0x2e) || (last >= 0x66 && last <= 0x69);
 }
 
-/* Returns the length of the character at `text` if it may stand unescaped between quotes. Returns 0
- * if its first byte must be escaped. */
+/* Returns the length of the character at `text` if it may appear unescaped between quotes. Returns
+ * 0 if its first byte must be escaped. */
 static size_t plain_length(const unsigned char *text)
 {
     size_t length = eb_name_char_bytes(text, strnlen((const char *)text, UTF8_BYTES_MAX));
@@ -136,10 +136,10 @@ static void append_log_text(struct line *line, const unsigned char *text)
 }
 
 /* Appends an escape for the character at `text`, or for its first byte if it is not UTF-8. Returns
- * how many bytes it stands for. */
+ * how many bytes of the text the escape replaces. */
 static size_t append_json_escaped(struct line *line, const unsigned char *text)
 {
-    static const char shorts[] = "\"\"\\\\\nn\rr\tt"; /* a character, and what stands for it */
+    static const char shorts[] = "\"\"\\\\\nn\rr\tt"; /* pairs: character, letter of its escape */
     char escape[8];
     size_t bytes = 1;
     unsigned code = text[0];
@@ -232,8 +232,8 @@ struct date {
     int day;   /* 1 to 31 */
 };
 
-/* Returns the date of a day; day 0 is 1970-01-01. gmtime_r takes a lock, which a signal handler
- * must not wait for. */
+/* Returns the date of a day; day 0 is 1970-01-01. Replaces gmtime_r, which takes a lock that a
+ * signal handler must not wait for. */
 static struct date find_date(int day)
 {
     /* Years begin in March here, so that a leap day is the last day of its year. There are 719468
@@ -264,7 +264,7 @@ static void append_time(struct line *line)
     append_log(line, text, (size_t)length);
 }
 
-/* Returns false if there is no room, or not enough for all of it. */
+/* Writes all bytes. Returns false if stderr has no room for some of them. Ignores other errors. */
 static bool write_all(const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -282,7 +282,7 @@ static bool write_all(const char *bytes, size_t count)
 }
 
 /* Returns whether a line can be written without waiting. A pipe that polls as writable has room for
- * one. */
+ * a whole line. */
 static bool is_writable(void)
 {
     struct pollfd out = {.fd = descriptor, .events = POLLOUT};
@@ -316,9 +316,9 @@ static bool write_lost(unsigned count)
     return write_all(line.bytes, line.used);
 }
 
-/* Writes a line. A log that cannot be written is no reason to stop, and a log that nobody reads is
- * no reason to wait: the line is lost. The number of lost lines is logged before the next line that
- * can be written. */
+/* Writes a line, or drops it if stderr has no room: a log that nobody reads must not make the
+ * process wait. If writing fails, the process continues. The number of dropped lines is logged
+ * before the next line that can be written. */
 static void write_log_line(const struct line *line)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -17,10 +17,10 @@ extern const char *const eb_log_format_names[]; /* ended by NULL */
 /* One key and its value. Made by eb_log_text, eb_log_number, eb_log_count or eb_log_truth. */
 struct eb_log_field {
     const char *key;
-    const char *text; /* NULL: the value is `number` */
+    const char *text; /* NULL if the value is `number` */
     int64_t number;
-    bool is_count; /* `number` is a uint64_t */
-    bool is_truth; /* `text` is "true" or "false": a boolean in JSON */
+    bool is_count; /* whether `number` holds a uint64_t */
+    bool is_truth; /* whether `text` is "true" or "false" and becomes a boolean in JSON */
 };
 
 static inline struct eb_log_field eb_log_text(const char *key, const char *text)

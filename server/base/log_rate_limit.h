@@ -8,11 +8,11 @@
 #define EB_LOG_RATE_LIMIT_LINES 10u
 #define EB_LOG_RATE_LIMIT_MS 1000u
 
-/* All zero: ready for use. */
+/* Ready for use when zeroed. */
 struct eb_log_rate_limit {
-    uint32_t lines_max; /* per second; 0: EB_LOG_RATE_LIMIT_LINES */
+    uint32_t lines_max; /* most lines per second; 0 stands for EB_LOG_RATE_LIMIT_LINES */
     uint64_t since_ms;  /* start of the current second */
-    uint32_t lines;     /* lines in it */
+    uint32_t lines;     /* lines written in the current second */
     uint64_t left_out;  /* lines not written since eb_log_rate_limit_take_left_out */
 };
 

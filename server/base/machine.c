@@ -10,16 +10,16 @@
 
 /* ---- CPUs ---- */
 
-/* Lowers *cpus, which is at least 1, to the CPUs that one group grants. Leaves it if the group has
- * no quota or cannot be read. */
+/* Lowers *cpus, which is at least 1, to the number of CPUs that one group grants. Does nothing if
+ * the group has no quota or cannot be read. */
 static void apply_cpu_group(void *context, const char *directory, bool is_unified)
 {
     uint32_t *cpus = context;
     char text[EB_CGROUP_TEXT_BYTES];
     long long quota_us = 0;
     long long period_us = 0;
-    /* v2 has both numbers in one file ("max 100000": no quota), v1 has a file for each (-1: no
-     * quota). */
+    /* v2 has both numbers in one file, which begins with "max" if there is no quota. v1 has a file
+     * for each; the quota is -1 if there is none. */
     if (eb_cgroup_read(directory, is_unified ? "cpu.max" : "cpu.cfs_quota_us", text)) {
         (void)sscanf(text, "%lld %lld", &quota_us, &period_us);
     }
@@ -109,7 +109,7 @@ static uint64_t machine_bytes(const char *root)
     return kibibytes * 1024;
 }
 
-/* Returns the bytes that one group leaves. */
+/* Returns how many more bytes the limit of one group allows; UINT64_MAX if it cannot be read. */
 static uint64_t find_group_memory(const char *directory, const struct group_files *files)
 {
     char text[EB_CGROUP_TEXT_BYTES];

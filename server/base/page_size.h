@@ -19,7 +19,7 @@
 enum eb_page_size { EB_PAGE_SIZE_LIST(X) EB_PAGE_SIZE_COUNT };
 #undef X
 
-/* The settings' values by number, ended by NULL. */
+/* The values of the setting, indexed by enum eb_page_size, with NULL at the end. */
 extern const char *const eb_page_size_names[];
 
 #define EB_PAGE_HINT_BYTES 320

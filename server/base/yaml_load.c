@@ -46,7 +46,7 @@ static bool begins_with(const uint8_t *yaml, size_t yaml_bytes, const char *text
     return yaml_bytes >= strlen(text) && memcmp(yaml, text, strlen(text)) == 0;
 }
 
-/* Returns whether the YAML contains one of the texts, which end with NULL. */
+/* Returns whether the YAML contains one of `texts`, a list with NULL at the end. */
 static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *texts)
 {
     while (*texts && !memmem(yaml, yaml_bytes, *texts, strlen(*texts))) {
@@ -55,7 +55,7 @@ static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *t
     return *texts;
 }
 
-/* Returns whether the YAML may contain an escaped NUL, at which libcyaml would end the text.
+/* Returns whether the YAML may contain an escaped NUL, at which libcyaml would cut off the text.
  * libyaml itself refuses raw NULs. */
 static bool has_escaped_nul(const uint8_t *yaml, size_t yaml_bytes)
 {
@@ -63,8 +63,8 @@ static bool has_escaped_nul(const uint8_t *yaml, size_t yaml_bytes)
     return has_any(yaml, yaml_bytes, escapes);
 }
 
-/* Returns whether a line begins with a directive. libyaml compares each directive with all before
- * it. Lines end with any of YAML's line breaks. */
+/* Returns whether a line begins with a directive: libyaml compares each directive with all before
+ * it. Knows all of YAML's line breaks. */
 static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
 {
     static const char *const breaks[] = {
@@ -87,8 +87,8 @@ static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_failur
 }
 
 /* Returns the first line, counted from 1, that has a tab in its indentation, which YAML forbids.
- * Returns 0 if there is none. libyaml's own message does not mention tabs, and names another line
- * or none. */
+ * Returns 0 if there is none. libyaml's own message does not mention tabs, and gives the number of
+ * another line or none. */
 static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
 {
     const char *end = yaml + yaml_bytes;

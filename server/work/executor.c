@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <uv.h>
 
-/* The data by which the speed of a thread's tiles is measured. */
+/* The data from which the speed of a thread's tiles is measured. */
 struct executor_thread {
     uint64_t since_ns;    /* when the thread began its tile */
     uint64_t tile_bytes;  /* bytes of that tile */
-    uint64_t ahead_bytes; /* bytes of the tile that was given ahead */
+    uint64_t ahead_bytes; /* bytes of the tile that was given ahead (take_ahead) */
 };
 
 struct eb_executor {
@@ -40,8 +40,8 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
     struct eb_work *work = eb_queue_next(&executor->queue);
     eb_work_cut_tile(work, tile);
     bool is_last = eb_work_is_all_given(work);
-    /* Counting a tile's bytes takes time for each of its jobs. The last tile has the bytes that are
-     * left. */
+    /* Adding up a tile's bytes takes time for each of its jobs. The last tile needs no sum: it has
+     * all bytes that are left. */
     uint64_t bytes = is_last ? work->left_bytes : eb_work_tile_bytes(tile);
     eb_queue_charge(&executor->queue, work, bytes);
     if (work->begun_ns == 0) {
@@ -53,8 +53,9 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
     return bytes;
 }
 
-/* Ends a work item without computing more of it. Calls on_done, outside the lock, unless tiles of
- * the item are open; then the thread that finishes the last one calls it. */
+/* Ends a work item without computing more of it. Calls on_done, outside the lock, unless some of
+ * the item's tiles are still being computed; the thread that finishes the last of these calls it
+ * then. */
 static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_t now_ns,
     enum eb_work_outcome outcome)
 {
@@ -80,8 +81,8 @@ static bool wait_for_work(struct eb_executor *executor)
     return eb_queue_count(&executor->queue) > 0;
 }
 
-/* Returns the next work item if it has expired, else another expired one. Returns NULL if none is
- * known. */
+/* Returns the next work item if it has expired, else another one that has. Returns NULL if none is
+ * known to have expired. */
 static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_ns)
 {
     struct eb_work *next = eb_queue_next(&executor->queue);
@@ -117,9 +118,9 @@ static bool is_last_tile(const struct eb_executor *executor)
 }
 
 /* Gives a thread its next tile while it still computes one. Returns false if another thread is
- * idle, or is likely to be sooner: it would begin the tile earlier. Also returns false while the
- * thread computes a tile that takes long: the next tile could not be cancelled meanwhile. Leaves
- * expired work items to take_tile. */
+ * idle, or will probably be idle sooner, since that thread would begin the tile earlier. Also
+ * returns false while the thread computes a tile that takes long, since the next tile could not be
+ * cancelled meanwhile. Leaves expired work items to take_tile. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0 ||
@@ -158,7 +159,7 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     eb_rate_add(&executor->rate, finisher->tile_bytes, now_ns - finisher->since_ns);
     executor->tiles++;
     executor->busy_ns += now_ns - finisher->since_ns;
-    finisher->tile_bytes = finisher->ahead_bytes; /* If none was given, take_tile sets it. */
+    finisher->tile_bytes = finisher->ahead_bytes; /* take_tile sets it if none was given ahead */
     finisher->since_ns = now_ns;
     work->open_tiles--;
     bool over = work->is_given && work->open_tiles == 0;

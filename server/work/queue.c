@@ -4,7 +4,8 @@
 
 static_assert((EB_QUEUE_BUCKETS & (EB_QUEUE_BUCKETS - 1)) == 0, "buckets are found by a mask");
 
-/* Weight of the assumed rate: the same as that of all measured tiles that the rate remembers. */
+/* Bytes from which the rate starts: as many as an average over EB_RATE_TILES full tiles remembers,
+ * so that the assumed rate weighs as much as they do. */
 #define RATE_ASSUMED_BYTES (UINT64_C(1) * EB_RATE_TILES * EB_WORK_TILE_BYTES)
 
 /* ---- work items ---- */
@@ -66,7 +67,7 @@ const char *eb_work_priority_name(enum eb_work_priority priority)
     return names[priority];
 }
 
-/* ---- rings: lists without a head, known by one of their links; NULL: empty ---- */
+/* ---- rings: circular lists without a head; a pointer to one link, or NULL if empty ---- */
 
 static void ring_push(struct eb_list **ring, struct eb_list *link)
 {
@@ -132,7 +133,7 @@ static struct eb_work *find_source(const struct eb_queue *queue, const struct eb
 }
 
 /* Grants the served source the quantum of a round. A source that was given more than its quantum
- * pays in the next rounds, but gets at least a tile in each. */
+ * gets less in the next rounds, but at least a tile in each. */
 static void grant_quantum(const struct eb_queue_level *level)
 {
     work_in_round(level->served)->deficit_bytes += EB_QUEUE_QUANTUM_BYTES;
@@ -161,7 +162,7 @@ static void remove_source(struct eb_queue *queue, struct eb_work *work)
     }
 }
 
-/* Makes `heir` stand for the source in place of `work`. */
+/* Makes `heir` represent the source in place of `work`. */
 static void hand_over_source(struct eb_queue *queue, struct eb_work *work, struct eb_work *heir)
 {
     struct eb_queue_level *level = &queue->levels[level_of(work->priority)];
@@ -255,7 +256,8 @@ uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_wor
     return first ? first->source_bytes : 0;
 }
 
-/* Returns the least number of bytes that the next rounds, this one included, give a source. */
+/* Returns the least number of bytes that `round_count` rounds, beginning with this one, give a
+ * source. */
 static uint64_t count_round_bytes(
     const struct eb_queue_level *level, const struct eb_work *source, uint64_t round_count)
 {
@@ -319,7 +321,7 @@ static uint64_t subtract_bytes(uint64_t bytes_max, uint64_t bytes)
     return bytes < bytes_max ? bytes_max - bytes : 0;
 }
 
-/* Returns how many bytes of the priority the queue has room for. */
+/* Returns how many more bytes of the priority the queue can take. */
 static uint64_t find_room(const struct eb_queue *queue, uint64_t bytes_max, unsigned priority)
 {
     uint64_t all = subtract_bytes(bytes_max, eb_queue_bytes(queue, EB_WORK_BATCH));
@@ -343,7 +345,8 @@ static bool is_queue_full(
                                 room * EB_ADMISSION_SOURCE_SHARE);
 }
 
-/* Returns how many bytes in the queue before the item make it miss its deadline; at least 1. */
+/* Returns the number of bytes that, if computed before the item, make it miss its deadline; at
+ * least 1. */
 static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const struct eb_work *work)
 {
     if (work->deadline_ns <= terms->now_ns) {
@@ -356,7 +359,7 @@ static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const st
 static bool would_be_late(const struct eb_queue *queue, const struct eb_admission_terms *terms,
     const struct eb_work *work)
 {
-    /* Count the bytes that come first only if all queued bytes together would take too long. */
+    /* Add up the bytes that come first only if all queued bytes together would take too long. */
     uint64_t late_bytes = find_late_bytes(terms, work);
     return work->deadline_ns != 0 && eb_queue_bytes(queue, work->priority) >= late_bytes &&
            eb_queue_bytes_before(queue, work, late_bytes) >= late_bytes;

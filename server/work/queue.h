@@ -15,10 +15,10 @@
 
 /* ---- work items ---- */
 
-/* Bytes of rows, or of results, per tile: some 15 us of gathering. So the lock around the queue and
- * the end of a request cost little in comparison. A bag whose rows are no longer than two cache
- * lines is one tile, however many rows it has: once it is begun, neither a cancel nor a deadline
- * ends it. */
+/* Bytes of rows, or of results, per tile: some 15 us of gathering. Compared with that, the lock
+ * around the queue and the end of a request cost little. A bag whose rows are no longer than two
+ * cache lines is one tile, however many rows it has: once that tile is begun, neither a cancel nor
+ * a deadline ends it. */
 #define EB_WORK_TILE_BYTES 131072
 
 enum eb_work_outcome {
@@ -39,31 +39,31 @@ enum eb_work_priority { EB_WORK_PRIORITY_LIST(X) EB_WORK_PRIORITIES };
 struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
     uint32_t job_count;
-    unsigned priority;            /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
-    uint64_t weight_bytes;        /* bytes that its jobs read and write: its share of the queue */
-    uint64_t deadline_ns;         /* uv_hrtime; 0: none */
-    const atomic_bool *cancelled; /* true: the item is treated as expired; NULL: never */
-    /* The sender. It is compared, never dereferenced. NULL is one source too, which may fill the
-     * whole queue. */
+    unsigned priority;     /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
+    uint64_t weight_bytes; /* bytes that its jobs read and write: what it takes up of the queue */
+    uint64_t deadline_ns;  /* uv_hrtime; 0 if there is none */
+    const atomic_bool *cancelled; /* may be NULL; the item is treated as expired if true */
+    /* The sender. It is compared, never dereferenced. All items with NULL count as one source,
+     * which may fill the whole queue. */
     const void *source;
     void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
     /* Set by the executor (uv_hrtime), valid from on_done on. */
     uint64_t queued_ns; /* when it was admitted */
-    uint64_t begun_ns;  /* when its first tile was given out; 0: not yet */
+    uint64_t begun_ns;  /* when its first tile was given out; 0 if none was yet */
     uint64_t ended_ns;  /* when its last tile was computed, or it was dropped */
     /* The executor's own. */
     struct eb_bag_cut cut; /* where the next tile begins */
     size_t open_tiles;     /* tiles given out and not computed yet */
     enum eb_work_outcome outcome;
-    bool is_given; /* every tile has been given out, or no more will be */
+    bool is_given; /* whether every tile has been given out, or no more will be */
     /* The queue's own. */
     uint64_t left_bytes; /* the part of its weight that has not been given out */
     struct eb_list in_all;
-    struct eb_list in_source; /* the items of one source and priority, in order */
-    /* Only in the first item of a source, which stands for the source: */
-    struct eb_list in_round;  /* the sources of a priority */
-    struct eb_list in_bucket; /* the sources of a bucket */
-    uint64_t source_bytes;    /* bytes left of all items of the source */
+    struct eb_list in_source; /* its place among the items of one source and priority, in order */
+    /* Only in the first item of a source, which represents the source: */
+    struct eb_list in_round;  /* its place among the sources of a priority */
+    struct eb_list in_bucket; /* its place among the sources of a bucket */
+    uint64_t source_bytes;    /* bytes of the source's items that have not been given out */
     int64_t deficit_bytes;    /* bytes that the source may still be given in this round */
 };
 
@@ -76,36 +76,38 @@ bool eb_work_is_all_given(struct eb_work *work);
 bool eb_work_is_last_tile(const struct eb_work *work);
 /* Cuts the next tile; there must be one. */
 void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
-/* Returns the bytes that a tile reads and writes: its share of the item's weight. Takes time in
- * proportion to the tile's jobs. Any thread. */
+/* Returns the bytes that a tile reads and writes, which are part of the item's weight. Takes time
+ * in proportion to the number of the tile's jobs. Any thread. */
 uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);
 /* Returns "interactive" or "batch". Any thread. */
 const char *eb_work_priority_name(enum eb_work_priority priority);
 
 /* ---- the queue ---- */
 
-/* Bytes that a source is given in a round. They are enough for small items to end in the round that
- * begins them, and so few that a source costs the others some 60 us of one thread. */
+/* Bytes that a source is given in a round. They are enough for a small item to end in the round in
+ * which it begins, and so few that a source delays the others by some 60 us of one thread's
+ * time. */
 #define EB_QUEUE_QUANTUM_BYTES (4 * EB_WORK_TILE_BYTES)
 /* Number of items that eb_queue_sweep looks at. */
 #define EB_QUEUE_SWEEP_WORKS 4
 /* Hash buckets of sources; a power of two. At the default of connections_max, two or three
  * connections share a bucket. */
 #define EB_QUEUE_BUCKETS 4096
-/* Number of sources that eb_queue_bytes_before looks at: some 3 us, under the executor's lock. */
+/* Number of sources that eb_queue_bytes_before looks at. This takes some 3 us, under the executor's
+ * lock. */
 #define EB_QUEUE_SOURCES_ASKED 256
 
 struct eb_queue_level {
-    struct eb_list *served; /* in_round of the source that is being served; NULL: none waits */
-    uint64_t bytes;         /* that wait */
-    uint64_t works;         /* that wait */
+    struct eb_list *served; /* in_round of the source that is being served; NULL if none waits */
+    uint64_t bytes;         /* waiting bytes */
+    uint64_t works;         /* waiting items */
 };
 
 /* Empty when zeroed. */
 struct eb_queue {
     struct eb_queue_level levels[EB_WORK_PRIORITIES];
-    struct eb_list *swept; /* in_all of the item where the next sweep begins; NULL: none waits */
-    struct eb_list *buckets[EB_QUEUE_BUCKETS]; /* in_bucket of a source; NULL: there is none */
+    struct eb_list *swept; /* in_all of the item where the next sweep begins; NULL if none waits */
+    struct eb_list *buckets[EB_QUEUE_BUCKETS]; /* in_bucket of a source; NULL if there is none */
 };
 
 /* Returns the item whose tile is next; NULL if none waits. */
@@ -116,7 +118,8 @@ static inline uint64_t eb_queue_count(const struct eb_queue *queue)
     return queue->levels[EB_WORK_INTERACTIVE].works + queue->levels[EB_WORK_BATCH].works;
 }
 
-/* Counts `bytes` of a tile of the item as given out. The item must be eb_queue_next. */
+/* Counts `bytes`, the size of a tile of the item, as given out. The item must be the one that
+ * eb_queue_next returns. */
 void eb_queue_charge(struct eb_queue *queue, struct eb_work *work, uint64_t bytes);
 /* Appends the item to those of its source. A source that has no waiting item comes after all
  * others. */
@@ -129,17 +132,17 @@ void eb_queue_remove(struct eb_queue *queue, struct eb_work *work);
  * others. Each of n items is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
 struct eb_work *eb_queue_sweep(struct eb_queue *queue, uint64_t now_ns);
 
-/* Returns the bytes that wait with this priority or a higher one. */
+/* Returns the number of bytes that wait with this priority or a higher one. */
 uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
-/* Returns the waiting bytes of the item's source, in its priority. The item itself need not be
- * queued. */
+/* Returns the waiting bytes of the item's source, in the item's priority. The item itself need not
+ * be queued. */
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
-/* Returns how many bytes would be given out, if nothing is dropped, before an item that is pushed
- * now. These are all bytes of higher priority and of its own source, and the least that its rounds
- * until then give every other source of its priority. Counts only up to `enough_bytes` and looks at
- * no more than EB_QUEUE_SOURCES_ASKED sources, so there may be more. Assumes that no tile is larger
- * than a quantum. If such a tile waits, of a huge bag of narrow rows (EB_WORK_TILE_BYTES), the
- * result is too small. */
+/* Returns how many bytes would be given out before an item that is pushed now, if nothing is
+ * dropped: all bytes of a higher priority, all bytes of the item's own source, and the least number
+ * of bytes that every other source of its priority is given in the rounds until then. Stops adding
+ * at `enough_bytes` and looks at no more than EB_QUEUE_SOURCES_ASKED sources, so there may be more.
+ * Assumes that no tile is larger than a quantum. The result is too small if a larger tile waits,
+ * which is a huge bag of narrow rows (EB_WORK_TILE_BYTES). */
 uint64_t eb_queue_bytes_before(
     const struct eb_queue *queue, const struct eb_work *work, uint64_t enough_bytes);
 
@@ -149,18 +152,18 @@ uint64_t eb_queue_bytes_before(
 #define EB_RATE_DEFAULT_BYTES_PER_US 8192
 /* Number of tiles that the average remembers: each new one weighs 1 / EB_RATE_TILES. */
 #define EB_RATE_TILES 64
-/* A tile counts as at most this many times slower than the average. A thread that was not scheduled
- * for a while says nothing about the next tiles. */
+/* A tile is counted as at most this many times slower than the average. If a thread was not
+ * scheduled for a while, its time says nothing about the next tiles. */
 #define EB_RATE_SLOWER_MAX 8
 
-/* How fast a thread computes tiles: exponentially weighted sums. */
+/* The rate at which a thread computes tiles, as exponentially weighted sums. */
 struct eb_rate {
     uint64_t bytes;
     uint64_t ns;
 };
 
 void eb_rate_init(struct eb_rate *rate);
-/* Counts a tile of `bytes` that took one thread `ns`. */
+/* Adds a tile of `bytes` that took one thread `ns`. */
 void eb_rate_add(struct eb_rate *rate, uint64_t bytes, uint64_t ns);
 /* Returns the rate of one thread; at least 1. */
 uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
@@ -169,19 +172,20 @@ uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
 
 /* Batch items may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
 #define EB_ADMISSION_BATCH_FRACTION 2
-/* A source may hold this many times what is free, so that one that floods leaves room for others.
- * Alone it fills 4/5 of the queue; two fill 4/9 each, and so on. */
+/* A source may hold this many times as much as is free, so that a source that floods leaves room
+ * for others. Alone it fills 4/5 of the queue; two fill 4/9 each, and so on. */
 #define EB_ADMISSION_SOURCE_SHARE 4
 
 enum eb_admit {
     EB_ADMIT_TAKEN,
     EB_ADMIT_FULL, /* the queue, or the share of it for such items, would overflow */
-    EB_ADMIT_LATE, /* computing what comes first takes longer than its deadline allows */
+    EB_ADMIT_LATE, /* computing the items before it would take longer than its deadline allows */
 };
 
 /* The answer to a refused submitter. */
 struct eb_admission {
-    uint32_t retry_after_ms; /* about when the queue will be empty, at least 1; 0: taken */
+    uint32_t retry_after_ms; /* about how long until the queue is empty, at least 1; 0 if the item
+                                was taken */
 };
 
 struct eb_admission_terms {
@@ -192,14 +196,14 @@ struct eb_admission_terms {
 
 /* Decides whether the queue takes the item; does not push it.
  * - TAKEN, however large the item is, if nothing of its priority or a higher one waits.
- * - FULL if with the item more than queue_bytes_max would wait; for a batch item, more than the
- *   batch share of that; for an item with a source, more of that source than its share of what is
- *   free.
- * - LATE if computing eb_queue_bytes_before at bytes_per_us takes until its deadline or longer. Its
- *   own bytes and the tiles that are being computed are not counted, and no more sources are looked
- *   at than eb_queue_bytes_before does: in doubt the item is taken. */
+ * - FULL if, with the item, more than queue_bytes_max would wait. A batch item also gets FULL if
+ *   more than the batch share of that would wait. An item with a source also gets FULL if more
+ *   bytes of that source would wait than its share of what is free.
+ * - LATE if computing eb_queue_bytes_before at bytes_per_us takes until its deadline or longer. The
+ *   item's own bytes, the tiles that are being computed and the sources that eb_queue_bytes_before
+ *   does not look at are not counted: in doubt the item is taken. */
 enum eb_admit eb_admission_decide(const struct eb_queue *queue,
     const struct eb_admission_terms *terms, const struct eb_work *work, struct eb_admission *out);
-/* Returns after how many ms, approximately, everything that waits will be computed; at least 1. */
+/* Returns about how many ms it takes until everything that waits is computed; at least 1. */
 uint32_t eb_admission_retry_after_ms(
     const struct eb_queue *queue, const struct eb_admission_terms *terms, unsigned priority);
