@@ -11,7 +11,7 @@
 
 #define ALL_MODELS "*"
 
-/* The file as libcyaml reads it: every scalar is a text, or NULL if the file has none. */
+/* The file as libcyaml reads it: every scalar is a text, or NULL if the file does not have it. */
 struct principal_texts {
     char *name;
     char *token_file;

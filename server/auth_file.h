@@ -20,12 +20,13 @@
 #include "server/base/failure.h"
 #include "server/rpc/auth.h"
 
-/* Caps: a larger file is not an auth_file. */
+/* Limits. A file that exceeds one of them is refused. */
 #define EB_AUTH_FILE_BYTES_MAX (1 << 20)
 #define EB_AUTH_PRINCIPALS_MAX 4096
-#define EB_AUTH_MODELS_MAX 4096 /* of one principal */
+#define EB_AUTH_MODELS_MAX 4096 /* most models of one principal */
 
-/* Reads the file. The caller has the only hold and sets generation. Returns NULL with *failure set,
- * which holds no secrets. Logs token files that others can read. A file that was truncated between
- * two principals is still valid YAML; has_end lets the caller notice. */
+/* Reads the file. Returns rules with one hold, which is the caller's; the caller also sets their
+ * generation. Returns NULL with *failure set, whose text contains no secrets. Logs token files that
+ * others can read. A file that was truncated between two principals is still valid YAML; has_end
+ * lets the caller notice that. */
 struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure);

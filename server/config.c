@@ -17,13 +17,13 @@
 #define LISTEN_DEFAULT "127.0.0.1:8600"
 #define HTTP_LISTEN_DEFAULT "127.0.0.1:8601"
 
-/* Smallest memory of each loop: one whole answer, and enough for one connection to send the largest
- * request. A connection takes more memory only while it holds no more than it leaves free
- * (buffer_pool.h), so the memory that it holds counts twice, in addition to what it takes. It holds
- * the most when a message is decompressed: the message as it came, which may be as large as the
- * decompressed one, and zlib's state. 2 * (request + state) + request is less than four times what
- * a request takes from the pool, if that is at least REQUEST_ROOM_MIN. The rest is for data that is
- * being sent. */
+/* Smallest memory of each loop: enough for one whole answer, and for one connection to send the
+ * largest request. A connection may take more memory only while it holds no more than it leaves
+ * free (buffer_pool.h). So the pool must have room for twice the memory that it holds, in addition
+ * to what it takes. It holds the most while a message is decompressed: the compressed message,
+ * which may be as large as the decompressed one, and zlib's state. 2 * (request + state) + request
+ * is less than four times what a request takes from the pool, if that is at least REQUEST_ROOM_MIN.
+ * The rest is for data that is being sent. */
 #define LOOP_REQUESTS 4
 #define LOOP_ANSWERS 1
 #define REQUEST_ROOM_MIN (UINT64_C(256) << 10)
@@ -39,8 +39,8 @@ static enum eb_config_outcome end_print(bool printed, struct eb_failure *failure
     return EB_CONFIG_EXIT;
 }
 
-/* Applies the flag at arguments[0]: `--name value` or `--name=value`. *used: number of arguments
- * that it takes. */
+/* Applies the flag at arguments[0]: `--name value` or `--name=value`. Sets *used to the number of
+ * arguments that it consists of. */
 static bool read_flag(
     struct eb_config *config, char *const *arguments, int *used, struct eb_failure *failure)
 {
@@ -61,7 +61,7 @@ static bool read_flag(
     return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, failure);
 }
 
-/* Applies the flags. *print: whether to print the settings once all are known. */
+/* Applies the flags. Sets *print if the settings are to be printed once all are known. */
 static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
     char *const *arguments, bool *print, struct eb_failure *failure)
 {
@@ -139,7 +139,7 @@ static bool read_environment(
 /* ---- the file ---- */
 
 /* The file as libcyaml reads it: every scalar is a text, so that all sources share one parser of
- * numbers. NULL: the file has none. */
+ * numbers. A text is NULL if the file does not have it. */
 struct file_values {
     char *texts[EB_CONFIG_SETTING_COUNT];
     char **listen;
@@ -148,7 +148,7 @@ struct file_values {
 
 /* The schema, built from the table of settings. */
 struct file_schema {
-    cyaml_schema_field_t fields[EB_CONFIG_SETTING_COUNT + 1]; /* ended by a NULL key */
+    cyaml_schema_field_t fields[EB_CONFIG_SETTING_COUNT + 1]; /* the last one has a NULL key */
     cyaml_schema_value_t top;
 };
 
@@ -495,8 +495,8 @@ static void log_source(
     struct eb_log_field fields[EB_CONFIG_SETTING_COUNT + 2] = {
         eb_log_text("source", names[source])};
     size_t count = 1;
-    /* Log the settings from last to first. So a long path comes after all numbers, and cannot push
-     * them out of a line that is too long. */
+    /* Log the settings from last to first. A long path then comes after all numbers, and cannot
+     * push them out of a line that is too long. */
     for (size_t i = EB_CONFIG_SETTING_COUNT; i-- > 0;) {
         const struct eb_config_setting *setting = &eb_config_settings[i];
         struct eb_log_field field = setting->kind == EB_CONFIG_LISTEN

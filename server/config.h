@@ -35,15 +35,15 @@ enum eb_log_format eb_config_find_log_format(
 /* Logs every setting: one line event=config for each source that supplied any. */
 void eb_config_log(const struct eb_config *config);
 
-/* Returns the default of loops: one for four CPUs, 1 to 16, because most of the work is the
- * executor's. Returns fewer if the memory limits would not give each loop its share; eb_config_read
- * refuses a setting of loops that is too high for that. The default of threads is one for each CPU:
- * they block when idle, and an idle loop leaves them its CPU. */
+/* Returns the default of loops: one for every four CPUs, from 1 to 16, because the executor does
+ * most of the work. Returns fewer if the memory limits are too low for each loop to get its share;
+ * eb_config_read refuses a setting of loops that is too high for that. The default of threads is
+ * one for each CPU: threads block when idle, and an idle loop leaves its CPU to them. */
 uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits);
 
 /* ---- config_print.c: output for people ---- */
 
-/* Prints every setting with its value and source, as a YAML file that --config takes. Settings
+/* Prints every setting with its value and source, as a YAML file that --config accepts. Settings
  * without a value are printed as comments. Returns false if `out` cannot be written, or if a path
  * cannot be written in YAML (not UTF-8, or with control characters): *failure says which. */
 bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failure *failure);

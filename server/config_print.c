@@ -102,8 +102,8 @@ static void print_allowed(FILE *out, const struct eb_config_setting *setting)
         *unit ? " " : "", unit, zero_bytes, zero ? zero : "");
 }
 
-/* Prints the value's source, with the setting's name there, and the beginning of the setting's
- * description, with the values that are allowed. */
+/* Prints the value's source, with the setting's name in that source, and the beginning of the
+ * setting's description, with the values that are allowed. */
 static void print_comment(FILE *out, const struct printed_line *line)
 {
     static const char *const words[] = {

@@ -269,7 +269,8 @@ static void clear_listen(struct eb_config *config)
     }
 }
 
-/* Refuses one address of the attempt's text, and names it unless it is empty. Returns false. */
+/* Refuses one address of the attempt's text, and names it unless it is empty. Always returns
+ * false. */
 static bool refuse_address(const struct attempt *attempt, const char *address, const char *why)
 {
     struct attempt one = *attempt;

@@ -36,30 +36,30 @@ enum eb_config_source {
     EB_CONFIG_FLAG,
 };
 
-/* Each in the order of its setting's choices. */
+/* The members of each enum are in the order of its setting's choices. */
 enum eb_tls_client { EB_TLS_CLIENT_REQUIRED, EB_TLS_CLIENT_OPTIONAL };
 enum eb_tls_version { EB_TLS_1_2, EB_TLS_1_3 };
 enum eb_config_truth { EB_CONFIG_FALSE, EB_CONFIG_TRUE };
 
 /* Values of all settings. "Resolved": set by eb_config_read, even if no source sets it. */
 struct eb_config {
-    char *config_file; /* the YAML file that was read; NULL: none */
+    char *config_file; /* the YAML file that was read; NULL if none was */
     char *model_repository;
     size_t listen_count;         /* resolved: at least 1 */
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
-    char *admin_listen;          /* unix:PATH, form checked; NULL: none */
+    char *admin_listen;          /* unix:PATH, form checked; NULL if not set */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
     enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
-    char *tls_cert;                          /* file; NULL: TCP carries plain bytes */
-    char *tls_key;                           /* file; set if and only if tls_cert is */
-    char *tls_client_ca; /* file; NULL: clients are not asked for certificates */
+    char *tls_cert;      /* path of the file; NULL if TCP connections carry plain bytes */
+    char *tls_key;       /* path of the file; set if and only if tls_cert is */
+    char *tls_client_ca; /* path of the file; NULL if clients are not asked for certificates */
     enum eb_tls_client tls_client_verify;
     enum eb_tls_version tls_min_version;
-    char *auth_file;  /* NULL: callers are not authenticated */
+    char *auth_file;  /* path of the file; NULL if callers are not authenticated */
     uint32_t loops;   /* resolved: at least 1 */
-    uint32_t threads; /* of the executor, resolved: at least 1 */
-    char *isa;        /* forced instruction set; NULL: the best */
-    char *prefetch;   /* as eb_kernel_choice_check_prefetch takes it; NULL: auto */
+    uint32_t threads; /* threads of the executor; resolved: at least 1 */
+    char *isa;        /* forced instruction set; NULL means the best */
+    char *prefetch;   /* a text that eb_kernel_choice_check_prefetch accepts; NULL means auto */
     enum eb_log_level log_level;
     enum eb_log_format log_format;
     enum eb_access_log_mode access_log;
@@ -78,20 +78,20 @@ enum eb_config_kind {
     EB_CONFIG_TEXT,     /* char * */
     EB_CONFIG_SOCKET,   /* char *, unix:PATH */
     EB_CONFIG_PORT,     /* char *, HOST:PORT, [V6]:PORT or none */
-    EB_CONFIG_PREFETCH, /* char *, as eb_kernel_choice_check_prefetch takes it */
+    EB_CONFIG_PREFETCH, /* char *, a text that eb_kernel_choice_check_prefetch accepts */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
     EB_CONFIG_LEVEL,    /* enum eb_log_level */
-    EB_CONFIG_CHOICE,   /* an enum, an index of choices; default: the first */
-    EB_CONFIG_COUNT,    /* uint32_t; 0: not set, chosen from the CPUs */
+    EB_CONFIG_CHOICE,   /* an enum whose values are indices of `choices`; the default is 0 */
+    EB_CONFIG_COUNT,    /* uint32_t; 0 means that it is chosen from the number of CPUs */
     EB_CONFIG_LIMIT,    /* uint64_t */
 };
 
 struct eb_config_setting {
     const char *name; /* as in the file: loops; --loops and EMBAG_LOOPS follow from it */
     enum eb_config_kind kind;
-    size_t offset;              /* of its member in struct eb_config */
+    size_t offset;              /* offset of its member in struct eb_config */
     uint64_t fallback;          /* default of a limit */
-    uint64_t min, max;          /* of a number; of a text or an address: least and most bytes */
+    uint64_t min, max;          /* bounds of a number, or of the bytes of a text or address */
     const char *value;          /* placeholder of the value in --help */
     const char *what;           /* description; after a semicolon, what happens at the limit */
     const char *const *choices; /* values that a choice allows, with NULL at the end */
@@ -119,7 +119,7 @@ void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_con
     char out[EB_CONFIG_NAME_BYTES]);
 /* Returns the unit of a number: "bytes", "ms", "us" or "". */
 const char *eb_config_setting_unit(const struct eb_config_setting *setting);
-/* Returns the setting's name and value, which borrow from the config. The key is NULL if a text is
- * not set, and for listen, which has no single value. */
+/* Returns the setting's name and value, which borrow from the config. The name is NULL if the value
+ * is a text that is not set, and for listen, which has no single value. */
 struct eb_log_field eb_config_setting_field(
     const struct eb_config *config, const struct eb_config_setting *setting);

@@ -18,7 +18,7 @@
 /* The tables that are measured. The log names the largest. */
 struct subject {
     const struct eb_model_version *version;
-    const struct eb_named_table *table; /* the largest table; NULL: there is none */
+    const struct eb_named_table *table; /* the largest table; NULL if there is none */
     struct eb_bag_tune_ground ground;
 };
 

@@ -20,7 +20,7 @@ const struct eb_bag_ops *eb_kernel_choice_ops(const char *name);
 /* Returns whether the text is EB_KERNEL_CHOICE_AUTO or a schedule. If not, *failure says what is
  * wrong with it. */
 bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failure);
-/* Sets *out by `prefetch`, which must have been checked; NULL: EB_KERNEL_CHOICE_AUTO. Measuring
- * takes some tens of milliseconds. If it is not possible, *out has the defaults. */
+/* Sets *out as `prefetch` says. The text must have been checked; NULL means EB_KERNEL_CHOICE_AUTO.
+ * Measuring takes some tens of milliseconds. If it is not possible, *out has the defaults. */
 void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out);

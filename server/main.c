@@ -13,8 +13,8 @@
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
 
-/* Ends the process at once. No lookup has been answered yet, and the process never writes anything.
- * It must end this way if a load waits for its disk. */
+/* Ends the process at once. No lookup has been answered yet, and the process never writes anything,
+ * so nothing is lost. If a load waits for its disk, the process cannot end in another way. */
 static void end_early(int number)
 {
     const struct eb_log_field fields[] = {

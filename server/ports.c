@@ -4,7 +4,8 @@
 
 #include <unistd.h>
 
-/* The use of an address or a socket. `loops` is NULL if it is only tried. */
+/* How an address or a socket is used. `loops` is NULL if the server does not listen on it yet and
+ * only tries whether it can. */
 struct use {
     struct eb_ports *ports;
     struct eb_loop *const *loops;

@@ -11,8 +11,8 @@ struct eb_ports {
     const struct eb_config *config;
     size_t passed_count;
     struct eb_listener passed[EB_PASSED_SOCKETS_MAX]; /* until a loop takes them */
-    bool is_data_passed;                              /* passed ones replace listen */
-    bool is_admin_passed;                             /* a passed one replaces admin_listen */
+    bool is_data_passed;  /* passed sockets replace the addresses of listen */
+    bool is_admin_passed; /* a passed socket replaces admin_listen */
 };
 
 /* Takes the passed sockets and tries all other addresses. Called before the models are loaded,

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Streams that one connection may reset beyond those that it lets end and beyond a thousand a
+/* Streams that one connection may reset, in addition to as many as it lets end and to a thousand a
  * second. */
 #define RESET_BUDGET 4000
 /* Longest time between two checks of the time limits. It is shorter if a time limit is short. */
@@ -48,9 +48,9 @@ struct eb_process {
     struct eb_ports ports;
     struct eb_security *security;
     struct eb_web_port *web_port;
-    struct eb_process_facts facts; /* the facts that it was told last */
+    struct eb_process_facts facts; /* the facts that web_port was told last */
     struct eb_manager *manager;
-    struct eb_publisher_reader *readers; /* [config->loops + 1] of all loops and the port */
+    struct eb_publisher_reader *readers; /* [config->loops + 1] readers: all loops and web_port */
     size_t model_count;                  /* number of models when serving began */
     const struct eb_bag_ops *ops;
     struct eb_executor *executor;
@@ -491,8 +491,8 @@ static void close_handles(struct eb_process *process)
     }
 }
 
-/* Ends the other loops. No more mail comes to main's mailbox. main's loop ends with the manager's
- * handles. */
+/* Ends the other loops. No more mail comes to main's mailbox. main's loop ends when the manager's
+ * handles are closed. */
 static void end_loops(void *context)
 {
     struct eb_process *process = context;
@@ -590,7 +590,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     process->config = config;
     process->facts.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* There are no loops yet to tell. */
+    signal(SIGHUP, SIG_IGN); /* There are no loops yet that could be told. */
     raise_file_limit(config);
     /* Listen only when the models are loaded: before that clients would only wait, and other
      * servers can answer them. */

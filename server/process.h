@@ -16,7 +16,7 @@ struct eb_process *eb_process_open(const struct eb_config *config);
  * load that waits for its disk is given up when the longest time for the drain is over. Returns
  * false if the loops' threads could not be started; a log line has said so. */
 bool eb_process_run(struct eb_process *process);
-/* Frees the process. Accepts NULL and a partly made process. Returns false if something was given
- * up. Then threads may use the process and its config for ever, so neither is freed, and the caller
- * must end by _exit(). By then everything is logged. */
+/* Frees the process. Accepts NULL and a partly made process. Returns false if some work was given
+ * up. Threads may then use the process and its config for ever, so neither is freed, and the caller
+ * must end with _exit(). Everything has been logged by then. */
 bool eb_process_close(struct eb_process *process);

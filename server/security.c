@@ -16,10 +16,10 @@ struct eb_security {
     const struct eb_config *config;
     struct eb_tls *tls;
     struct eb_auth *auth;
-    uint64_t generation; /* of the rules read last; 0: none */
+    uint64_t generation; /* generation of the rules that were read last; 0 if none were */
 };
 
-/* The state that a loop changes to. The mail owns both holds. */
+/* The state that a loop changes to. The mail owns a hold of each of the two. */
 struct security_mail {
     struct eb_mail mail;
     struct eb_loop *loop;
@@ -55,8 +55,8 @@ static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure
     return tls;
 }
 
-/* Returns whether the file in use has `end: true` and this one does not. Then it may have been read
- * while it was being written. */
+/* Returns whether the file in use has `end: true` and this one does not. This one may then have
+ * been read while it was being written. */
 static bool has_lost_end(const struct eb_security *security, const struct eb_auth *auth)
 {
     return security->auth && security->auth->has_end && !auth->has_end;

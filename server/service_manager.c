@@ -13,8 +13,8 @@
 #define DATA_NAME "embag-data"
 #define ADMIN_NAME "embag-admin"
 #define STATUS_BYTES 512 /* a longer status is cut; it is one line of `systemctl status` */
-/* Longest time between two progress reports of a start: while the index of a large keyed table is
- * built, or the pages of tables are counted. */
+/* Longest time between two progress reports of a start. The longest pauses are those in which the
+ * index of a large keyed table is built, or the pages of tables are counted. */
 #define PROGRESS_US UINT64_C(300000000)
 /* Time that the shutdown takes in addition to the drain. */
 #define END_MS 15000

@@ -16,16 +16,16 @@ struct eb_snapshot;
 /* A socket that listens already. */
 struct eb_passed_socket {
     int socket;
-    bool is_admin; /* FileDescriptorName=embag-admin; false: embag-data */
+    bool is_admin; /* true if FileDescriptorName is embag-admin, false if it is embag-data */
 };
 
 /* Takes the sockets that were passed; call it once. The caller owns them. Returns false with all
- * sockets closed and *count 0 if one has another name than these two, or if there are too many;
+ * sockets closed and *count 0 if one has a name other than these two, or if there are too many;
  * *failure says which. */
 bool eb_service_manager_take_sockets(
     struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], size_t *count, struct eb_failure *failure);
 
-/* Reports the progress of a load. Gives the start more time. */
+/* Reports the progress of a load. Extends the time that the start may take. */
 void eb_service_manager_loading(const char *path, uint64_t done_bytes, uint64_t total_bytes);
 /* Reports what is served from now on, for people who ask for the service's status. */
 void eb_service_manager_serving(const struct eb_snapshot *snapshot);
@@ -37,6 +37,6 @@ void eb_service_manager_reloading(void);
 void eb_service_manager_stopping(uint64_t timeout_ms);
 
 /* Returns how long the process may go without eb_service_manager_alive before it is killed because
- * it hangs. 0: for ever. */
+ * it hangs. 0 means for ever. */
 uint64_t eb_service_manager_silence_ms(void);
 void eb_service_manager_alive(void);

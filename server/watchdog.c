@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Number of checks within the time after which silence counts as hanging. So one check may be late,
- * or may find a loop that is busy just then. */
+/* Number of checks within the time after which the service manager considers a silent process hung.
+ * So one check may be late, or may find a loop that is busy just then. */
 #define LOOKS 4
 
 /* A check on its way to a loop and back. */
@@ -22,7 +22,7 @@ struct eb_watchdog {
     struct eb_watchdog_subjects subjects;
     struct eb_mailbox *mailbox;
     size_t open_count;                 /* checks under way */
-    void (*on_stopped)(void *context); /* NULL: not stopping */
+    void (*on_stopped)(void *context); /* NULL unless the watchdog is stopping */
     void *context;
     struct question questions[]; /* [subjects.loop_count] */
 };

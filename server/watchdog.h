@@ -25,5 +25,5 @@ int eb_watchdog_start(struct eb_watchdog **out, uv_loop_t *uv, struct eb_mailbox
  * later, when no more mail will come. Accepts NULL. */
 void eb_watchdog_stop(
     struct eb_watchdog *watchdog, void (*on_stopped)(void *context), void *context);
-/* Frees the watchdog. It must have stopped, and main's loop must have run out. Accepts NULL. */
+/* Frees the watchdog. It must have stopped, and main's loop must have ended. Accepts NULL. */
 void eb_watchdog_destroy(struct eb_watchdog *watchdog);

@@ -24,14 +24,14 @@ struct eb_web_port_source {
 bool eb_web_port_open(struct eb_web_port **port, const struct eb_config *config, const char *isa);
 /* Switches to serving. The loops must be running. */
 void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source);
-/* Passes facts that main knows. Call it before detach, or if the start has failed. */
+/* Passes facts that main knows to the port. Call it before detach, or if the start has failed. */
 void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts);
-/* Fills in the reader by which the publisher reaches the port. Returns false if there is no
+/* Fills in the reader through which the publisher reaches the port. Returns false if there is no
  * port. */
 bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader);
 /* Switches to draining; call it once. */
 void eb_web_port_drain(struct eb_web_port *port);
-/* Stops asking the loops for stats. Call it before they end. */
+/* Stops requesting stats from the loops. Call it before they end. */
 void eb_web_port_detach(struct eb_web_port *port);
 /* Closes the port. No mail from the publisher may be on its way to it. */
 void eb_web_port_close(struct eb_web_port *port);
