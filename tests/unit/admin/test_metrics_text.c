@@ -1,5 +1,5 @@
-/* Compares the text with tests/golden/metrics.txt line by line, and every line of every text with
- * the format's grammar. */
+/* Compares the metrics text with tests/golden/metrics.txt line by line, and checks every line of
+ * every text against the grammar of the format. */
 #include "server/admin/metrics_text.h"
 
 #include "server/models/snapshot.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define TOO_MANY 20 /* entries beyond a cap */
+#define TOO_MANY 20 /* number of entries above a cap */
 #define TEXT_BYTES 65536
 
 static const struct eb_process_usage usage = {.cpu_seconds = 1.25,
@@ -59,7 +59,7 @@ static struct eb_stats_loop loops[] = {
     {.connections = 4, .receive_bytes = 20, .answer_bytes = 3000},
 };
 
-/* Makes stats that contain something of everything. All numbers are different. */
+/* Makes stats in which every part has some content. All numbers are different. */
 static struct eb_stats *make_stats(void)
 {
     static struct eb_stats stats;
@@ -110,7 +110,7 @@ static struct eb_stats *make_stats(void)
     for (unsigned i = 0; i < EB_REFUSAL_COUNT; i++) {
         stats.total.refusals[i] = 30 + i;
     }
-    /* At the end of a bucket, just past it, and past the last bucket. */
+    /* Times at the end of a bucket, just past it, and past the last bucket. */
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8192);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8193);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], UINT64_C(60000000000));
@@ -144,7 +144,7 @@ static bool has_form(const char *line, const char *form)
     return fits;
 }
 
-/* Returns whether a sample belongs to the metric that was begun last. */
+/* Returns whether a sample line belongs to this metric, by its name. */
 static bool belongs(const char *line, const char *metric)
 {
     static const char *const endings[] = {"{", " ", "_bucket{", "_sum", "_count"};

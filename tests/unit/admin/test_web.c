@@ -29,10 +29,10 @@ struct eb_stats_collector {
     struct eb_mailbox *mailbox;
     struct eb_mail mail;
     struct eb_stats_request *pending;
-    atomic_bool holds; /* requests are held until the mail arrives */
+    atomic_bool holds; /* makes requests wait until `mail` arrives */
     atomic_bool lacks_memory;
     atomic_uint asked_count;
-    atomic_uint bare_count; /* those of them that were bare */
+    atomic_uint bare_count; /* the bare ones among the asked_count requests */
     _Atomic enum eb_stats_phase phase;
 };
 

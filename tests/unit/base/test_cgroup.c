@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-static char visited[1024]; /* the visited groups, each between a '1' or '2' and a space */
+/* The visited groups, each with its version (1 or 2) before it and a space after it. */
+static char visited[1024];
 
 /* No assert here, because it would jump across the module's frames. */
 static void on_group(void *context, const char *directory, bool is_unified)
@@ -21,7 +22,7 @@ static void on_group(void *context, const char *directory, bool is_unified)
         directory + strlen(scratch->root) + strlen("/sys/fs/cgroup"));
 }
 
-/* Expects visits to these groups of "cpu" if /proc/self/cgroup has this text. */
+/* Expects these groups to be visited for "cpu" if /proc/self/cgroup has this text. */
 static void expect_visits(const struct eb_scratch *scratch, const char *text, const char *wanted)
 {
     eb_scratch_write_text(scratch, "proc/self/cgroup", text);

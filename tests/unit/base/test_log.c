@@ -20,7 +20,7 @@
 static char captured[16384];
 static struct eb_capture capture;
 
-/* The time that the log's clock reads; zeroed: the system's time. */
+/* The time that the log's clock reads. If it is zeroed, the clock reads the system's time. */
 static struct timespec now;
 
 static int read_log_clock(clockid_t clock, struct timespec *out)

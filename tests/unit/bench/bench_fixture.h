@@ -17,6 +17,7 @@ struct bench_fixture {
 #define BENCH_FIXTURE_INDICES 5
 #define BENCH_FIXTURE_BATCHES 16
 
-/* Makes a table of 100 rows with 24 elements each, and the peer's rows. */
+/* Makes a table of 100 rows with 24 elements each, and the same rows in the peer's format (see
+ * bench_table.h). */
 void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, bool has_weights);
 void bench_fixture_deinit(struct bench_fixture *fixture);

@@ -25,7 +25,7 @@ struct client_fixture *client_fixture_open_of(
 struct client_fixture *client_fixture_open(struct embag_options options);
 void client_fixture_close(struct client_fixture *fixture);
 
-/* Begins a lookup of one index, which "echo" sends back. */
+/* Begins a lookup of one index. The model "echo" sends the index back. */
 enum embag_status client_fixture_submit(struct client_fixture *fixture, const char *model,
     int64_t index, const struct embag_call *how, uint64_t *id);
 bool client_fixture_is_echo(const struct embag_completion *completion, int64_t index);

@@ -9,13 +9,13 @@
  *   "hang-up" the connection is closed instead of an answer
  *   "last"    an answer, then the connection is closed
  *   "drain"   an answer, then the connection is drained
- *   "busy"    RESOURCE_EXHAUSTED with a push-back of 20 ms, every other time an answer
+ *   "busy"    alternately RESOURCE_EXHAUSTED with a push-back of 20 ms, and an answer
  *   "busy-timeout"  the same, except that the answer's values are the request's timeout_us, i64 [1]
  *   "full"    RESOURCE_EXHAUSTED without a push-back
- *   "slow"    as "echo", after FAKE_SERVER_SLOW_MS in which the server does nothing else
+ *   "slow"    like "echo", after FAKE_SERVER_SLOW_MS in which the server does nothing else
  *   "later"   an answer once the next request of the connection has arrived
  *   "poison"  ends a stream with INTERNAL, gets NOT_FOUND in a unary call
- *   "cut"     the connection is closed in the middle of an answer, every other time a whole answer
+ *   "cut"     alternately a connection closed in the middle of an answer, and a whole answer
  * Lookup and LookupStream are served alike, except that on a stream errors are answers, and
  * "nothing" ends the stream. A command of ModelAdmin reports progress twice. Its model's name
  * decides how it continues: "silent" reports nothing more, "refuse" is refused, "nothing" ends the

@@ -19,7 +19,7 @@ struct bell {
 static uint64_t last_ns; /* time of the last ring */
 static bool in_order;
 static struct eb_alarms *ringing;
-static struct bell *victim; /* cleared by the next ring */
+static struct bell *victim; /* the alarm that the next ring clears, or NULL */
 
 static void on_ring(struct eb_alarm *alarm)
 {

@@ -165,7 +165,7 @@ static void wants_a_row_for_every_index_without_reduction(void **state)
     query.offsets = (struct embag_integers){0};
     expect_shape(&query, 2, (uint64_t[]){4, 2}, NO_TEXT);
     expect_shape(&query, 2, (uint64_t[]){0, 2}, "shape [0, 2] has 0 rows, the request has 4");
-    /* Without a reduction in the query, the feature's own applies, which may be NONE. */
+    /* If the query has no reduction, the feature's own applies, which may be NONE. */
     query.offsets = (struct embag_integers){numbers, 3, 8};
     query.reduction = EMBAG_REDUCTION_UNSPECIFIED;
     expect_shape(&query, 2, (uint64_t[]){4, 2}, NO_TEXT);
@@ -215,7 +215,8 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
         result.values_bytes = sizes[i];
         expect_outcome(&request, respond(&result, 1), "results[0]: shape [3, 2] of F32 needs 24");
     }
-    /* Products that wrap around to the size at hand, and more dimensions than are allowed. */
+    /* Shapes whose sizes, multiplied, wrap around to the actual size, and a shape with more
+     * dimensions than are allowed. */
     static const uint64_t wrapped[] = {3, UINT64_C(1) << 62, 4};
     static const uint64_t many[] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
     result = (struct eb_wire_result){
@@ -312,7 +313,7 @@ static void checks_the_result_of_a_group(void **state)
         result.missing_by_query_count = 2;
         expect_outcome(&request, respond(&result, 1), cases[i].text);
     }
-    /* Only the model's own list says how many features the group has. */
+    /* The request does not say how many features the group has. Only the model does. */
     struct embag_group named = {
         .name = "g", .bags = 2, .values = {numbers, 5, 8}, .lengths = {short_numbers, 4, 4}};
     request.groups = &named;
@@ -356,7 +357,7 @@ static void checks_the_one_result_of_all(void **state)
     expect_outcome(&request, respond(&failed, 1), "results[0]: error NOT_FOUND");
 }
 
-/* Counts of one query of four indices. */
+/* Checks the count of missing indices of one query, which has four indices. */
 static void checks_how_many_are_missing(void **state)
 {
     (void)state;
@@ -375,7 +376,8 @@ static void checks_how_many_are_missing(void **state)
     expect_outcome(&request, respond(&result, 1), "results[0]: 1 counts of missing indices");
 }
 
-/* Counts of the features of a group, and of the queries of a concatenated answer. */
+/* Checks the counts of missing indices of each feature of a group, and of each query of a
+ * concatenated answer. */
 static void checks_the_parts_of_what_is_missing(void **state)
 {
     (void)state;
@@ -443,8 +445,8 @@ static void checks_where_missing_indices_stand(void **state)
     expect_outcome(&request, respond(&result, 1), "the request does not ask for them");
 }
 
-/* Positions of a group count through all its values. In a concatenated answer they begin anew with
- * each query. */
+/* The positions of missing indices in a group are counted through all values of the group. In a
+ * concatenated answer the positions begin anew with each query. */
 static void checks_where_indices_of_several_are_missing(void **state)
 {
     (void)state;

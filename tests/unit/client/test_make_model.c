@@ -143,7 +143,7 @@ static void writes_the_specifications_table(void **state)
     free(bytes);
 }
 
-/* Counts the entries of a directory, hidden ones too, but without "." and "..". */
+/* Counts the entries of a directory, including hidden ones, but not "." and "..". */
 static unsigned count_entries(const char *directory, const char *name)
 {
     char path[PATH_BYTES];

@@ -162,7 +162,7 @@ static int pack_while_failing(void)
     return eb_pack_command_main(5, arguments);
 }
 
-/* Counts the files beside the input. */
+/* Counts the files other than the input. */
 static unsigned count_files(void)
 {
     unsigned count = 0;
@@ -176,7 +176,7 @@ static unsigned count_files(void)
     return count;
 }
 
-/* The last call is for the directory. By then the file has its name. */
+/* The last call is the fsync of the directory. By then the file has its name. */
 static void packing_leaves_nothing_where_a_call_fails(void **state)
 {
     (void)state;

@@ -158,7 +158,7 @@ static int count_updates(struct fixture *fixture, size_t data_bytes)
 static void leaves_a_server_that_updates_its_keys_again_and_again(void **state)
 {
     struct fixture *fixture = *state;
-    /* The session tickets of the handshake count, too. */
+    /* The session tickets of the handshake are counted, too. */
     assert_in_range(count_updates(fixture, 0), ROW_MAX - 2, ROW_MAX + 2);
     assert_int_equal(fixture->got, -1);
     assert_string_equal(eb_tls_stream_reason(fixture->link),
@@ -255,7 +255,7 @@ static void sends_nothing_amid_a_message_of_the_servers(void **state)
     struct eb_send_queue *queue = eb_send_queue_create(&eb_memory_heap);
     assert_non_null(queue);
     tls_forger_init(&forger, fixture->server);
-    /* No tickets, because the forger does not count them. */
+    /* The server sends no session tickets, because the forger does not count them. */
     assert_int_equal(SSL_set_num_tickets(fixture->server, 0), 1);
     shake_hands(fixture);
     assert_true(eb_send_queue_copy(queue, "request", 7));

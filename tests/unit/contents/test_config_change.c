@@ -1,4 +1,5 @@
-/* Which changes of model.yaml affect what the versions in memory are made of. */
+/* Checks which changes of model.yaml change the tables, features and groups of versions that are in
+ * memory, and which do not. */
 #include "server/contents/model_config.h"
 
 #include "tests/lib/test_group.h"
@@ -45,7 +46,7 @@ static void passes_over_what_is_said_of_versions(void **state)
     assert_true(is_none(BASE "versions: {keep: 3, serve: 2, labels: [{name: l, version: 1}]}\n"));
 }
 
-/* Expects replacing `from` once by `to` to be such a change. */
+/* Expects it to be such a change if `from` is replaced by `to` once in BASE. */
 static void expect_change(const char *from, const char *to)
 {
     char yaml[1024];

@@ -12,7 +12,8 @@
 
 #define SMALL_HEAD_BYTES 4096
 
-/* Writes a head whose checksums are zero, for a table whose file has up to some MiB. */
+/* Writes a head of SMALL_HEAD_BYTES, which suffices for a file of a few MiB. Its checksums are
+ * zero. */
 static void write_head(struct eb_packed_format *format, uint8_t head[SMALL_HEAD_BYTES])
 {
     assert_int_equal(format->head_bytes, SMALL_HEAD_BYTES);

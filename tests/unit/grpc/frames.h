@@ -42,8 +42,8 @@ void frames_put32(struct frames *frames, uint32_t value);
 void frames_open(struct frames *frames);
 /* Adds one field as an HPACK literal without indexing. Both texts are shorter than 127 bytes. */
 void frames_field(struct frames *frames, const char *name, const char *value);
-/* Adds a field whose value is `size` bytes: 'a', and `last` as the last one. `way` 0x40 puts it
- * into HPACK's dynamic table, 0 does not. */
+/* Adds a field whose value has `size` bytes: all are 'a' except the last one, which is `last`.
+ * `way` 0x40 puts the field into HPACK's dynamic table, 0 does not. */
 void frames_large_field(
     struct frames *frames, uint8_t way, const char *name, size_t size, char last);
 void frames_repeat(struct frames *frames, uint8_t byte, size_t count);

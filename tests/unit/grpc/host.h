@@ -2,7 +2,7 @@
  *   /t/Echo    echoes every message; ends with OK when the request ends
  *   /t/Refuse  ends at once: NOT_FOUND, "no such thing: 100%", pushback 250 ms
  *   /t/First   ends at the first message: FAILED_PRECONDITION
- *   /t/Slow    pauses after every message until the test resumes it; otherwise as Echo
+ *   /t/Slow    pauses after every message until the test resumes it; otherwise like Echo
  *   /t/Keep    does nothing; the test acts
  *   /t/One     expects one message, echoes it, ends with OK
  *   /t/Later   expects one message, which the test takes */
@@ -20,7 +20,7 @@ struct host {
     struct eb_grpc_server_limits limits;
     struct eb_grpc_server *server;
     uint64_t now_ms;
-    size_t call_count; /* calls of on_call so far; the other counts are of the other callbacks */
+    size_t call_count; /* number of calls of on_call; the other counts are of the other callbacks */
     size_t message_count;
     size_t message_bytes;
     int32_t order[HOST_ORDER_MAX]; /* the streams of the first messages, in order of arrival */
@@ -31,9 +31,9 @@ struct host {
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */
     struct eb_grpc_call *older; /* the one before the newest */
-    char authorization[64];     /* of the newest call, as on_call saw it, cut off; "": none */
-    bool is_over;               /* receive or send has reported the end */
-    struct frames sent;         /* output that host_write has collected */
+    char authorization[64]; /* as on_call saw it in the newest call, cut off to fit; "" if none */
+    bool is_over;           /* receive or send has reported the end */
+    struct frames sent;     /* output that host_write has collected */
 };
 
 /* `fail_at`: as for lender_init. */

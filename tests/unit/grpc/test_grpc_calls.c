@@ -329,8 +329,8 @@ static void delivers_many_small_messages_after_a_pause(void **state)
     }
     pair_run(pair, 17);
     assert_int_equal(pair->host.message_count, 0);
-    /* At no time do the 50 000 bytes kept back cost more than themselves and the unfilled rest of
-     * the buffer. */
+    /* The 50 000 bytes that are held back never take more memory than their own size and the unused
+     * rest of the buffer. */
     assert_true(pair->host.lender.lent_bytes < 2 * 50000);
     assert_true(pair->host.lender.largest_bytes <= 65536);
     eb_grpc_call_resume(pair->host.call);

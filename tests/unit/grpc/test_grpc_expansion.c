@@ -35,7 +35,8 @@ static void send_block(
     peer_fixture_deliver(fixture);
 }
 
-/* Opens the connection and acknowledges the server's settings, above all its larger frames. */
+/* Opens the connection and acknowledges the server's settings, which above all allow larger
+ * frames. */
 static void open_connection(struct peer_fixture *fixture)
 {
     frames_open(&fixture->in);

@@ -153,8 +153,8 @@ static void survives_random_frames(void **state)
     }
 }
 
-/* A request with one changed or added field, or none (value NULL), and with one DATA frame or
- * none. */
+/* A request with one field changed or added, unless field[1] is NULL, and with one DATA frame,
+ * unless `data` is NULL. */
 struct bad_request {
     const char *field[2];
     const char *data;
@@ -344,8 +344,8 @@ static void refuses_a_frame_over_the_frame_limit(void **state)
     assert_non_null(strstr(eb_grpc_server_reason(fixture->host.server), "HTTP/2 violation"));
 }
 
-/* Repeats a frame until the connection ends, and reads the output. Returns how many frames that
- * took. */
+/* Repeats a frame until the connection ends, and reads the output. Returns how many frames were
+ * sent. */
 static size_t flood(struct peer_fixture *fixture, const struct frames *frame)
 {
     size_t count = 0;

@@ -102,7 +102,7 @@ static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_red
     trial->count = 1 + draw_bound(BAG_MAX);
     for (uint32_t i = 0; i < trial->count; i++) {
         trial->indices[i] = draw_bound(ROWS);
-        /* Positive, so that no sum of weights loses precision to cancellation. */
+        /* Weights are positive, so that no sum of them loses precision to cancellation. */
         eb_element_store_float(type, fabs(draw_value()), trial->weights + i * weight_bytes);
     }
     trial->query = query_of(&trial->table);

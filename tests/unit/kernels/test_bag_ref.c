@@ -203,8 +203,8 @@ static void zero_rows_count(void **state)
     assert_reduces(&query, EB_REDUCTION_MEAN, LIST(1, 99), LIST(-4));
     assert_reduces(&query, EB_REDUCTION_MAX, LIST(1, 99), LIST(0.0f));
     assert_reduces(&query, EB_REDUCTION_NONE, LIST(99), LIST(0.0f));
-    /* The zero row is not multiplied, even if the product would be NaN or -0. Its weight still
-     * counts. */
+    /* The zero row is not multiplied, even if the product would be NaN or -0. Its weight is still
+     * part of the divisor. */
     query.weights = (float[]){1, -INFINITY};
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(1, 99), LIST(-8));
     query.weights = (float[]){-1, 1};

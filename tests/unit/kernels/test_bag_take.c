@@ -14,7 +14,7 @@
 #define ROW_COUNT 130
 #define ROW_OUTSIDE (ROW_COUNT + 17)
 #define BAG_COUNT 40
-/* More than are turned into rows at a time if segments are not sorted. */
+/* More indices than are turned into rows at a time if segments are not sorted. */
 #define INDICES_MAX 700
 
 static uint64_t state_of_draw = 1;

@@ -274,7 +274,7 @@ static void ends_when_its_time_is_over(void **state)
     drop_ground(&ground);
 }
 
-/* Complete rounds count if there are enough of them. */
+/* Complete rounds are used if there are enough of them. */
 static void takes_what_is_known_when_its_time_is_over(void **state)
 {
     (void)state;
@@ -316,7 +316,8 @@ static void prefers_the_default_unless_another_is_clearly_faster(void **state)
     assert_int_equal(eb_bag_tune_choose(figures), 0);
 }
 
-/* Four bags, which together have all rows of a table in another order. */
+/* Pools four bags, which together name every row of a table once, but not in the order of the
+ * table. */
 static void pools_the_same_with_every_candidate(void **state)
 {
     (void)state;

@@ -222,8 +222,8 @@ static void finds_a_duplicate_of_any_row(void **state)
     }
 }
 
-/* From two copies of one key up to more than both its buckets hold, and more than a partition
- * holds. */
+/* Tries numbers of copies of one key: from two up to more than its two buckets hold, and more than
+ * a partition holds. */
 static void names_two_rows_of_many_with_one_key(void **state)
 {
     (void)state;

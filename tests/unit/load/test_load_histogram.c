@@ -42,11 +42,11 @@ static void errs_by_less_than_a_hundredth_at_any_time(void **state)
     for (double ns = 1; ns < 1e12; ns = ns * 1.07 + 1) {
         *histogram = (struct eb_load_histogram){0};
         eb_load_histogram_add(histogram, (uint64_t)ns);
-        /* A larger time, so that the maximum does not limit the quantile. */
+        /* Adds a larger time, so that the maximum does not limit the quantile. */
         eb_load_histogram_add(histogram, UINT64_C(1) << 62);
         double got = eb_load_histogram_quantile_us(histogram, 0.5);
-        /* Never less than the time itself: a call that took its whole deadline must not be reported
-         * as faster. */
+        /* The quantile is never less than the time itself: a call that took its whole deadline must
+         * not be reported as faster. */
         assert_true(got * 1e3 >= (double)(uint64_t)ns);
         assert_near(got, (double)(uint64_t)ns / 1e3);
     }

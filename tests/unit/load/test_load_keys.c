@@ -13,7 +13,7 @@
 #define I64_3 "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }"
 #define I64_2 "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }"
 #define F32_6 "{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }"
-#define INDICES 60 /* per table, so many that each key occurs */
+#define INDICES 60 /* per table; enough for every key to occur */
 
 static struct eb_scratch scratch;
 

@@ -136,7 +136,7 @@ static void keeps_to_its_memory_with_many_tables(void **state)
     eb_load_target_deinit(&target);
 }
 
-/* Answers of 256 KiB, so 1024 of them can be kept. */
+/* Each answer has 256 KiB, so 1024 of them can be kept. */
 static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **state)
 {
     (void)state;

@@ -105,7 +105,7 @@ static void lets_no_request_without_an_answer_out_of_the_percentiles(void **stat
     assert_true(eb_load_stats_quantile_us(stats, 1) == 0.6);
     assert_int_equal(stats->unsent_count, 1);
     assert_int_equal(stats->latency.count, 97);
-    /* A request that was waited for longer counts with that time. */
+    /* A request that waited for longer than the others is recorded with its actual wait. */
     add_outcome(stats, 1000, 1900, EMBAG_DEADLINE_EXCEEDED);
     assert_true(eb_load_stats_quantile_us(stats, 1) == 0.9);
     free(stats);

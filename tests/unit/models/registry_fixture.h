@@ -34,19 +34,19 @@ void registry_fixture_write_config(struct registry_fixture *fixture, const char 
 void registry_fixture_look(struct registry_fixture *fixture);
 /* Lets the registry decide. Afterwards `told` has only the reports of this decision. */
 void registry_fixture_decide(struct registry_fixture *fixture);
-/* Returns the version of `model` that is to be loaded next; 0: none. */
+/* Returns the version of `model` that is to be loaded next, or 0 if there is none. */
 uint64_t registry_fixture_next(struct registry_fixture *fixture, const char *model);
 /* "Loads" a version. */
 void registry_fixture_put(struct registry_fixture *fixture, const char *model, uint64_t number);
-/* Loads every version of the model that is to be loaded, then decides. */
+/* Loads every version of the model that is due to be loaded, then lets the registry decide. */
 void registry_fixture_settle(struct registry_fixture *fixture, const char *model);
-/* Scans the disk, then does the same for "m". */
+/* Scans the disk, then settles "m". */
 void registry_fixture_follow(struct registry_fixture *fixture);
 /* Serves version 1, and leaves version 2 to be loaded next. */
 void registry_fixture_begin_second(struct registry_fixture *fixture);
-/* Returns the version that is served; 0: none. */
+/* Returns the version that is served, or 0 if there is none. */
 uint64_t registry_fixture_served(struct registry_fixture *fixture, const char *name);
 struct eb_snapshot *registry_fixture_snapshot(struct registry_fixture *fixture);
-/* Returns the state of a version; 0: it is not in the snapshot. */
+/* Returns the state of a version, or 0 if the version is not in the snapshot. */
 enum eb_version_state registry_fixture_state_of(
     struct registry_fixture *fixture, const char *name, uint64_t number);

@@ -170,7 +170,7 @@ static void tells_how_much_memory_is_missing(void **state)
     assert_in_range(find_missing(scratch, "3"), 1, UINT64_C(1) << 40);
 }
 
-/* As load, with the settings of a model.yaml. */
+/* Like load, but with the settings of a model.yaml. */
 static struct eb_model_version *load_described(
     const struct eb_scratch *scratch, const char *yaml, struct eb_failure *failure)
 {

@@ -345,7 +345,7 @@ static void knows_one_version_by_whatever_directory(void **state)
     assert_int_equal(eb_registry_find(&fixture->registry, "m")->count, 2);
 }
 
-/* Returns the version that the label points to; 0: none. */
+/* Returns the version that the label points to, or 0 if there is none. */
 static uint64_t labelled(struct registry_fixture *fixture, const char *label)
 {
     struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);

@@ -262,7 +262,7 @@ static void reads_again_what_could_not_be_read(void **state)
     assert_int_equal(chmod(path, 0600), 0);
     scan(scratch, &first, &second);
     assert_ptr_not_equal(first.models[0].settings, second.models[0].settings);
-    /* It failed for a reason that the file does not show. */
+    /* Pretends that reading the file failed for a reason outside the file. */
     eb_model_settings_give(second.models[0].settings);
     second.models[0].settings = NULL;
     second.models[0].config_failure = strdup("too many open files");
@@ -297,8 +297,8 @@ static void tells_a_directory_that_was_replaced(void **state)
     eb_repository_deinit(&second);
 }
 
-/* If memory is short for one version, the model fails, and the versions that are listed are
- * whole. */
+/* If memory runs out while one version is listed, the model fails, and the versions that are listed
+ * are complete. */
 static void lists_whole_versions_where_memory_is_short(void **state)
 {
     const struct eb_scratch *scratch = *state;

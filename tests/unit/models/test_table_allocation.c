@@ -88,7 +88,8 @@ static void take_config_failure(const struct eb_repository *seen, struct eb_fail
     }
 }
 
-/* Goes from the disk to a snapshot. Returns whether it has a version that is served. */
+/* Scans the disk, loads the version and makes a snapshot. Returns whether the snapshot has a
+ * version that is served. */
 static bool load_all(const char *root, struct eb_failure *failure)
 {
     struct eb_repository seen;

@@ -26,7 +26,7 @@ struct loop_host {
     struct eb_mailbox mailbox;
     struct loop_host_word words[LOOP_HOST_LOOPS];
     unsigned drained_count;
-    bool is_created; /* and not stopped yet */
+    bool is_created; /* created, and not stopped yet */
     bool is_stopping;
     bool is_draining;
     bool is_cut;
@@ -46,15 +46,15 @@ void loop_host_create(struct loop_host *host);
 void loop_host_listen(
     struct loop_host *host, unsigned number, const char *text, struct eb_address *bound);
 void loop_host_start(struct loop_host *host);
-/* Does all four: both loops listen on the same port of the loopback address. */
+/* Creates the loops, lets both listen on the same port of the loopback address, and starts them. */
 void loop_host_serve(struct loop_host *host, struct eb_address *bound);
 
 void loop_host_drain(struct loop_host *host);
 void loop_host_cut(struct loop_host *host);
 /* Returns whether every loop has reported within `timeout_ms` that it has drained. */
 bool loop_host_wait_drained(struct loop_host *host, int timeout_ms);
-/* Cuts the remaining connections and ends everything. Does nothing if nothing was created, or the
- * second time. If an earlier stop has failed the test, fails it again. */
+/* Cuts the remaining connections and ends everything. Does nothing if nothing was created, or if it
+ * is called again. If an earlier stop has failed the test, fails it again. */
 void loop_host_stop(struct loop_host *host);
 
 /* For cmocka's setup: sets *state to an initialised host on the heap. */

@@ -145,7 +145,7 @@ static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
     tls_forger_begin_update(&fixture->forger);
     tls_forger_end_update(&fixture->forger);
     send_client_bytes(fixture);
-    /* The server's SETTINGS and its acknowledgement of the client's. */
+    /* Reads the server's SETTINGS and its acknowledgement of the client's SETTINGS. */
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];

@@ -311,7 +311,7 @@ static void has_not_drained_while_a_hold_is_there(void **state)
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_drain(host);
-    loop_host_act(host->loops[0], do_nothing, NULL); /* its mail is behind the drain's */
+    loop_host_act(host->loops[0], do_nothing, NULL); /* its mail arrives after the drain's */
     loop_host_act(host->loops[1], release_hold, NULL);
     uv_run(&host->uv, UV_RUN_NOWAIT);
     assert_int_equal(host->drained_count, 1);

@@ -104,8 +104,8 @@ static void another_takes_the_largest_message_beside_one_that_takes_all(void **s
     take_all(fixture, MIB);
     struct eb_receive_quota *other = eb_receive_quota_create(&fixture->pool);
     assert_non_null(other);
-    /* As for a growing message: the smaller buffer is given back only once the larger one is
-     * filled. */
+    /* Takes memory as a growing message does: the smaller buffer is given back only once the larger
+     * one is filled. */
     void *first = take(other, MESSAGE_BYTES / 4);
     void *whole = take(other, MESSAGE_BYTES);
     assert_non_null(first);

@@ -8,7 +8,7 @@ struct lender {
     size_t taken_count;   /* requests so far, the failed one included */
     size_t fail_at;       /* which request fails, counted from 1; 0: none */
     size_t lent_count;    /* pieces not given back */
-    size_t lent_bytes;    /* their sizes */
+    size_t lent_bytes;    /* the sum of their sizes */
     size_t largest_bytes; /* the largest request */
 };
 

@@ -53,7 +53,7 @@ struct lone_group {
 /* `lone` must not move. */
 void lone_group_init(struct lone_group *lone);
 
-/* Four numbers in each width, for arrays of indices, offsets and lengths. */
+/* The same four numbers in both widths, for arrays of indices, offsets and lengths. */
 extern const int64_t fixture_wide[4];
 extern const int32_t fixture_narrow[4];
 

@@ -39,8 +39,8 @@ struct message {
     size_t size;
 };
 
-/* Makes a message of one field, which is inside field `outer`, or in the message itself if that is
- * 0. */
+/* Makes a message of one field. The field is inside field `outer` of the message, or in the message
+ * itself if `outer` is 0. */
 static struct message make_message(uint32_t outer, uint32_t number, size_t content)
 {
     struct message field = {.size = 0};
@@ -78,8 +78,8 @@ static bool reads_response(
     return eb_lookup_response_decode(arena, message->bytes, message->size, error);
 }
 
-/* Expects everything that the guard refuses to be refused for the guard's reason, and nothing else
- * to be undecodable. */
+/* Expects every message that the guard refuses to be refused for the same reason, and every other
+ * message to be decodable. */
 static void assert_agrees(const ProtobufCMessageDescriptor *descriptor,
     bool (*reads)(struct eb_arena *, const struct message *, struct eb_error *), uint32_t outer)
 {

@@ -255,8 +255,8 @@ static void survives_a_cut_at_every_byte(void **state)
     for (size_t size = 0; size < message.writer.bytes; size++) {
         taken += is_taken(message.bytes, size);
     }
-    /* A cut is accepted only between the fields before the first input. Behind it, the raw contents
-     * of an input are missing. */
+    /* A cut is accepted only between the fields before the first input. After those, the raw
+     * contents of an input are missing. */
     assert_int_equal(taken, 8);
     assert_true(is_taken(message.bytes, message.writer.bytes));
 }

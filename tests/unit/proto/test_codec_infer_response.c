@@ -66,7 +66,7 @@ static void writes_answers_that_protobuf_reads(void **state)
     assert_string_equal(read->outputs[1]->datatype, "UINT64");
     assert_int_equal(read->outputs[1]->n_shape, 1);
     assert_int_equal(read->outputs[1]->n_parameters, 0);
-    /* One for each output, so that the others are found by their positions. */
+    /* Every output has raw contents, if only empty ones, so that each is found by its position. */
     assert_int_equal(read->n_raw_output_contents, 3);
     assert_int_equal(read->raw_output_contents[0].len, 1800);
     assert_int_equal(read->raw_output_contents[0].data[1799], 1);

@@ -46,7 +46,7 @@ static int tear_down(void **state)
     return uv_loop_close(&fixture.uv);
 }
 
-/* Error with which watching a directory fails; 0: it does not fail. */
+/* The error with which watching a directory fails, or 0 if it succeeds. */
 static int start_error;
 
 int __real_uv_fs_event_start(

@@ -98,7 +98,7 @@ static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
     uv_sem_wait(&host->released);
 }
 
-/* Queues a work item without weight, which is over when its turn comes. */
+/* Queues a work item that has no weight and is done when its turn comes. */
 static void queue_hold(struct service_host *host, struct service_hold *hold)
 {
     *hold = (struct service_hold){.work = {.on_done = wait_for_release}, .host = host};

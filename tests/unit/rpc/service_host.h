@@ -29,7 +29,7 @@ struct service_host {
         struct eb_work work;
         struct service_host *host;
     } hold[2];
-    uv_sem_t holds; /* posted when the executor's thread reaches one of them */
+    uv_sem_t holds; /* posted when the executor's thread reaches a hold */
     uv_sem_t released;
     bool is_held;
     bool is_started;

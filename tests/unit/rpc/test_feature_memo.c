@@ -89,8 +89,8 @@ static void tells_versions_apart(void **state)
     eb_feature_memo_deinit(&memo);
 }
 
-/* A list that comes only once does not displace one that comes repeatedly. It displaces another
- * such list only if that one is old. */
+/* A list that comes only once never displaces one that comes repeatedly. It displaces another list
+ * that came only once if that list is old. */
 static void gives_up_only_what_nobody_names(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
     asked.group.run_bytes = sizeof run;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);
-    /* The tag has two bytes; the decoder does not look for those. */
+    /* The first tag has two bytes, and the decoder does not look for lists that begin so. */
     asked.group.run_bytes--;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);

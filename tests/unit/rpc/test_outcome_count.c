@@ -179,7 +179,8 @@ static void counts_calls_of_what_is_no_method_in_one_place(void **state)
     assert_int_equal(count_all_requests(), 3);
 }
 
-/* A known path counts for its method. All unknown paths count together. */
+/* A request with a known path is counted for its method. Requests with unknown paths are counted
+ * together. */
 static void counts_what_is_refused_by_its_headers_by_its_method(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -394,8 +395,8 @@ static void counts_what_there_is_no_memory_to_answer_once(void **state)
     assert_int_equal(count_all_requests(), 2);
 }
 
-/* A lookup whose descriptions alone are too large, and a request to a unary method that is not a
- * lookup. */
+/* The answer memory has no room for the descriptions of a lookup, nor for a request to a unary
+ * method that is not a lookup. */
 static void counts_what_there_is_no_memory_to_look_at(void **state)
 {
     struct service_fixture *fixture = *state;

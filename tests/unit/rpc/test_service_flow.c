@@ -199,7 +199,7 @@ static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
 
 #define ANSWERS 20
 #define ANSWER_BAGS 30000
-#define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* that one answer takes from the pool */
+#define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* the most that one answer takes from the pool */
 
 /* Waits until at least `bytes` are taken and the amount no longer changes. Returns the amount
  * taken, also after a timeout. */
@@ -476,7 +476,8 @@ static void refuses_what_the_queue_does_not_hold(void **state)
 {
     struct service_fixture *fixture = *state;
     struct service_call unary;
-    /* A work over the limit is taken if the queue is empty. Nothing else is taken then. */
+    /* A work item over the limit is admitted if the queue is empty. After that, no other is
+     * admitted. */
     fixture->host.limits.queue_bytes_max = 1;
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);

@@ -17,19 +17,19 @@
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
 #define UNARY SERVICE_HOST_METHOD("Lookup")
 #define FLOOD_BYTES (UINT32_C(8) << 20)
-#define FLOOD_MIN 4000 /* messages that the sockets must hold, else the test proves nothing */
+#define FLOOD_MIN 4000 /* the test proves nothing if the sockets hold fewer messages */
 #define FRAME_BYTES 16384
 #define WINDOW_BYTES (UINT32_C(1) << 30)
 #define FLOODS 8
 
-/* The messages of floods and the end of another connection's call, as the loop saw them. Each
- * connection has one stream, and only the other's ends. Belongs to the loop's thread until the loop
- * is held. */
+/* What the loop has seen: messages of the floods, and the end of the other connection's call. Each
+ * connection has one stream, and only the other connection's ends. Only the loop's thread may use
+ * this until the loop is held. */
 static struct {
     struct eb_grpc_server_handler calls; /* the handlers of the service */
     size_t flood_count;
-    size_t flood_count_at;     /* when the other connection sent its request */
-    size_t flood_count_before; /* when the other connection's call was over */
+    size_t flood_count_at;     /* flood_count when the other connection sent its request */
+    size_t flood_count_before; /* flood messages before the other connection's call was over */
     bool is_other_over;
 } watch;
 
@@ -55,8 +55,8 @@ struct fixture {
     int other;
     struct frames flood_bytes;
     struct frames other_bytes;
-    size_t message_bytes; /* of one flood message, prefix included */
-    size_t sent_bytes;    /* of the floods, while the loop was held */
+    size_t message_bytes; /* size of one flood message, including its prefix */
+    size_t sent_bytes;    /* bytes of floods sent while the loop was held */
     ssize_t other_sent_bytes;
 };
 
@@ -214,8 +214,8 @@ static void start_floods(struct fixture *fixture, unsigned flood_count, uint64_t
     frames_deinit(&message);
 }
 
-/* Waits until the other connection's call is over, and ends the floods. Returns how many messages
- * of the floods were sent. */
+/* Waits until the call of the other connection is over, and ends the floods. Returns how many flood
+ * messages were sent. */
 static size_t stop_floods(struct fixture *fixture)
 {
     read_until(fixture->other, FRAME_HEADERS, FLAG_END_STREAM);
@@ -240,7 +240,7 @@ static void serves_others_before_the_rest_of_a_flood(void **state)
     start_floods(fixture, 1, EB_TIME_SLICE_NS);
     loop_host_act(fixture->host.loops.loops[0], send_floods_and_other, fixture);
     assert_true(stop_floods(fixture) >= FLOOD_MIN);
-    /* One or two time slices, each of at most what is read at once. */
+    /* The flood had one or two time slices, each of at most EB_TIME_SLICE_READ_FIRST bytes. */
     assert_true(watch.flood_count_before <= 2 * EB_TIME_SLICE_READ_FIRST / fixture->message_bytes);
 }
 

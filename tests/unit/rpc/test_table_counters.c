@@ -247,8 +247,8 @@ static void counts_somewhere_wherever_memory_ends(void **state)
         eb_table_counters_deinit(&counters);
         eb_table_counters_init(&counters, now_ns);
     }
-    /* Blocks, two lists, the list of all and three tables, and the last round, in which nothing
-     * fails. */
+    /* Seven allocations can fail: the blocks, two lists, the list of all, and three tables. In the
+     * last round nothing fails. */
     assert_int_equal(n, 8);
 }
 
@@ -267,7 +267,7 @@ static void does_without_what_there_is_no_memory_for(void **state)
 
 /* ---- hot rows ---- */
 
-/* Expects these ids, by falling share, as the hot rows of the table's samples. */
+/* Expects the hot rows of the table's samples to be these ids, in order of decreasing share. */
 static void expect_hot(const char *table, const int64_t *ids, size_t id_count)
 {
     struct eb_table_sums *part = copy();

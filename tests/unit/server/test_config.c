@@ -333,7 +333,7 @@ static void refuses_budgets_that_give_a_loop_too_little(void **state)
         "");
 }
 
-/* The memory of a request is rounded up, to a power of two up to 16 MiB. */
+/* The memory for a request is rounded up, to a power of two if it is at most 16 MiB. */
 static void counts_what_the_largest_request_takes(void **state)
 {
     (void)state;

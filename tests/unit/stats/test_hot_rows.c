@@ -12,8 +12,8 @@
 #define IDS 20000
 #define SKETCHES_MAX 4
 
-static uint64_t counts[IDS]; /* how often each rank really came */
-static double ends[IDS];     /* cumulative shares, each rank's included */
+static uint64_t counts[IDS]; /* how often each rank really occurred */
+static double ends[IDS];     /* cumulative shares, each including the rank's own */
 static uint64_t random_state;
 
 /* Returns a pseudo-random number from 0 to 1. Each seed has its own sequence. */

@@ -159,7 +159,7 @@ static void merges_the_longest_of_all_loops(void **state)
         eb_stats_add_slow(stats, copied, eb_slow_list_copy(&list, NOW_MS, copied));
         assert_int_equal(stats->slow_count, loop == 0 ? 20 : COUNT);
     }
-    /* The three loops together have 3 to 62. */
+    /* The three loops together have the times 3 to 62. */
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(stats->slow[i].ns[EB_STAGE_TOTAL], 62 - i);
     }

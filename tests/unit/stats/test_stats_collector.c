@@ -18,8 +18,8 @@ struct asked {
     struct eb_stats_request request;
     bool is_taken;
     struct eb_stats *stats;
-    struct eb_stats_collector *again; /* asked for new stats when these come; NULL: not asked */
-    struct asked *before;             /* must have been taken earlier; NULL: none */
+    struct eb_stats_collector *again; /* for a second request in on_taken, or NULL */
+    struct asked *before;             /* request that must have been answered earlier, or NULL */
 };
 
 /* A loop that does nothing else until it is allowed to continue. */

@@ -108,7 +108,8 @@ static void fails_cleanly_wherever_memory_ends(void **state)
         tear_down(state);
         set_up(state);
     }
-    /* Slots, scratch memory, the list and ten names, and the last round, in which nothing fails. */
+    /* Thirteen allocations can fail: slots, scratch memory, the list, and ten names. In the last
+     * round nothing fails. */
     assert_int_equal(n, 14);
 }
 

@@ -36,7 +36,8 @@ static int processor_count;
 static bool no_threads;
 static unsigned thread_count;
 static atomic_uint bad_attempts; /* number of attempts that will fail */
-static atomic_bool is_placing;   /* all keys have been assigned, if one thread works */
+/* Set when a partition is placed. A thread that works alone has then assigned all keys. */
+static atomic_bool is_placing;
 static int64_t keys[MANY];
 
 int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)

@@ -314,7 +314,8 @@ static void shares_rows_only_with_their_keys(void **state)
     eb_table_set_deinit(&three);
 }
 
-/* The pages that small tables share stay with their version. A few keys are not put into them. */
+/* The page that small tables share stays with its version. The few keys of "wide" do not lie in
+ * that page, so versions can share them together with "wide". */
 static void shares_few_keys_without_what_lies_beside_them(void **state)
 {
     (void)state;

@@ -38,7 +38,7 @@ struct counted_work {
     uint32_t starts[BAGS + 1];
     float *out;
     atomic_int ended;
-    int place; /* order among all items that have ended */
+    int place; /* position in the order in which all items have ended */
     enum eb_work_outcome outcome;
 };
 
@@ -112,7 +112,7 @@ static bool wait_for_all(struct counted_work **works, int count)
 struct team {
     struct eb_executor *executor; /* NULL: not created, or destroyed */
     struct counted_work *held;    /* the item that holds the thread of set_up_held, or NULL */
-    atomic_bool is_cancelled;     /* true; for items that a test cancels */
+    atomic_bool is_cancelled;     /* always true; for items that a test cancels */
 };
 
 static int taken_count;  /* work items admitted by the executor, except `held` */
@@ -226,7 +226,7 @@ static void release_team(struct team *team, struct counted_work **works, int cou
     destroy_executor(team);
 }
 
-/* The item that follows another, and its open tiles when that one was done. */
+/* The second of two items, and how many tiles of it were open when the first was done. */
 static const struct eb_work *watched;
 static size_t watched_tiles;
 
@@ -236,8 +236,8 @@ static void watch(struct eb_work *work, enum eb_work_outcome outcome)
     on_done(work, outcome);
 }
 
-/* Queues two items for the held thread. Returns how many tiles of the second it had been given when
- * the first was done. */
+/* Queues two items for the held thread. Returns how many tiles of the second item the thread had
+ * been given when the first item was done. */
 static size_t count_given_ahead(
     struct team *team, struct counted_work *first, struct counted_work *second)
 {
@@ -318,7 +318,7 @@ static void computes_every_bag_of_every_work_once(void **state)
         assert_int_equal(atomic_load(&works[i]->ended), 1);
         assert_int_equal(works[i]->outcome, EB_WORK_DONE);
         for (int b = 0; b < BAGS; b++) {
-            /* Rows hold their own number: sum of b .. b + 9, exact in f32. */
+            /* Each row holds its own number. The sum of b, b + 1, ..., b + 9 is exact in f32. */
             assert_true(works[i]->out[b * DIM] == (float)(10 * b + 45));
             assert_true(works[i]->out[b * DIM + DIM - 1] == (float)(10 * b + 45));
         }

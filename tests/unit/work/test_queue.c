@@ -81,8 +81,8 @@ static void counts_the_columns_of_a_bag_that_is_cut(void **state)
     assert_int_equal(eb_work_tile_bytes(&part) * 2, eb_work_tile_bytes(&whole));
 }
 
-/* As in the weight of a work item, each row's scale counts once, however many pieces its columns
- * are cut into. */
+/* As in the weight of a work item, the scale of each row is counted only once, however many pieces
+ * the columns are cut into. */
 static void counts_scales_with_the_first_columns(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void refuses_batch_works_first(void **state)
     assert_int_equal(decide(NULL, EB_WORK_BATCH, 4001), EB_ADMIT_FULL);
     assert_int_equal(decide(NULL, 2, 4001), EB_ADMIT_FULL);
     assert_int_equal(decide(NULL, EB_WORK_INTERACTIVE, 9000), EB_ADMIT_TAKEN);
-    /* Batch works have a share of what interactive works leave, which is less now. */
+    /* Batch items have a share of what interactive items leave, which is less now. */
     push_work(1, NULL, EB_WORK_INTERACTIVE, 8000);
     assert_int_equal(decide(NULL, EB_WORK_BATCH, 1000), EB_ADMIT_TAKEN);
     assert_int_equal(decide(NULL, EB_WORK_BATCH, 1001), EB_ADMIT_FULL);
@@ -91,7 +91,8 @@ static void leaves_room_beside_a_source_that_floods(void **state)
     assert_int_equal(count, BYTES_MAX * 4 / 5);
     assert_int_equal(decide(&sources[1], EB_WORK_INTERACTIVE, 2000), EB_ADMIT_TAKEN);
     assert_int_equal(decide(&sources[1], EB_WORK_INTERACTIVE, 2001), EB_ADMIT_FULL);
-    /* The same source's batch works have a share of their own, and so do works without a source. */
+    /* The batch items of the same source have a share of their own, and so do items without a
+     * source. */
     assert_int_equal(decide(&sources[0], EB_WORK_BATCH, 2000), EB_ADMIT_TAKEN);
     assert_int_equal(decide(NULL, EB_WORK_INTERACTIVE, 2000), EB_ADMIT_TAKEN);
 }
@@ -100,7 +101,7 @@ static void refuses_what_cannot_be_begun_before_its_deadline(void **state)
 {
     (void)state;
     push_work(0, &sources[0], EB_WORK_INTERACTIVE, 3000);
-    /* The work waits for 1500 us. */
+    /* The work item waits for 1500 us. */
     uint64_t begin_ns = NOW_NS + 1500000;
     assert_int_equal(decide_deadline(&sources[0], begin_ns + 1), EB_ADMIT_TAKEN);
     assert_int_equal(decide_deadline(&sources[0], begin_ns), EB_ADMIT_LATE);
@@ -117,7 +118,7 @@ static void counts_what_comes_after_a_work_out_of_its_wait(void **state)
     push_work(0, &sources[0], EB_WORK_INTERACTIVE, 100 * EB_QUEUE_QUANTUM_BYTES);
     push_work(1, NULL, EB_WORK_BATCH, 100 * EB_QUEUE_QUANTUM_BYTES);
     struct eb_work work = {.source = &sources[1], .weight_bytes = 1};
-    /* A work of a new source waits only for one round of the other source. */
+    /* A work item of a new source waits only for one round of the other source. */
     work.deadline_ns = NOW_NS + EB_QUEUE_QUANTUM_BYTES / 1024 * 1000 + 1;
     assert_int_equal(eb_admission_decide(&queue, &large_terms, &work, &told), EB_ADMIT_TAKEN);
     work.deadline_ns--;
