@@ -342,7 +342,7 @@ static int on_client_frame_send(nghttp2_session *session, const nghttp2_frame *f
 {
     (void)session;
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-        fail_client(context, "the server violated HTTP/2");
+        fail_client(context, "the server violated HTTP/2; check that this is its gRPC address");
     }
     return 0;
 }
