@@ -10,7 +10,7 @@
 
 const char *const eb_access_log_mode_names[] = {"errors", "off", "sampled", "all", NULL};
 
-/* The fields of a line. A field without a key ends them. */
+/* The fields of a line, with a field without a key at the end. */
 struct fields {
     size_t count;
     struct eb_log_field list[FIELDS_MAX];

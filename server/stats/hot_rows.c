@@ -47,7 +47,7 @@ void eb_hot_rows_halve(struct eb_hot_rows *rows)
     for (uint32_t i = 0; i < rows->count; i++) {
         struct eb_hot_rows_kept kept = rows->kept[i];
         kept.hits /= 2;
-        /* Rounded up: hits that may be another id's never count as this one's. */
+        /* Round up, so that hits that may belong to another id never count as this one's. */
         kept.over -= kept.over / 2;
         kept.over = kept.over < kept.hits ? kept.over : kept.hits;
         if (kept.hits > 0) {
@@ -148,8 +148,8 @@ void eb_index_sampler_init(struct eb_index_sampler *sampler)
     *sampler = (struct eb_index_sampler){.gap = 1, .random = UINT64_C(0x9E3779B97F4A7C15)};
 }
 
-/* Returns random bits from Marsaglia's xorshift, which is good enough not to coincide with the
- * regularity of any client. */
+/* Returns random bits from Marsaglia's xorshift, which is good enough: no client's regular pattern
+ * coincides with it. */
 static uint64_t roll(struct eb_index_sampler *sampler)
 {
     uint64_t random = sampler->random;

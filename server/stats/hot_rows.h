@@ -13,18 +13,19 @@
 #include <stdint.h>
 
 #define EB_HOT_ROWS_KEPT 128
-/* An id with fewer samples than this is not shown: any other id could have been sampled instead. */
+/* An id with fewer samples than this is not shown, because it may have been sampled by chance, like
+ * any other. */
 #define EB_HOT_ROWS_HITS_MIN 8
 
 struct eb_hot_rows {
     uint32_t count;
     uint64_t samples; /* since the start, halved as often as the counts */
-    /* The number of indices that a sample stands for, if sketches are merged; set by the owner. */
+    /* Number of indices that one sample represents; set by the owner if sketches are merged. */
     uint64_t indices_per_sample;
     struct eb_hot_rows_kept {
         int64_t id;
         uint32_t hits;
-        uint32_t over; /* at most this many of the hits belong to ids that had this slot before */
+        uint32_t over; /* number of hits that may belong to ids that had this slot before */
     } kept[EB_HOT_ROWS_KEPT];
 };
 
@@ -36,8 +37,8 @@ void eb_hot_rows_halve(struct eb_hot_rows *rows);
 /* An id of one or several sketches. */
 struct eb_hot_rows_sum {
     int64_t id;
-    uint64_t hits;  /* those that are certainly its own; 0: the slot is free */
-    double indices; /* number of indices that the hits stand for */
+    uint64_t hits;  /* hits that certainly belong to the id; 0 if the slot is free */
+    double indices; /* number of indices that the hits represent */
 };
 
 /* Sketches of one table that are being merged: a hash table of ids with open addressing. */
@@ -47,18 +48,18 @@ struct eb_hot_rows_merge {
     double indices;
 };
 
-/* Returns the room that merging so many sketches needs; a power of two. */
+/* Returns the room that merging `sketch_count` sketches needs; a power of two. */
 size_t eb_hot_rows_room(size_t sketch_count);
 void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows *rows);
-/* Fills in the ids that certainly have the most samples, most first, and their shares. A share is
- * too small rather than too large. Returns the number of ids. */
+/* Fills in the ids that certainly have the most samples, in descending order, and their shares,
+ * which are too small rather than too large. Returns the number of ids. */
 size_t eb_hot_rows_top(
     const struct eb_hot_rows_merge *merge, struct eb_stats_hot_row top[EB_STATS_HOT_ROWS]);
 
 /* ---- index sampler ---- */
 
-/* Chooses at random which indices of a stream are sampled: no more than about a thousand in a
- * second, whatever the rate; all of them if few come.
+/* Chooses at random which indices of a stream are sampled: no more than about a thousand per
+ * second, whatever the rate; all of them if there are few.
  * Thread: its owner's. Memory: part of its owner. */
 
 /* Length of a window. The indices of one window determine how far apart the samples of the next one
@@ -72,13 +73,13 @@ struct eb_index_sampler {
     uint64_t gap;  /* average distance from one sample to the next */
     /* The current window. */
     uint64_t begun_ns;
-    uint64_t passed; /* indices that came */
+    uint64_t passed; /* indices that have come so far */
     uint64_t left;   /* samples that may still be taken */
     uint64_t random;
 };
 
 void eb_index_sampler_init(struct eb_index_sampler *sampler);
-/* Passes `count` indices that come at `now_ns`, which must not run back. Returns true if the index
+/* Passes `count` indices that come at `now_ns`, which must not decrease. Returns true if the index
  * at position `skip` is the next sample; the caller then calls eb_index_sampler_step. Returns false
  * if none of them is. */
 static inline bool eb_index_sampler_pass(

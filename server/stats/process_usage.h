@@ -11,7 +11,7 @@ struct eb_process_usage {
     uint64_t virtual_bytes;
     uint64_t threads;
     uint64_t open_files;
-    uint64_t open_files_max; /* UINT64_MAX: no limit */
+    uint64_t open_files_max; /* UINT64_MAX if there is no limit */
 };
 
 void eb_process_usage_read(struct eb_process_usage *usage);

@@ -24,7 +24,7 @@ enum eb_stats_phase { EB_STATS_PHASE_LIST(X) };
 #undef X
 
 struct eb_stats_method {
-    const char *service; /* "embag.v1.EmbeddingBag"; "": unknown methods */
+    const char *service; /* "embag.v1.EmbeddingBag"; "" for unknown methods */
     const char *method;
 };
 
@@ -42,7 +42,8 @@ struct eb_stats_table {
     uint64_t bags;
     uint64_t indices;
     uint64_t missing; /* indices that named no row */
-    /* The rows or keys that were looked up most in recent times, by a sample; most first. */
+    /* The rows or keys that were looked up most in recent times, estimated from a sample; most
+     * first. */
     size_t hot_count;
     struct eb_stats_hot_row {
         int64_t id;
@@ -60,46 +61,46 @@ struct eb_stats_page_bytes {
 struct eb_stats_version {
     uint64_t number;
     enum eb_version_state state;
-    uint64_t loaded_unix_ms; /* 0: not in memory; then all numbers below are also 0 */
+    uint64_t loaded_unix_ms; /* 0 if not in memory; then all numbers below are also 0 */
     uint64_t load_ms;
     uint64_t tables;
     uint64_t rows;
-    uint64_t bytes; /* whole pages */
+    uint64_t bytes; /* in whole pages */
     struct eb_stats_page_bytes pages;
-    char *failure; /* why it does not load; NULL: it loads */
+    char *failure; /* reason why it does not load; NULL if it loads */
 };
 
 struct eb_stats_model {
     char *name;
-    uint64_t served; /* 0: no version */
-    char *failure;   /* what is wrong with its directory; NULL: nothing */
+    uint64_t served; /* 0 if no version is */
+    char *failure;   /* what is wrong with its directory; NULL if nothing is */
     size_t version_count;
     struct eb_stats_version *versions; /* highest first */
 };
 
-/* Facts that main has reported last. */
+/* Facts that main reported last. */
 struct eb_process_facts {
-    int64_t certificate_expiry_unix_s; /* 0: there is no certificate */
+    int64_t certificate_expiry_unix_s; /* 0 if there is no certificate */
     uint64_t reloads_done;             /* of certificates and the auth_file */
     uint64_t reloads_failed;
-    bool is_repository_watched; /* scanned from time to time */
+    bool is_repository_watched; /* whether it is scanned from time to time */
     bool is_repository_unreadable;
-    uint64_t load_done_bytes; /* of the version that is being loaded; both 0: no version is */
+    uint64_t load_done_bytes; /* of the version that is being loaded; both are 0 if none is */
     uint64_t load_total_bytes;
 };
 
 /* One of the slowest lookups of the last minutes. */
 struct eb_stats_slow {
     uint64_t unix_ms;            /* when it was over */
-    uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0: the answer had not been sent */
+    uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0, because the answer had not been sent */
     uint64_t indices;
     uint64_t value_bytes;
     enum eb_status status;
     char method[EB_STATS_TEXT_BYTES];
     char model[EB_STATS_TEXT_BYTES];
     char peer[EB_STATS_TEXT_BYTES];
-    char trace[64]; /* trace id of its traceparent; "": it had no traceparent */
-    char span[32];  /* the caller's span, from its traceparent; "": as for `trace` */
+    char trace[64]; /* trace id of its traceparent; "" if it had no traceparent */
+    char span[32];  /* the caller's span, from its traceparent; "" if there was none */
 };
 
 struct eb_stats {
@@ -113,9 +114,9 @@ struct eb_stats {
     struct eb_stats_loop *loops;
     struct eb_executor_stats executor;
     size_t table_count;
-    struct eb_stats_table *tables; /* by model and table */
+    struct eb_stats_table *tables; /* sorted by model and table */
     size_t model_count;
-    struct eb_stats_model *models; /* by name */
+    struct eb_stats_model *models; /* sorted by name */
     struct eb_snapshot_loads loads;
     struct eb_process_facts facts;
     size_t slow_count;
@@ -130,15 +131,15 @@ struct eb_loop_stats {
     uint64_t answer_bytes;
     size_t slow_count;
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* in no order */
-    struct eb_table_sums *tables; /* freed by free(); NULL: there was no memory for it */
+    struct eb_table_sums *tables; /* freed by free(); NULL if there was no memory for it */
 };
 
 /* Returns empty stats with room for `loop_count` loops; NULL if out of memory. */
 struct eb_stats *eb_stats_make(size_t loop_count);
-/* Adds a loop and what it has counted, except its tables: those of all loops are merged at once
- * (table_sums.h). */
+/* Adds a loop and what it has counted, except its tables, since the tables of all loops are merged
+ * in one pass (table_sums.h). */
 void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *loop);
-/* Adds slow requests to the stats, which keep the slowest, in that order. */
+/* Adds slow requests to the stats, which keep only the slowest, longest first. */
 void eb_stats_add_slow(struct eb_stats *stats, const struct eb_stats_slow *slow, size_t count);
 /* Frees the stats. Accepts NULL. */
 void eb_stats_free(struct eb_stats *stats);

@@ -47,18 +47,19 @@ struct detach_mail {
 
 struct eb_stats_collector {
     const struct eb_stats_provider *provider;
-    struct eb_mailbox *mailbox; /* the owner's; everything below belongs to the owner's thread */
+    struct eb_mailbox *mailbox; /* the owner's; only its thread uses what is below */
     enum eb_stats_phase phase;
     uint64_t started_unix_ms;
     struct eb_loop *const *loops;
     size_t loop_count;
-    struct eb_executor *executor; /* NULL: not attached */
+    struct eb_executor *executor; /* NULL if not attached */
     struct eb_snapshot *snapshot;
     struct eb_process_facts facts;
-    struct eb_list requests;      /* the first is being served */
-    struct loop_mail *loop_mails; /* [loop_count], on their way; NULL: no request is being served */
-    size_t open_count;            /* loop_mails that are not back yet */
-    bool is_serving;              /* serve_requests is running */
+    struct eb_list requests; /* the first is being served */
+    struct loop_mail
+        *loop_mails;   /* [loop_count], on their way; NULL if no request is being served */
+    size_t open_count; /* loop_mails that are not back yet */
+    bool is_serving;   /* serve_requests is running */
     bool is_detaching;
     /* Owned by the main thread until they are posted. */
     struct phase_mail phases[PHASE_COUNT];
@@ -141,7 +142,7 @@ static bool merge_tables(const struct eb_stats_collector *collector, struct eb_s
     return is_good;
 }
 
-/* Adds the loops' answers, the models, and all other counts. Returns false if out of memory. */
+/* Adds the loops' counts, the models, and all other counts. Returns false if out of memory. */
 static bool add_counts(const struct eb_stats_collector *collector, struct eb_stats *stats)
 {
     for (size_t i = 0; i < collector->loop_count; i++) {
@@ -177,7 +178,7 @@ static struct eb_stats_request *first_request(const struct eb_stats_collector *c
     return EB_CONTAINER_OF(collector->requests.next, struct eb_stats_request, link);
 }
 
-/* Ends the request that is being served. `stats` are its stats; NULL: there are none. */
+/* Ends the request that is being served, and passes it `stats`, which is NULL if there are none. */
 static void end_request(struct eb_stats_collector *collector, struct eb_stats *stats)
 {
     struct eb_stats_request *request = first_request(collector);
@@ -223,7 +224,7 @@ static void on_loop_request(struct eb_mail *mail)
     eb_mailbox_post(asked->collector->mailbox, mail);
 }
 
-/* Asks the loops for the stats of the first request. Returns false if out of memory or after
+/* Asks the loops for their stats, for the first request. Returns false if out of memory or after
  * detach. */
 static bool ask_loops(struct eb_stats_collector *collector)
 {

@@ -1,13 +1,13 @@
-/* Collects stats: asks every loop, through its mailbox, for its counts, and adds the counters of
- * the executor and the models of its snapshot. A busy loop answers when it next reads its mail.
+/* Collects stats: asks every loop, through its mailbox, for its counts. Adds the counters of the
+ * executor and the models of the current snapshot. A busy loop answers when it next reads its mail.
  *
- * The collector is a reader of snapshots, as a loop is. Therefore its owner's thread must take its
- * mail until the manager is closed (eb_manager_stop), and must have ended before the manager is
+ * The collector reads snapshots, as a loop does. Therefore its owner's thread must keep reading its
+ * mailbox until the manager is closed (eb_manager_stop), and must have ended before the manager is
  * destroyed. The process ends in this order: all loops have drained; eb_stats_collector_detach; the
  * loops end; main's loop runs out, and with it the manager's handles; the owner's thread ends;
  * eb_stats_collector_destroy; eb_manager_destroy.
- * Threads: the owner's, which runs the operators' port, unless a function says main. Memory: on the
- * heap. */
+ * Threads: the owner's, which serves the operators' port; functions marked "Main." only on the main
+ * thread. Memory: on the heap. */
 #pragma once
 
 #include "proto/net/mailbox.h"
@@ -16,8 +16,8 @@
 struct eb_loop;
 struct eb_stats_collector; /* opaque */
 
-/* The functions through which the service, a layer above, is asked: eb_service_stats of
- * rpc/service.h. */
+/* The functions through which the collector queries the service, which is in a layer above:
+ * eb_service_stats of rpc/service.h. */
 struct eb_stats_provider {
     struct eb_mailbox *(*mailbox)(struct eb_loop *loop);
     /* Fills *out, which is zeroed, with the loop's counts. Called on the loop's thread. */
@@ -26,12 +26,14 @@ struct eb_stats_provider {
     void (*list_methods)(struct eb_stats *stats);
 };
 
-/* A request for stats; it belongs to the collector until on_taken. */
+/* A request for stats. It belongs to the collector until on_taken. */
 struct eb_stats_request {
     struct eb_list link;
-    /* The loops only show that they answer: all except the phase and the times stays empty. */
+    /* Whether the loops need only show that they respond. All stats except the phase and the times
+     * stay empty then. */
     bool is_bare;
-    /* Passes the stats, which the callee then owns. NULL: out of memory, or the process ends. */
+    /* Receives the stats, which the callee then owns. They are NULL if out of memory or if the
+     * process ends. */
     void (*on_taken)(struct eb_stats_request *request, struct eb_stats *stats);
 };
 
@@ -44,8 +46,8 @@ void eb_stats_collector_destroy(struct eb_stats_collector *collector);
  * before all functions below that main calls. */
 void eb_stats_collector_open(struct eb_stats_collector *collector, struct eb_mailbox *mailbox);
 
-/* Requests stats that are taken after this call. Each request gets stats of its own, in the order
- * of the requests. on_taken may be called at once, and may request again. */
+/* Requests stats, to be taken after this call. Each request gets stats of its own, in the order of
+ * the requests. on_taken may be called at once, and may make another request. */
 void eb_stats_collector_request(
     struct eb_stats_collector *collector, struct eb_stats_request *request);
 enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *collector);
@@ -53,11 +55,12 @@ enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *co
 struct eb_snapshot *eb_stats_collector_swap(
     struct eb_stats_collector *collector, struct eb_snapshot *snapshot);
 
-/* Sets what the collector counts from now on. Called once. The loops and their array must stay
- * until detach. `snapshot` is what the first swap returns; swaps may follow from now on. Main. */
+/* Sets the loops, executor and snapshot that are counted from now on. Called once. The loops and
+ * their array must stay until detach. The first eb_stats_collector_swap, which may now be called,
+ * returns `snapshot`. Main. */
 void eb_stats_collector_attach(struct eb_stats_collector *collector, struct eb_loop *const *loops,
     size_t loop_count, struct eb_executor *executor, struct eb_snapshot *snapshot);
-/* Sets the phase, each at most once. Main. */
+/* Sets the phase. Called at most once for each phase. Main. */
 void eb_stats_collector_set_phase(struct eb_stats_collector *collector, enum eb_stats_phase phase);
 /* Stores a copy of the facts. If out of memory, keeps the previous ones until the next call. Must
  * not be called after detach. Main. */

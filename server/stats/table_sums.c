@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The progress of the merge in each list of sums. */
+/* The progress of the merge through each list of sums. */
 struct walk {
     const struct eb_table_sums *const *lists;
     size_t list_count;

@@ -1,6 +1,5 @@
 /* The table counts of each loop, and their sum for the stats.
- * Threads: made on the loop's, then used by their owner on its own. Memory: one block of the heap.
- */
+ * Threads: made on the loop's thread, then used on their owner's. Memory: one block of the heap. */
 #pragma once
 
 #include "server/stats/hot_rows.h"
@@ -12,7 +11,7 @@ struct eb_table_sum {
     uint64_t bags;
     uint64_t indices;
     uint64_t missing;
-    const struct eb_hot_rows *hot; /* NULL: none of its indices was sampled recently */
+    const struct eb_hot_rows *hot; /* NULL if none of its indices was sampled recently */
 };
 
 /* The counts of one loop. Freed by free(): everything that they point to is in the same block. */
@@ -21,8 +20,8 @@ struct eb_table_sums {
     struct eb_table_sum *sums; /* [count] sorted by model and table, without duplicates */
 };
 
-/* Fills in the tables of the stats, which must have none, from those of all loops. Returns false if
- * out of memory; eb_stats_free frees what was filled in. */
+/* Fills in the tables of the stats, which must have none yet, from those of all loops. Returns
+ * false if out of memory; eb_stats_free frees the tables that were filled in. */
 bool eb_table_sums_merge(
     const struct eb_table_sums *const *lists, size_t list_count, struct eb_stats *stats);
 
