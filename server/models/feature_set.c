@@ -16,7 +16,8 @@ static struct eb_feature describe_feature_table(const struct eb_named_table *tab
     };
 }
 
-/* Describes a feature by its settings. The table's defaults apply to the others. */
+/* Describes a feature with its settings. The table's defaults apply where a setting is not
+ * given. */
 static struct eb_feature describe_set_feature(
     const struct eb_named_table *table, const struct eb_model_config_feature *config)
 {

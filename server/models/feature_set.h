@@ -14,13 +14,14 @@
 struct eb_feature {
     const char *name;
     const struct eb_named_table *table;
-    const struct eb_id_map *id_map; /* NULL: none */
-    uint64_t max_ids;               /* of one bag; 0: not bounded */
-    int64_t default_index;          /* a row, which no id map changes, -1 or a key */
-    enum eb_reduction reduction;    /* not UNSPECIFIED, like missing */
+    const struct eb_id_map *id_map; /* NULL if it has none */
+    uint64_t max_ids;               /* most ids of one bag; 0 means no limit */
+    int64_t default_index;       /* a row number, to which id_map is not applied, or -1, or a key */
+    enum eb_reduction reduction; /* never UNSPECIFIED; the same holds for `missing` */
     enum eb_missing missing;
     bool has_default;
-    /* The kind of its queries if requests choose nothing else; NULL: such queries are not valid. */
+    /* The kind of its queries if a request does not choose another. NULL if such queries are not
+     * valid. */
     const struct eb_bag_kind *kind;
 };
 
@@ -28,13 +29,13 @@ struct eb_feature {
 struct eb_feature_group {
     const char *name;
     size_t count;
-    const char *const *names; /* of features */
+    const char *const *names; /* names of its features */
 };
 
 struct eb_feature_set {
     size_t table_count;
-    size_t count;                /* of tables and features */
-    struct eb_bag_kind *kinds;   /* private: of the features */
+    size_t count;                /* number of tables and features together */
+    struct eb_bag_kind *kinds;   /* private: the kinds that the features point to */
     struct eb_feature *features; /* tables, sorted by name, then features, sorted by name */
     size_t group_count;
     struct eb_feature_group *groups; /* sorted by name */
@@ -43,9 +44,9 @@ struct eb_feature_set {
     size_t name_index_size;
 };
 
-/* Makes the features and groups that the configuration (NULL: none) defines on the tables. A load
- * must have found that it matches them. Returns false with *failure set and *set empty if that
- * fails. */
+/* Makes the features and groups that the configuration, which may be NULL, defines on the tables.
+ * The load of the tables must have checked that the configuration matches them. Returns false with
+ * *failure set and *set empty if that fails. */
 bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *tables,
     const struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed set. */

@@ -49,7 +49,7 @@ static bool check_version_groups(
     return true;
 }
 
-/* Loads the version's tables by its model's settings. */
+/* Loads the version's tables as its model's settings say. */
 static bool load_version_tables(struct eb_model_version *version,
     const struct eb_version_source *source, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_failure *failure)

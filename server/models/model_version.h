@@ -20,11 +20,11 @@ struct eb_model_version {
     uint64_t loaded_unix_ms; /* milliseconds since 1970, UTC */
     uint64_t load_ms;        /* time that loading took */
     struct eb_table_set tables;
-    struct eb_feature_set features;     /* of the tables, as the settings say */
-    struct eb_model_settings *settings; /* in force when it was loaded; NULL: none */
+    struct eb_feature_set features;     /* features of the tables, as the settings define them */
+    struct eb_model_settings *settings; /* in force when it was loaded; NULL if there were none */
     atomic_uint_fast64_t references;
     /* Called on the thread that gives the last reference back. The owner of this callback must then
-     * free the version. NULL: the version is freed at once. */
+     * free the version. If it is NULL, the version is freed at once. */
     void (*on_unused)(struct eb_model_version *version);
     void *owner;
 };
@@ -39,7 +39,7 @@ void eb_model_settings_give(struct eb_model_settings *settings);
 struct eb_version_source {
     const char *model;
     uint64_t version;
-    const char *path;                   /* of its directory */
+    const char *path;                   /* path of its directory */
     struct eb_model_settings *settings; /* a reference is taken; may be NULL */
     /* Versions in memory whose tables may be shared. They must stay during the load. */
     struct eb_model_version *const *residents;

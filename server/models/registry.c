@@ -185,7 +185,8 @@ void eb_registry_fail(struct eb_registry *registry, const char *name, uint64_t n
     registry->loads.failed++;
     free(version->failure);
     version->failure = strdup(why);
-    /* If memory is that short, the load is not tried again before the next scan. */
+    /* If there is no memory even for this text, the load is not tried again before the next
+     * scan. */
     version->is_on_disk = version->is_on_disk && version->failure;
     if (failure == EB_REGISTRY_BROKEN || failure != version->failure_kind) {
         eb_registry_tell_failed(registry, name, number, why);
@@ -201,7 +202,8 @@ void eb_registry_note_files(
     eb_registry_find_version(eb_registry_find(registry, name), number)->tried_files = files;
 }
 
-/* Clears the failures whose pause is over. If `is_memory_back`, also those from lack of memory. */
+/* Clears the failures whose pause is over. If `is_memory_back`, also clears those from lack of
+ * memory. */
 static void clear_failures(struct eb_registry *registry, bool is_memory_back, uint64_t now_ms)
 {
     for (size_t i = 0; i < registry->count; i++) {
@@ -342,12 +344,12 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
     }
 }
 
-/* The kept versions that may be evicted: of all models, and of one model. */
+/* The kept versions that may be evicted: the bytes of all of them, and those of one model. */
 struct kept {
     uint64_t total_bytes;
-    uint64_t bytes; /* of `model`: the one with the most such bytes, or the one that was searched */
+    uint64_t bytes; /* bytes of those of `model` */
     struct eb_registry_model *model;
-    struct eb_registry_version *oldest; /* of `model`; NULL: none may be evicted */
+    struct eb_registry_version *oldest; /* the oldest of `model`; NULL if none may be evicted */
 };
 
 /* Finds the kept versions of one model. */
@@ -385,8 +387,8 @@ static struct kept find_registry_kept(const struct eb_registry *registry, uint64
     return most;
 }
 
-/* Evicts kept versions while they take more than kept_bytes_max: each time the oldest of the model
- * whose kept versions take the most. */
+/* Evicts kept versions while all of them together take more than kept_bytes_max. Each time it
+ * evicts the oldest one of the model whose kept versions take the most. */
 static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
 {
     if (registry->kept_bytes_max == 0) {

@@ -31,44 +31,45 @@ struct eb_registry_events {
 
 /* The reason why a version was not loaded, and when it is tried again. */
 enum eb_registry_failure {
-    EB_REGISTRY_BROKEN,  /* bad content: when its files or its model's settings have changed */
-    EB_REGISTRY_SHORT,   /* too little memory: after a pause, or when some has been freed */
-    EB_REGISTRY_HINDERED /* another cause that may pass: after a pause. Each pause is twice as long
-                            as the one before, up to five minutes */
+    EB_REGISTRY_BROKEN,  /* bad content; tried again when its files or its model's settings have
+                            changed */
+    EB_REGISTRY_SHORT,   /* too little memory; tried again after a pause, or when some is freed */
+    EB_REGISTRY_HINDERED /* another cause that may pass; tried again after a pause. Each pause is
+                            twice as long as the one before, up to five minutes */
 };
 
 struct eb_registry_version {
-    uint64_t number; /* 0: the directory's name is not a version number */
-    char *name;      /* of its directory */
+    uint64_t number; /* 0 if the directory's name is not a version number */
+    char *name;      /* name of its directory */
     struct eb_file_stamp stamp;
-    struct eb_file_stamp tried_stamp; /* when loading it began */
+    struct eb_file_stamp tried_stamp; /* `stamp` at the time when its last load began */
     uint64_t files;                   /* as in eb_repository_version */
-    uint64_t tried_files;             /* the same when the failed load began; 0: not known */
-    bool is_on_disk;                  /* and can be loaded by its number */
+    uint64_t tried_files; /* `files` at the time when the failed load began; 0 if not known */
+    bool is_on_disk;      /* it is on disk and can be loaded by its number */
     bool is_loading;
-    bool is_held;                          /* by a command */
-    bool is_wanted;                        /* private: at the last decision */
+    bool is_held;                          /* a command holds it */
+    bool is_wanted;                        /* private: it was wanted at the last decision */
     enum eb_registry_failure failure_kind; /* the last failure that was reported */
     unsigned passing_count;                /* failures in a row that may pass */
-    uint64_t retry_ms;                     /* when its pause is over; 0: it has not begun */
-    char *failure;          /* reason why it was not loaded; NULL: it was loaded, or not tried */
+    uint64_t retry_ms;      /* time when its pause is over; 0 if the pause has not begun */
+    char *failure;          /* reason why it was not loaded; NULL if it was loaded or not tried */
     unsigned retired_count; /* number of its retired instances in memory */
-    struct eb_model_version *loaded; /* NULL: it does not answer requests */
+    struct eb_model_version *loaded; /* NULL if it does not answer requests */
     uint64_t since_ms;               /* as in eb_policy_version */
 };
 
 struct eb_registry_model {
     char *name;
     char *path;
-    char *failure;        /* of its directory; NULL: none */
-    char *config_failure; /* of its model.yaml; NULL: none */
+    char *failure;        /* what is wrong with its directory; NULL if nothing is */
+    char *config_failure; /* what is wrong with its model.yaml; NULL if nothing is */
     bool is_described; /* the settings come from a valid model.yaml, or there is none; otherwise the
                           model is not served */
-    struct eb_model_settings *settings; /* in force */
-    bool is_missing_told;            /* the missing versions that the settings name were reported */
-    uint64_t *labels;                /* version of each label of the settings */
-    uint64_t commanded;              /* version that a command serves; 0: as the settings say */
-    struct eb_model_version *served; /* `loaded` of one of the versions; NULL: none */
+    struct eb_model_settings *settings; /* settings in force */
+    bool is_missing_told; /* missing versions that the settings name have been reported */
+    uint64_t *labels;     /* version of each label of the settings */
+    uint64_t commanded;   /* version that a command has chosen to serve; 0 if the settings choose */
+    struct eb_model_version *served; /* `loaded` of one of the versions; NULL if none is served */
     size_t count;
     struct eb_registry_version *versions; /* highest first */
     struct eb_policy_version *view; /* [count] private: the versions as the policy sees them */
@@ -78,11 +79,11 @@ struct eb_registry_model {
 struct eb_registry {
     struct eb_registry_events events;
     struct eb_snapshot_loads loads;
-    const char
-        *directory; /* of the repository; texts of a snapshot do not reveal it; may be NULL */
-    /* Limits on versions that stay only for versions.keep_s; 0: no limit. */
-    uint64_t kept_versions_max; /* of one model */
-    uint64_t kept_bytes_max;    /* of all models' versions that eb_version_policy_may_evict */
+    const char *directory; /* path of the repository, which texts of a snapshot do not reveal; may
+                              be NULL */
+    /* Limits on versions that stay only for versions.keep_s; 0 means no limit. */
+    uint64_t kept_versions_max; /* most such versions of one model */
+    uint64_t kept_bytes_max;    /* most bytes of all versions that eb_version_policy_may_evict */
     bool is_dirty; /* a snapshot would differ from the last; set here, cleared by the owner */
     size_t count;
     struct eb_registry_model *models; /* sorted by name */
@@ -106,8 +107,8 @@ struct eb_registry_model *eb_registry_next(
 /* Takes a version that has been loaded. */
 void eb_registry_note_loaded(
     struct eb_registry *registry, struct eb_model_version *version, uint64_t now_ms);
-/* Ends LOADING. `why` is the failure that is shown and logged. If it is NULL, or if another
- * directory has replaced that of the version, the version may be tried again. */
+/* Ends LOADING. `why` is the failure that is shown and logged. If `why` is NULL, or if the
+ * version's directory has been replaced since, the version may be tried again. */
 void eb_registry_fail(struct eb_registry *registry, const char *model, uint64_t number,
     const char *why, enum eb_registry_failure failure);
 /* Notes the stamp that the version's files had when loading began. Called before eb_registry_fail.
@@ -121,8 +122,8 @@ void eb_registry_note_unloaded(struct eb_registry *registry, const char *model, 
 bool eb_registry_is_due(struct eb_registry *registry, const char *model, uint64_t number);
 
 /* Serves the version that should be, moves labels to versions in memory, and drops versions that
- * have no reason to stay. *wake_ms: time at which to decide again even if nothing happens before;
- * UINT64_MAX: never. */
+ * have no reason to stay. Sets *wake_ms to the time at which to decide again even if nothing
+ * happens before then, or to UINT64_MAX for never. */
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms);
 /* Returns whether no version of the model is being loaded or is due to be loaded. */
 bool eb_registry_is_settled(
@@ -159,7 +160,7 @@ void eb_registry_drop(struct eb_registry *registry, struct eb_registry_model *mo
 
 /* Frees a list of versions, and gives back their references to versions in memory. */
 void eb_registry_free_versions(struct eb_registry_version *versions, size_t count);
-/* Frees the contents of a model, which may be partly made. The struct itself remains its owner's.
+/* Frees the contents of a model, which may be partly made, but not the struct itself.
  */
 void eb_registry_free_model(struct eb_registry_model *model);
 void eb_registry_tell_failed(

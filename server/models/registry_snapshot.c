@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the state that requests see; 0: the version is not visible. */
+/* Returns the state that requests see, or 0 if the version is not visible. */
 static enum eb_version_state find_state(
     const struct eb_registry_model *model, const struct eb_registry_version *version)
 {
@@ -86,8 +86,8 @@ static bool copy_snapshot_model(const struct eb_registry *registry,
            copy_labels(from, to);
 }
 
-/* Returns whether requests can see the model. They cannot if nothing in its directory was tried
- * yet, or if its name cannot appear in an answer. */
+/* Returns whether requests can see the model. They cannot if no version in its directory has been
+ * tried yet, or if its name cannot appear in an answer. */
 static bool is_snapshot_visible(const struct eb_registry_model *model)
 {
     if (model->failure || model->config_failure) {

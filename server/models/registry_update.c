@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Replaces a text. *is_new: it has changed and must be reported. Returns false if out of memory. */
+/* Replaces a text. Sets *is_new to whether it has changed and must be reported. Returns false if
+ * out of memory. */
 static bool set_failure(char **failure, const char *text, bool *is_new)
 {
     *is_new = text && !(*failure && strcmp(*failure, text) == 0);
@@ -256,7 +257,7 @@ static bool is_any_in_use(const struct eb_registry_model *model)
     return false;
 }
 
-/* Returns the version that has a label by the current settings; 0: there is no such label. */
+/* Returns the version that has a label in the current settings, or 0 if there is no such label. */
 static uint64_t find_label(const struct eb_registry_model *model, const char *name)
 {
     const struct eb_model_config *config = &model->settings->config;

@@ -30,7 +30,7 @@ static bool is_version_name(const char *name)
     return name[strspn(name, "0123456789")] == '\0';
 }
 
-/* Returns a version's number; 0: the digits are not a valid one. */
+/* Returns a version's number, or 0 if the digits are not a valid one. */
 static uint64_t parse_version(const char *digits)
 {
     errno = 0;

@@ -11,8 +11,8 @@
 
 #define EB_REPOSITORY_CONFIG_FILE "model.yaml"
 
-/* Identity and change time of a file or directory. Zeroed: there was none, or a link that cannot be
- * followed. */
+/* Identity and change time of a file or directory. Zeroed if there was none, or if it is a link
+ * that cannot be followed. */
 struct eb_file_stamp {
     dev_t device;
     ino_t inode;
@@ -22,11 +22,12 @@ struct eb_file_stamp {
 
 /* A directory whose name has digits only. */
 struct eb_repository_version {
-    uint64_t number; /* 0: the name is not a version number */
+    uint64_t number; /* 0 if the name is not a version number */
     char *name;
-    char *failure; /* reason why it cannot be loaded by its number; NULL: it can */
+    char *failure; /* reason why it cannot be loaded by its number; NULL if it can */
     struct eb_file_stamp stamp;
-    uint64_t files; /* eb_repository_stamp_files, if is_watched was set in `former`; else 0 */
+    /* The result of eb_repository_stamp_files if is_watched was set in `former`, else 0. */
+    uint64_t files;
     /* Set between scans to request `files` from the next one. */
     bool is_watched;
 };
@@ -34,13 +35,13 @@ struct eb_repository_version {
 struct eb_repository_model {
     char *name;
     char *path;
-    char *failure; /* reason why nothing in it can be loaded; NULL: it can be */
+    char *failure; /* reason why nothing in it can be loaded; NULL if there is none */
     struct eb_file_stamp stamp;
     bool is_watched; /* at least one version is watched */
     size_t version_count;
     struct eb_repository_version *versions; /* highest first */
     struct eb_file_stamp config_stamp;
-    struct eb_model_settings *settings; /* NULL: config_failure has the reason */
+    struct eb_model_settings *settings; /* NULL if not valid; config_failure then has the reason */
     char *config_failure;
 };
 

@@ -20,11 +20,11 @@ enum eb_version_state { EB_VERSION_STATE_LIST(X) EB_VERSION_STATES };
 #undef X
 
 struct eb_snapshot_version {
-    uint64_t number; /* 0: the directory's name is not a version number */
+    uint64_t number; /* 0 if the directory's name is not a version number */
     enum eb_version_state state;
-    bool is_held;                    /* by a command */
-    struct eb_model_version *loaded; /* READY and SERVING; otherwise NULL */
-    char *failure;                   /* FAILED: the reason; otherwise NULL */
+    bool is_held;                    /* a command holds it */
+    struct eb_model_version *loaded; /* set if READY or SERVING, otherwise NULL */
+    char *failure;                   /* reason if FAILED, otherwise NULL */
 };
 
 struct eb_snapshot_label {
@@ -34,10 +34,10 @@ struct eb_snapshot_label {
 
 struct eb_snapshot_model {
     char *name;
-    struct eb_model_version *served; /* NULL: none yet */
-    uint64_t commanded;              /* version that a command serves; 0: as model.yaml says */
-    char *failure; /* reason why its directory cannot be read or its model.yaml cannot be used;
-                      NULL: both can */
+    struct eb_model_version *served; /* NULL if none is served yet */
+    uint64_t commanded; /* version that a command has chosen to serve; 0 if model.yaml chooses */
+    char *failure; /* reason why its directory cannot be read or its model.yaml cannot be used; NULL
+                      if both can */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;
@@ -47,11 +47,12 @@ struct eb_snapshot_model {
 /* Numbers of versions loaded and dropped since the start, and of those kept now. */
 struct eb_snapshot_loads {
     uint64_t done;
-    uint64_t failed;     /* or could not be tried because of their directories; does not count those
-                            that were cancelled or wait for memory that is being freed */
-    uint64_t freed;      /* in the background, after they had been served or kept */
-    uint64_t evicted;    /* before keep_s was over, for kept_versions_max or kept_bytes_max */
-    uint64_t kept;       /* in memory, but no longer wanted */
+    uint64_t failed;  /* loads that failed, or could not be tried because of their directories, but
+                         not those that were cancelled or wait for memory that is being freed */
+    uint64_t freed;   /* versions freed in the background, after they had been served or kept */
+    uint64_t evicted; /* versions dropped before keep_s was over, for kept_versions_max or
+                         kept_bytes_max */
+    uint64_t kept;    /* versions in memory that are no longer wanted */
     uint64_t kept_bytes; /* their memory, except what they share with others */
 };
 
@@ -59,7 +60,7 @@ struct eb_snapshot {
     struct eb_snapshot_loads loads;
     size_t count;
     struct eb_snapshot_model *models; /* sorted by name */
-    unsigned holders;                 /* its owner's */
+    unsigned holders;                 /* private to the owner of the snapshot */
 };
 
 /* Returns the name of a state: "loading" and so on. */
@@ -72,8 +73,9 @@ void eb_snapshot_free(struct eb_snapshot *snapshot);
  * or, if none does, the only model. Returns NULL if there is none, or if there are several. */
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name);
-/* Returns the version with that number (0: the one served), borrowed from the snapshot. Returns
- * NULL if it does not answer requests. */
+/* Returns the version with that number, or the one that is served if the number is 0. It is
+ * borrowed from the snapshot. Returns NULL if there is no such version or it does not answer
+ * requests. */
 struct eb_model_version *eb_snapshot_find_version(
     const struct eb_snapshot_model *model, uint64_t number);
 /* Returns the number of the version that has the label, or 0 if there is no such label. */

@@ -50,8 +50,8 @@ static size_t find_policy_target(const struct eb_policy_model *model)
     return served;
 }
 
-/* Returns whether the version is better than the served one: no version is fixed, and it is on disk
- * and has a higher number. A still higher one may be loading. */
+/* Returns whether the version is better than the served one: neither a command nor model.yaml names
+ * a version, and this one is on disk and has a higher number. A still higher one may be loading. */
 static bool is_better(const struct eb_policy_model *model, const struct eb_policy_version *version)
 {
     return find_fixed(model) == 0 && version->is_on_disk && version->number > model->served;
@@ -112,7 +112,8 @@ static bool is_policy_wanted(const struct eb_policy_model *model, size_t index)
                                         version->is_labelled || find_policy_target(model) == index);
 }
 
-/* Returns how many resident versions are unwanted, but were wanted later than the given one. */
+/* Returns how many resident versions are no longer wanted, but were wanted more recently than the
+ * given one. */
 static size_t count_later(const struct eb_policy_model *model, size_t index)
 {
     size_t count = 0;
@@ -125,7 +126,7 @@ static size_t count_later(const struct eb_policy_model *model, size_t index)
     return count;
 }
 
-/* Returns whether `keep` leaves room for a version after which `later` others were wanted. */
+/* Returns whether `keep` leaves room for a version if `later` others were wanted more recently. */
 static bool is_room(const struct eb_policy_model *model, size_t later)
 {
     return later + 1 < model->config->keep;

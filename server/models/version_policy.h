@@ -1,21 +1,21 @@
-/* Decides which versions of a model are loaded, served and dropped, from what is on disk, in memory
- * and wanted, and from the clock.
+/* Decides which versions of a model are loaded, served and dropped. The decision depends on what is
+ * on disk, in memory and wanted, and on the clock.
  *
  * Served: the version that was commanded, or the one that model.yaml says, which is the highest
- * that loads or a certain one. If that one cannot be loaded, the version that is served stays; if
- * none is served yet, the next lower one that loads is. While the highest is being loaded, a
- * version that is already in memory and higher than the one served takes over: versions that arrive
- * faster than they load do not keep each other from being served.
+ * that loads or a certain one. If that one cannot be loaded, the version that is served stays. If
+ * none is served yet, the next lower version that loads is served. While the highest is being
+ * loaded, a version that is already in memory and higher than the one served takes over: versions
+ * that arrive faster than they load do not keep each other from being served.
  *
  * Wanted: the version served, the one to be served, those with a label and those that a command
  * holds. Wanted versions are loaded and stay.
  *
  * Dropped: a version that is no longer wanted stays for at least keep_s, since callers may have
  * pinned it. Then it is spare: it goes when memory is needed, when `keep` versions have been wanted
- * more recently, or when its directory is gone. It is evicted earlier if at least kept_max versions
- * (or keep - 1, if that is more) that are not wanted either have been wanted more recently. The
- * version that is served stays until another one is served, or until keep_s after the last
- * directory of its model has gone.
+ * more recently, or when its directory is gone. It is evicted earlier if at least kept_max other
+ * unwanted versions (or keep - 1, if that is more) were wanted more recently. The version that is
+ * served stays until another one is served, or until keep_s after the last directory of its model
+ * has gone.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -27,50 +27,51 @@
 /* The state of one version. */
 struct eb_policy_version {
     uint64_t number;
-    bool is_on_disk;   /* and no other directory has the same number (7 and 07) */
-    bool is_failed;    /* did not load, and has not changed since */
-    bool is_resident;  /* in memory */
-    bool is_held;      /* by a command */
-    bool is_labelled;  /* has a label, or gets one when it is in memory */
-    uint64_t since_ms; /* when it was last wanted, or loaded */
+    bool is_on_disk;   /* it is on disk, and no other directory has the same number (7 and 07) */
+    bool is_failed;    /* it did not load, and has not changed since */
+    bool is_resident;  /* it is in memory */
+    bool is_held;      /* a command holds it */
+    bool is_labelled;  /* it has a label, or gets one when it is in memory */
+    uint64_t since_ms; /* time when it was last wanted, or loaded */
 };
 
 /* The state of a model. */
 struct eb_policy_model {
     const struct eb_model_config *config;
-    uint64_t commanded; /* to be served; 0: as the configuration says */
-    uint64_t served;    /* 0: none; a resident one */
-    uint64_t kept_max;  /* versions that stay for keep_s; 0: any number */
+    uint64_t commanded; /* version that a command has chosen; 0 if the configuration chooses */
+    uint64_t served;    /* resident version that is served; 0 if there is none */
+    uint64_t kept_max;  /* most versions that stay for keep_s; 0 means any number */
     size_t count;
     const struct eb_policy_version *versions; /* highest first */
 };
 
-/* Stands for an index into versions if there is none. */
+/* Used in place of an index into versions if there is none. */
 #define EB_POLICY_NONE SIZE_MAX
 
 struct eb_policy_choice {
-    size_t target; /* to be served; if it is not resident it is loaded first */
-    size_t serve;  /* to be served now: the target, or another version until that is resident */
-    size_t load;   /* to be loaded next; the target comes before all others */
+    size_t target; /* version to be served, which is loaded first if it is not resident */
+    size_t serve;  /* version to be served now: the target, or another one until the target is
+                      resident */
+    size_t load;   /* version to be loaded next; the target comes before all others */
 };
 
 enum eb_policy_fate {
     EB_POLICY_WANTED,
     EB_POLICY_KEPT,    /* no longer wanted, but keep_s is not over */
-    EB_POLICY_EVICTED, /* goes before keep_s is over, since too many are kept */
+    EB_POLICY_EVICTED, /* dropped before keep_s is over, because too many are kept */
     EB_POLICY_SPARE,   /* may go when memory is needed */
     EB_POLICY_DROPPED
 };
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model);
 
-/* Returns whether there is a reason to load the version, or to go on loading it: it is to be
+/* Returns whether there is a reason to load the version, or to continue loading it: it is to be
  * served, now or until a higher one is in memory, or it is held or has a label. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
-/* Returns whether a resident version that is not wanted may be evicted: it is not the last of its
- * model that is kept, nor one of the `keep` versions that were wanted last, and neither served nor
- * held nor labelled, though its model may have gone from the disk. */
+/* Returns whether a resident version may be evicted. It may not be evicted if it is served, held or
+ * labelled, even if its model is gone from the disk. Nor may it if it is the last version of its
+ * model that is kept, or one of the `keep` versions that were wanted most recently. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* Returns what becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_decide(
