@@ -101,8 +101,8 @@ static void allow_retry(struct eb_registry_version *version)
     }
 }
 
-/* Returns the version to go back to if the command fails. It is not the version of an unfinished
- * command that this one replaces, but the one from before that command. */
+/* Returns the version to go back to if the command fails. If this command replaces an unfinished
+ * one, that is the version from before the unfinished command. */
 static uint64_t find_commanded_before(const struct eb_command_queue *queue,
     const struct eb_model_command *command, const struct eb_registry_model *model)
 {
@@ -116,7 +116,7 @@ static uint64_t find_commanded_before(const struct eb_command_queue *queue,
     return model->commanded;
 }
 
-/* Answers that there is no version of that number, with the reason. */
+/* Answers that there is no version with that number, and why. */
 static void miss_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, const struct eb_registry_model *model,
     struct verdict *verdict)

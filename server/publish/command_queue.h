@@ -5,14 +5,16 @@
 #include "server/models/registry.h"
 
 enum eb_model_verb {
-    EB_MODEL_LOAD,   /* loads and holds it until it is unloaded; version 0: as model.yaml says */
-    EB_MODEL_UNLOAD, /* even before keep_s is over. Refused for a version that is served or has a
-                        label, unless its model is no longer on disk */
-    EB_MODEL_SERVE   /* overrides model.yaml; version 0: follows model.yaml again */
+    EB_MODEL_LOAD,   /* loads a version and holds it until it is unloaded; version 0 means what
+                        model.yaml chooses */
+    EB_MODEL_UNLOAD, /* drops a version, even before keep_s is over. Refused if it is served or has
+                        a label, unless its model is no longer on disk */
+    EB_MODEL_SERVE   /* serves a version, whatever model.yaml says; version 0 means to follow
+                        model.yaml again */
 };
 
 enum eb_model_outcome {
-    EB_MODEL_DONE,      /* and every reader has the new snapshot */
+    EB_MODEL_DONE,      /* done, and every reader has the new snapshot */
     EB_MODEL_NOT_FOUND, /* no such model or version, neither on disk nor in memory */
     EB_MODEL_REFUSED,   /* not possible in the present state */
     EB_MODEL_FAILED,    /* the version cannot be loaded; the previous one is still served */
@@ -24,7 +26,8 @@ struct eb_model_command {
     enum eb_model_verb verb;
     const char *model;
     uint64_t version;
-    /* Load progress, now and then. May be NULL. Both are called on the manager's thread. */
+    /* Called now and then with the progress of the load. May be NULL. This and on_done are called
+     * on the manager's thread. */
     void (*on_progress)(
         struct eb_model_command *command, uint64_t done_bytes, uint64_t total_bytes);
     /* The last callback, called once. The command then belongs to its sender again. */
@@ -43,17 +46,17 @@ struct eb_command_queue {
     /* Scans of the repository, counted by the owner. */
     uint64_t scans_begun;
     uint64_t scans_done;
-    const char *disk_failure; /* reason why the last scan failed; NULL: it did not fail */
+    const char *disk_failure; /* reason why the last scan failed; NULL if it did not */
 };
 
 void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command);
 /* Returns whether a scan has to be done before the command can begin. */
 bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command);
-/* Passes commands to the registry: those that need no scan, and those whose scan is done. */
+/* Passes the commands that need no scan, and those whose scan is done, to the registry. */
 void eb_command_queue_begin(struct eb_command_queue *queue);
-/* Answers the commands that have begun and are over. Undoes what failed ones had changed in the
- * registry, which is then dirty. */
+/* Answers the commands that have begun and are over. Undoes the changes that failed commands had
+ * made in the registry, which is then dirty. */
 void eb_command_queue_finish(struct eb_command_queue *queue);
 /* Passes load progress to the commands of the model. */
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,

@@ -80,8 +80,8 @@ static void on_progress_mail(struct eb_mail *mail)
     free(progress);
 }
 
-/* Sends a progress report. It arrives before the load is done, because both take the same way.
- * Sends none if out of memory. */
+/* Sends a progress report. It arrives before the report that the load is done, because both take
+ * the same way. Sends none if out of memory. */
 static void tell_progress(
     struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {

@@ -12,16 +12,16 @@
 
 struct eb_manager;
 
-/* X(NAME, text): how changes on disk are noticed. */
+/* X(NAME, text): how the manager notices changes on disk. */
 #define EB_MANAGER_WATCH_LIST(X)                                                                   \
-    X(AUTO, "auto") /* at once if the system reports them, and by a scan every poll_ms */          \
-    X(POLL, "poll") /* by a scan every poll_ms */                                                  \
+    X(AUTO, "auto") /* at once if the system reports them, and with a scan every poll_ms */        \
+    X(POLL, "poll") /* with a scan every poll_ms */                                                \
     X(OFF, "off")   /* on command, or at the next start */
 
 #define X(name, text) EB_MANAGER_WATCH_##name,
 enum eb_manager_watch { EB_MANAGER_WATCH_LIST(X) EB_MANAGER_WATCH_COUNT };
 #undef X
-/* Names by number, ended by NULL. */
+/* Names by number, with NULL at the end. */
 extern const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1];
 
 struct eb_manager_options {
@@ -66,14 +66,15 @@ int eb_manager_start(
  * must still run, have given back the snapshots and versions that they no longer need. May be
  * called twice, or without start. Accepts NULL. */
 void eb_manager_stop(struct eb_manager *manager);
-/* Only after eb_manager_stop. Returns the path of the file or directory that is still being loaded,
- * scanned or freed, or NULL if there is none. This may last for as long as a disk does not respond.
+/* Returns the path of the file or directory that is still being loaded, scanned or freed, or NULL
+ * if there is none. Such work may last for as long as a disk does not respond. Call it only after
+ * eb_manager_stop.
  */
 const char *eb_manager_left(const struct eb_manager *manager);
-/* Frees the manager. It must have been stopped, its loop must have run out, and no reader may use a
+/* Frees the manager. It must have been stopped, its loop must have ended, and no reader may use a
  * snapshot any longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 
-/* Queues the command; on_done follows. Before the start and after the stop it is called at once,
- * with EB_MODEL_CANCELLED. */
+/* Queues the command; on_done follows. Before the start and after the stop, on_done is called at
+ * once, with EB_MODEL_CANCELLED. */
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);

@@ -17,7 +17,7 @@
 
 struct eb_watch_entry;
 
-/* Zeroed, it watches nothing. */
+/* A zeroed watch watches nothing. */
 struct eb_watch {
     uv_loop_t *loop;
     void (*on_change)(void *context);
@@ -26,9 +26,9 @@ struct eb_watch {
 };
 
 /* Watches the directory itself and those of the models seen in it, and no others. Returns whether
- * some were not watched before, so that a change may have been missed. *error: 0, or a negative
- * libuv code if the system has no more watches to give. A directory that cannot be watched for
- * another reason, such as its permissions, is passed over. */
+ * some were not watched before, so that a change may have been missed. Sets *error to 0, or to a
+ * negative libuv code if the system has no more watches to give. A directory that cannot be watched
+ * for another reason, such as its permissions, is passed over. */
 bool eb_watch_update(
     struct eb_watch *watch, const char *directory, const struct eb_repository *seen, int *error);
 /* Ends all watches; entries are freed as the loop runs. */
@@ -39,40 +39,42 @@ void eb_watch_close(struct eb_watch *watch);
 struct eb_scanner {
     const char *directory;
     uint32_t name_bytes_max;
-    bool is_watching; /* uses what the system reports; cleared if the system cannot */
-    uint64_t poll_ms; /* between periodic scans; 0: none */
-    /* A scan begins: changes from now on are seen by a later one. Until on_scanned another thread
-     * reads `seen`. */
+    bool is_watching; /* whether changes that the system reports cause scans; cleared if the system
+                         cannot report them */
+    uint64_t poll_ms; /* time between periodic scans; 0 means that there are none */
+    /* Called when a scan begins. Changes from now on are seen by a later scan. Until on_scanned,
+     * another thread reads `seen`. */
     void (*on_begun)(void *context);
-    /* A scan is over; if not is_good it failed, and `seen` is as before. */
+    /* Called when a scan is over. If it failed, is_good is false and `seen` is unchanged. */
     void (*on_scanned)(void *context, bool is_good);
     void *context;
-    struct eb_repository seen; /* by the last scan that did not fail */
-    char *told_failure;        /* why the last scan failed; NULL: it did not fail */
+    struct eb_repository seen; /* the repository as the last successful scan found it */
+    char *told_failure;        /* reason why the last scan failed; NULL if it did not */
     /* Private. */
     struct eb_worker worker;
     struct eb_watch watch;
     uv_timer_t poll;
-    uv_timer_t settle; /* runs from a change until the scan, for changes come together */
+    uv_timer_t settle; /* runs from a change until the scan, because changes come in groups */
     struct eb_job job;
     struct eb_repository found;
     struct eb_failure failure;
     bool is_running; /* it has been started */
     bool is_good;
     bool is_busy;
-    bool is_asked; /* for another scan after this one */
+    bool is_asked; /* another scan was requested while this one runs */
     bool is_stopping;
 };
 
-/* The owner has set the members above the private ones, and zeroed those. With poll_ms a scan
- * begins at once. Returns 0, or a negative libuv code and nothing is started. */
+/* Starts the thread. The owner has set the members above the private ones, and has zeroed the
+ * private ones. Begins a scan at once if poll_ms is not 0. Returns 0, or a negative libuv code with
+ * nothing started. */
 int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop);
-/* Asks for a scan that begins after the call; on_scanned follows. */
+/* Requests a scan that begins after the call; on_scanned follows. */
 void eb_scanner_scan(struct eb_scanner *scanner);
-/* Ends scanning; if the scanner is_busy a last on_scanned follows. Like eb_scanner_close it accepts
- * a scanner that was never started. */
+/* Ends scanning. If the scanner is_busy, a last on_scanned follows. This and eb_scanner_close
+ * accept a scanner that was never started. */
 void eb_scanner_stop(struct eb_scanner *scanner);
 /* Ends the thread of a scanner that has been stopped and is not busy. */
 void eb_scanner_close(struct eb_scanner *scanner);
-/* Frees what was seen. The scanner is closed, or was never started. */
+/* Frees `seen`. The scanner must be closed, or never have been started. */
 void eb_scanner_deinit(struct eb_scanner *scanner);
