@@ -73,7 +73,7 @@ struct eb_memory eb_buffer_pool_memory(struct eb_buffer_pool *pool)
 struct eb_receive_quota {
     struct eb_memory memory;
     struct eb_buffer_pool *pool;
-    uint64_t held_bytes; /* the sum of the sizes that the pool has rounded up to */
+    uint64_t held_bytes; /* sum of the taken buffers' sizes, as the pool has rounded them up */
     bool is_closed;
 };
 

@@ -11,15 +11,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LINGER_MS_MAX 2000     /* time for the peer to end its side after we ended ours */
-#define LINGER_BYTES_MAX 65536 /* from a peer that was given up: may have been on their way */
-#define LINGER_BYTES_PER_TICK (8 << 20) /* from others: large requests may be on their way */
-#define WRITES_PER_SLICE_MAX 16         /* most before other connections write */
-/* How often libuv may find a socket readable that must not be read, before it stops polling the
- * socket. This many polls cost as much as stopping and starting to read, some four system calls.
- * With thousands of such sockets libuv would do nothing else. */
+#define LINGER_MS_MAX 2000 /* time for the peer to end its side after we ended ours */
+/* Most bytes dropped after a peer was given up: they may have been on their way. */
+#define LINGER_BYTES_MAX 65536
+/* Most bytes dropped per tick after an orderly end: large requests may be on their way. */
+#define LINGER_BYTES_PER_TICK (8 << 20)
+#define WRITES_PER_SLICE_MAX 16 /* most writes before other connections write */
+/* Number of times that libuv may find a socket readable while it must not be read. After that libuv
+ * stops polling the socket. This many polls cost as much as stopping and starting to read, some
+ * four system calls. With thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
-#define FIRST_SLICE_PART 2 /* a new connection gets 1 / 2 slice: thousands may be new at once */
+/* The first slice of a new connection is 1 / 2 slice: thousands may be new at once. */
+#define FIRST_SLICE_PART 2
 
 static const struct eb_conn_events *find_events(const struct eb_conn *conn)
 {
@@ -34,7 +37,8 @@ static void on_conn_closed(uv_handle_t *handle)
         find_events(conn)->on_close(conn);
         eb_loop_remove(conn->loop, conn);
     }
-    /* Last: the session's end ends its calls, which still ask for the caller's certificate. */
+    /* Not earlier: destroying the session ends its calls, which still read the caller's
+     * certificate. */
     eb_tls_stream_destroy(conn->tls);
     eb_receive_quota_close(conn->quota);
     free(conn);
@@ -69,7 +73,7 @@ void eb_conn_close(struct eb_conn *conn, const char *reason)
     }
 }
 
-/* Closes with a reset. Otherwise unsent bytes would keep the system's memory for as long as the
+/* Closes with a reset. Otherwise unsent bytes would occupy the system's memory for as long as the
  * peer does not read. */
 static void reset_conn(struct eb_conn *conn, const char *reason)
 {
@@ -92,8 +96,8 @@ static int find_socket(const struct eb_conn *conn)
     return socket;
 }
 
-/* Stops libuv from polling the socket while the connection waits. If its hang-up cannot be watched
- * for, libuv goes on polling. */
+/* Stops libuv from polling the socket while the connection waits. Lets it poll on if the socket
+ * cannot be watched for a hang-up instead. */
 static void stop_polling(struct eb_conn *conn)
 {
     if (eb_hangup_watch_add(&conn->loop->hangups, find_socket(conn), conn) == 0) {
@@ -123,9 +127,9 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
     }
 }
 
-/* Ends our side and waits for the peer's end. If the connection were closed at once, bytes that are
- * still on their way from the peer would be answered with a reset, and the peer could lose data
- * that it has not read yet. */
+/* Ends our side and waits until the peer ends its side. If the connection were closed at once,
+ * bytes that are still on their way from the peer would be answered with a reset, and the peer
+ * could lose data that it has not read yet. */
 static void linger_conn(struct eb_conn *conn)
 {
     if (conn->is_closing || conn->is_lingering) {
@@ -143,7 +147,7 @@ static void linger_conn(struct eb_conn *conn)
     }
 }
 
-/* Returns why the connection cannot go on; "" if the peer has ended it. */
+/* Returns why the connection cannot continue; "" if the peer has ended it. */
 static const char *find_conn_reason(const struct eb_conn *conn)
 {
     const char *reason = conn->tls ? eb_tls_stream_reason(conn->tls) : "";
@@ -154,7 +158,7 @@ static const char *find_conn_reason(const struct eb_conn *conn)
                              : eb_grpc_server_reason(conn->session);
 }
 
-/* Ends a connection whose session has given up. */
+/* Ends a connection that cannot continue, because of its session or TLS. */
 static void end_refused(struct eb_conn *conn)
 {
     if (conn->is_closing || conn->is_lingering) {
@@ -167,7 +171,7 @@ static void end_refused(struct eb_conn *conn)
 static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     if (!conn->slice.is_over && eb_time_slice_look(&conn->slice, now_ns)) {
-        eb_conn_mark(conn); /* Flushing it begins the next slice. */
+        eb_conn_mark(conn); /* eb_conn_flush begins the next slice. */
     }
     return conn->slice.is_over;
 }
@@ -189,11 +193,11 @@ bool eb_conn_is_slice_over(const struct eb_conn *conn)
     return conn->slice.is_over;
 }
 
-/* Deals with the input that was kept back, which comes before newly read input. */
+/* Lets the session process input that it kept back, which comes before newly read input. */
 static void resume_session(struct eb_conn *conn)
 {
     if (eb_grpc_server_has_resumed(conn->session)) {
-        /* If this ends the connection, the next use of its session returns that. */
+        /* If this ends the connection, the next use of its session reports that. */
         (void)eb_grpc_server_receive(
             conn->session, (const uint8_t *)"", 0, uv_now(&conn->loop->uv));
         eb_conn_mark(conn);
@@ -211,9 +215,9 @@ static bool is_new(const struct eb_conn *conn)
     return conn->message_count == 0 && !conn->is_inside && eb_grpc_server_is_open(conn->session);
 }
 
-/* Queues the connection for its next time slice. Each used slice counts twice, so that a new
- * connection, which has used none, stands behind known connections that have used none and ahead of
- * those that have used one. */
+/* Queues the connection for its next time slice. Each used slice counts twice. So a new connection,
+ * which has used none, comes after known connections that have used none and before those that have
+ * used one. */
 static void wait_for_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     conn->waiting_since_ns = now_ns;
@@ -227,8 +231,8 @@ static void note_read_out(struct eb_conn *conn, uint64_t now_ns)
     conn->vain_looks = 0;
 }
 
-/* Returns whether the input that libuv has found is read now. If not, the connection waits for its
- * slice. */
+/* Returns whether input that libuv has found may be read now. If not, queues the connection for its
+ * next slice. */
 static bool may_read(struct eb_conn *conn, uint64_t now_ns)
 {
     if (conn->slice.is_over || is_waiting(conn)) {
@@ -242,8 +246,8 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
     return true;
 }
 
-/* Deals with the input that was kept back. Returns the buffer for the next read, which is empty if
- * the slice is over. */
+/* Lets the session process input that it kept back. Returns the buffer for the next read, which is
+ * empty if the slice is over. */
 static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
 {
     eb_time_slice_enter(&conn->slice, &conn->loop->reader, now_ns);
@@ -310,9 +314,9 @@ static bool receive_conn_sealed(
     return alive;
 }
 
-/* Drops input after our side has ended. A peer that was given up and goes on sending is reset.
- * After an orderly end a reset could cost the peer an answer that it has not read yet, so it is
- * only read more slowly. */
+/* Drops input after our side has ended. Resets the connection if the peer was given up and keeps
+ * sending. After an orderly end a reset could cost the peer an answer that it has not read yet, so
+ * input is only read more slowly then. */
 static void drop_read(struct eb_conn *conn, size_t count)
 {
     conn->lingering_bytes += count;
@@ -388,7 +392,7 @@ static void on_output_written(struct eb_socket_output *output, int status)
     }
 }
 
-/* Returns true if the socket took everything that was offered and there may be more. */
+/* Returns true if the socket took everything that was offered and there may be more to write. */
 static bool write_once(struct eb_conn *conn)
 {
     int rc = eb_socket_output_write(&conn->output);
@@ -399,7 +403,7 @@ static bool write_once(struct eb_conn *conn)
     return rc > 0;
 }
 
-/* Does the same as look_at_slice after a write, and tells the loop the time. */
+/* Does the same as look_at_slice, after a write, and sets the loop's seen_ns. */
 static bool look_after_write(struct eb_conn *conn)
 {
     uint64_t now_ns = uv_hrtime();
@@ -469,7 +473,7 @@ void eb_conn_hang_up(struct eb_conn *conn)
     close_gone(conn, UV_EOF);
 }
 
-/* Begins the next slice, or queues the connection for it. */
+/* Begins the next slice, or queues the connection for it if it must wait. */
 static void go_on_after_write(struct eb_conn *conn)
 {
     if (is_waiting(conn)) {
@@ -542,8 +546,8 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_mark(conn);
 }
 
-/* Excludes the time that the connection waited for slices from all limits. Its input was not read
- * meanwhile, which is not the peer's doing. */
+/* Excludes the time that the connection waited for slices from all limits: that its input was not
+ * read meanwhile is not the peer's fault. */
 static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 {
     if (is_waiting(conn)) {
@@ -622,7 +626,7 @@ static void read_peer_address(struct eb_address *address, int socket)
 {
     *address = (struct eb_address){.size = sizeof address->socket_address};
     if (getpeername(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        /* The peer has gone already. The first read will return that. */
+        /* The peer has gone already. The first read will report that. */
         *address = (struct eb_address){.size = sizeof(sa_family_t)};
         address->socket_address.ss_family = AF_UNIX;
     }

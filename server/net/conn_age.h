@@ -8,12 +8,12 @@
 
 /* The limits, all in milliseconds. */
 struct eb_conn_age_limits {
-    /* Times after which the end begins; 0: never. */
+    /* Times after which the connection begins to end; 0 stands for never. */
     uint64_t idle_max_ms;    /* without a call */
     uint64_t unknown_max_ms; /* without a call by a known principal */
     uint64_t age_max_ms;     /* plus or minus a tenth, so that connections do not end together */
     uint64_t silence_ms;     /* without a byte from the peer, before it is sent a ping */
-    /* Times allowed after that; 0: the next check takes the next step. */
+    /* Times allowed after that. If one is 0, the next check takes the next step. */
     uint64_t grace_ms;        /* for calls to end, before streams are ended */
     uint64_t end_ms;          /* for streams to end, before the connection is cut */
     uint64_t silence_more_ms; /* for the peer's answer to the ping */
@@ -31,24 +31,26 @@ enum eb_conn_age_step {
 
 /* The state of one connection. */
 struct eb_conn_age {
-    uint64_t old_ms; /* time at which it is old; UINT64_MAX: never */
+    uint64_t old_ms; /* time at which it is old; UINT64_MAX stands for never */
     uint64_t opened_ms;
-    bool is_known;              /* a known principal has called; set by the caller */
-    uint64_t heard_ms;          /* time of the last bytes from the peer; set by the caller */
-    uint64_t pinged_ms;         /* time of a ping that has not been answered; 0: none */
-    uint64_t busy_ms;           /* last check that found calls, open or ended meanwhile */
-    uint64_t seen_calls;        /* calls begun by then */
-    uint64_t step_ms;           /* time at which the last of RETIRE, FINISH and CUT was due */
-    enum eb_conn_age_step step; /* that step; NOTHING: none yet */
+    bool is_known;       /* a known principal has called; set by the caller */
+    uint64_t heard_ms;   /* time of the last bytes from the peer; set by the caller */
+    uint64_t pinged_ms;  /* time of a ping that has not been answered; 0 if there is none */
+    uint64_t busy_ms;    /* time of the last check that found open calls, or calls begun since the
+                            check before */
+    uint64_t seen_calls; /* number of calls begun until then */
+    uint64_t step_ms;    /* time at which the last of RETIRE, FINISH and CUT was due */
+    enum eb_conn_age_step step; /* that step; NOTHING if there was none yet */
 };
 
-/* Begins when a connection opens. `chance` is any number, different for each connection. */
+/* Sets the state of a connection that opens. `chance` is any number, different for each
+ * connection. */
 void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *limits,
     uint64_t now_ms, uint64_t chance);
-/* Does not count `unread_ms`, for which the peer's bytes were not read, as time without a call. If
- * it is above 0, the peer counts as heard now. */
+/* Excludes `unread_ms`, the time for which the peer's bytes were not read, from the limits. If it
+ * is above 0, the peer also counts as heard now. */
 void eb_conn_age_postpone(struct eb_conn_age *age, uint64_t unread_ms, uint64_t now_ms);
-/* Returns the step that is due now; each step is returned once. `calls` are open, `calls_begun`
- * have begun in all. */
+/* Returns the step that is due now; each step is returned once. `calls` is the number of open
+ * calls, `calls_begun` that of all calls so far. */
 enum eb_conn_age_step eb_conn_age_look(struct eb_conn_age *age,
     const struct eb_conn_age_limits *limits, uint64_t now_ms, uint64_t calls, uint64_t calls_begun);

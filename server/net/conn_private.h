@@ -42,13 +42,13 @@ struct eb_loop {
     struct eb_mailbox *drained_to; /* the mailbox to which `drained` is posted */
     struct eb_mail *drained;
     const struct eb_loop_options *options;
-    struct eb_tls *tls; /* for new TCP connections; NULL: plain bytes */
+    struct eb_tls *tls; /* for new TCP connections; NULL for plain bytes */
     struct eb_log_rate_limit refusals;
-    void *user;                  /* the service's state */
-    struct eb_list conns;        /* all, by eb_conn.open */
-    struct eb_list marked;       /* those with something to write, by eb_conn.marked */
-    struct eb_list late;         /* those that the last flush did not reach, by eb_conn.marked */
-    struct eb_run_queue waiting; /* those that wait for a time slice, by eb_conn.run */
+    void *user;            /* the service's state */
+    struct eb_list conns;  /* all connections, linked by eb_conn.open */
+    struct eb_list marked; /* those with something to write, linked by eb_conn.marked */
+    struct eb_list late;   /* those that the last flush did not reach, linked by eb_conn.marked */
+    struct eb_run_queue waiting;     /* those that wait for a time slice, linked by eb_conn.run */
     atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -59,10 +59,10 @@ struct eb_loop {
     struct eb_loop_listener listeners[EB_LOOP_LISTENERS_MAX];
     struct eb_buffer_pool receive_pool;
     struct eb_buffer_pool answer_pool;
-    struct eb_memory receive_memory; /* of receive_pool */
-    uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or its cycle has just begun */
-    uint64_t seen_ns;          /* when this cycle last read the clock; 0: not yet */
-    uint64_t reading_since_ns; /* when this cycle began to read connections; 0: not yet */
+    struct eb_memory receive_memory; /* takes from receive_pool */
+    uint64_t busy_since_ns;    /* when it was woken; 0 if it sleeps or its cycle has just begun */
+    uint64_t seen_ns;          /* when this cycle last read the clock; 0 if not yet */
+    uint64_t reading_since_ns; /* when this cycle began to read connections; 0 if not yet */
     struct eb_counters counters;
     struct eb_time_slice_reader reader; /* the connection that was read last */
     char *read_buffer;                  /* [EB_TIME_SLICE_READ_MAX] */
@@ -77,46 +77,49 @@ struct eb_conn {
     } peer;
     struct eb_socket_output output;
     struct eb_list open;     /* in eb_loop.conns */
-    struct eb_list marked;   /* in eb_loop.marked or .late; empty: nothing to write */
+    struct eb_list marked;   /* in eb_loop.marked or .late; empty if there is nothing to write */
     struct eb_run_entry run; /* in eb_loop.waiting */
     struct eb_time_slice slice;
     struct eb_conn_age age;
     struct eb_address address; /* the peer's */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
-    struct eb_tls_stream *tls;      /* between session and socket; NULL: plain bytes */
+    struct eb_tls_stream *tls;      /* between session and socket; NULL for plain bytes */
     struct eb_receive_quota *quota; /* NULL only while opening fails */
     void *user;                     /* the service's state */
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* when our side ended */
-    uint64_t lingering_bytes;  /* read and dropped since then; after an orderly end, since a tick */
-    uint64_t headers_since_ms; /* when an incomplete header block began; 0: there is none */
+    uint64_t lingering_bytes; /* bytes read and dropped since then, or since a tick after an orderly
+                                 end */
+    uint64_t headers_since_ms; /* when an incomplete header block began; 0 if there is none */
     struct eb_run_usage usage;
-    uint64_t waiting_since_ns; /* when it began to wait for a slice, or the last tick */
+    uint64_t waiting_since_ns; /* when it began to wait for a slice, or the last tick if that was
+                                  later */
     uint64_t waited_ns;        /* time waited for slices since the last tick */
-    uint64_t unread_ms;        /* the same, between the last two ticks */
-    unsigned vain_looks; /* times libuv found it readable in vain since it had nothing to read */
+    uint64_t unread_ms;        /* waited_ns of the time between the last two ticks */
+    unsigned vain_looks; /* times that libuv found it readable but it had to wait, since it last had
+                            nothing to read */
     struct eb_conn_origin origin;
     uint64_t message_count; /* messages of the peer that have been processed */
-    bool is_read_out;       /* the last read found no more than it took */
-    bool is_inside;         /* the last read, not a small one, lay within one message */
-    bool is_unpolled;       /* libuv does not poll its socket; only its hang-up is watched for */
-    bool is_lingering;      /* our side has ended, the peer's has not */
-    bool is_orderly;        /* we ended it, and the peer could not know that we would */
+    bool is_read_out;       /* whether the last read emptied the socket */
+    bool is_inside;         /* whether the last read was not small and lay within one message */
+    bool is_unpolled;  /* whether its socket is only watched for a hang-up, not polled by libuv */
+    bool is_lingering; /* whether our side has ended and the peer's has not */
+    bool is_orderly; /* whether our side ended without an error, which the peer could not foresee */
     bool is_closing;
-    bool is_peer_tls; /* the peer speaks TLS on a port that does not */
+    bool is_peer_tls; /* whether the peer speaks TLS on a port that does not */
 };
 
 /* ---- of conn.c ---- */
 
-/* Opens a connection on `socket`, and takes the socket even if that fails. Returns NULL if out of
- * memory or if the socket cannot be used; the socket is then closed. */
+/* Opens a connection on `socket`, which it takes. Returns NULL if out of memory or if the socket
+ * cannot be used, and closes the socket then. */
 struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin);
 /* Writes what a marked connection has to write, before the loop sleeps. */
 void eb_conn_flush(struct eb_conn *conn);
-/* Gives a waiting connection its time slice. For the slice's length it deals with what was kept
- * back, then with what its socket has. */
+/* Gives a waiting connection its time slice: for the slice's length, processes input that was kept
+ * back, then reads the socket. */
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
 /* Closes a waiting connection whose peer has gone. */
 void eb_conn_hang_up(struct eb_conn *conn);
@@ -129,14 +132,13 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 /* Returns whether a connection that libuv has found readable may be read at once. It may not if
  * reading others has taken as long as is allowed between two writes. While other connections wait,
- * it may only if it `is_light`. A connection that is new, or has lately used up time slices, is not
- * light. */
+ * only a connection that `is_light` may: one that is not new and has not used up time slices
+ * lately. */
 bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns);
 /* Returns whether the queue is so long that a connection that joins it now waits for long. */
 bool eb_loop_has_long_queue(const struct eb_loop *loop);
-/* Notes that the loop has had something to do since `now_ns` (uv_hrtime), unless that was noted
- * already. */
+/* Notes that the loop has had work since `now_ns` (uv_hrtime), unless that was noted already. */
 void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns);
 /* Returns whether one more log line about a connection that is not served may be written. A later
- * line gives the count of those left out. */
+ * line reports how many were left out. */
 bool eb_loop_may_log(struct eb_loop *loop);

@@ -1,5 +1,5 @@
-/* Listening sockets. All are opened on the main thread before the first loop runs, so that a start
- * fails as a whole. Then each loop watches its own.
+/* Listening sockets. All are opened on the main thread before the first loop runs, so that the
+ * server starts with all of them or not at all. Then each loop watches its own.
  * Thread: open and close on main; start and stop on the loop's. Memory: inside the struct. */
 #pragma once
 
@@ -9,40 +9,40 @@
 #include <uv.h>
 
 struct eb_listener {
-    int socket;     /* -1: none */
-    bool is_admin;  /* its connections are for administration, see eb_conn_is_admin */
-    bool is_passed; /* the socket was passed to us: we must not remove a unix socket's file */
+    int socket;     /* -1 if there is none */
+    bool is_admin;  /* whether its connections are for administration, see eb_conn_is_admin */
+    bool is_passed; /* whether the socket was passed to this process, which then must not remove a
+                       unix socket's file */
     struct eb_address address;
     uv_poll_t watch;
     bool watching;
-    /* Called on the loop's thread with a connected, non-blocking socket, which it takes. */
+    /* Called on the loop's thread with a connected, non-blocking socket, which the callee owns. */
     void (*on_accept)(struct eb_listener *listener, int socket);
-    /* Called when the process is out of sockets, which has been logged. The listener rests until it
-     * is resumed. */
+    /* Called when the process cannot open any more sockets, which has been logged. The listener
+     * accepts nothing until it is resumed. */
     void (*on_exhausted)(struct eb_listener *listener);
     void *context;
 };
 
 /* Options of eb_listener_open. */
 struct eb_listener_options {
-    bool probe;    /* check that the TCP port is free; only for the first socket of it */
-    bool is_admin; /* only the owner may then access a unix socket's file */
+    bool probe;    /* whether to check that the TCP port is free; only for the first socket of it */
+    bool is_admin; /* whether only the owner may access a unix socket's file */
 };
 
 /* Opens a socket that listens on the address. Fails with -EADDRINUSE if anyone, including another
- * embagd, listens on the address. The system's choice replaces a port of 0. A TCP socket shares its
- * port with others of this process. The file of a stale unix socket is replaced. Returns 0, or a
- * negative errno with the failed step in *failure. */
+ * embagd, listens on the address. The system chooses a port in place of 0. A TCP socket shares its
+ * port with other sockets of this process. The file of a stale unix socket is replaced. Returns 0,
+ * or a negative errno with the failed step in *failure. */
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
     struct eb_listener_options options, struct eb_failure *failure);
-/* Takes a socket that somebody else has bound and that listens. If `is_admin`, it must be a unix
- * socket that is not open to every user. Returns 0. Otherwise closes the socket and returns a
- * negative errno, with the reason in *failure; the listener's address has size 0 if the socket has
- * none. */
+/* Takes a socket that is already bound and listens. If `is_admin`, it must be a unix socket that is
+ * not open to every user. Returns 0. Otherwise closes the socket and returns a negative errno, with
+ * the reason in *failure; the listener's address has size 0 if the socket has none. */
 int eb_listener_adopt(
     struct eb_listener *listener, int socket, bool is_admin, struct eb_failure *failure);
 /* Closes the socket of a listener that was never started, and removes a unix socket's file. Does
- * nothing if it is closed already. */
+ * nothing if the socket is closed already. */
 void eb_listener_close(struct eb_listener *listener);
 
 /* Watches the socket on this loop. Returns 0 or a negative libuv code. */

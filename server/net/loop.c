@@ -15,8 +15,8 @@
  * slice. */
 #define READING_NS_MAX 1000000
 #define WRITING_NS_MAX 1000000 /* longest time of writing between two reads */
-#define LONG_QUEUE 32          /* waiting connections: their slices take 5 ms */
-#define FLUSHES_PER_LOOK 8     /* between two looks at the clock */
+#define LONG_QUEUE 32          /* number of waiting connections whose slices take 5 ms */
+#define FLUSHES_PER_LOOK 8     /* connections written between two readings of the clock */
 
 static void on_tick_timer(uv_timer_t *timer);
 
@@ -28,8 +28,8 @@ struct handed_socket {
     struct eb_conn_origin origin;
 };
 
-/* Starts the tick timer. It is stopped when the loop has nothing to look after, so that an idle
- * loop does not wake. */
+/* Starts the tick timer. It is stopped while the loop has no connections and no other need of it,
+ * so that an idle loop does not wake. */
 static void start_loop_ticks(struct eb_loop *loop)
 {
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
@@ -38,7 +38,7 @@ static void start_loop_ticks(struct eb_loop *loop)
     }
 }
 
-/* Notes that the loop has something to do, at a time when no connection has looked at the clock. */
+/* Notes that the loop has work, at a time when no connection has read the clock. */
 static void wake_now(struct eb_loop *loop)
 {
     if (loop->busy_since_ns == 0) {
@@ -46,7 +46,7 @@ static void wake_now(struct eb_loop *loop)
     }
 }
 
-/* Notes that the loop has nothing left to do, and counts how long it was busy. */
+/* Notes that the loop has no work left, and counts how long it was busy. */
 static void note_idle(struct eb_loop *loop)
 {
     if (loop->busy_since_ns != 0) {
@@ -312,9 +312,10 @@ static void release_count(struct eb_loop *loop)
     atomic_fetch_sub(&loop->conn_count, 1);
 }
 
-/* Counts a connection that the loop is about to open. It is counted when it is accepted, so that
- * connections on their way to another loop count too. It is counted first and checked then, so that
- * loops that accept at the same time do not exceed connections_max. Returns false if they would. */
+/* Counts a connection that the loop is about to open. This happens when the connection is accepted,
+ * so that connections on their way to another loop count too. The count is raised before it is
+ * checked, so that loops that accept at the same time do not exceed connections_max. Returns false,
+ * with the count as before, if connections_max would be exceeded. */
 static bool try_count(struct eb_loop *loop)
 {
     uint64_t taken = 0;

@@ -11,11 +11,11 @@
 #include "server/net/listener.h"
 #include "server/net/tls.h"
 
-/* Creates a loop. Returns 0, or a negative libuv code with nothing left behind. `options` is
+/* Creates a loop. Returns 0 or a negative libuv code; nothing is left open then. `options` is
  * borrowed for the loop's life. */
 int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options);
-/* Takes an open listener. Only before start. If it is `shared`, its connections are handed to all
- * loops in turn. Returns 0 or a negative libuv code. */
+/* Takes an open listener. Called only before start. If it is `shared`, its connections are handed
+ * to all loops in turn. Returns 0 or a negative libuv code. */
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared);
 /* Starts the thread. Posts `drained` to `mailbox` once, when no connection and no hold is left
  * after eb_loop_drain. Returns 0 or a negative libuv code. */
@@ -24,14 +24,15 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
 void eb_loop_destroy(struct eb_loop *loop);
 
 /* Any thread; each at most once, in this order. Drain stops accepting, lets calls end, and cuts
- * what is left at drain_timeout_ms. Cut closes everything now. End lets the thread return. It may
- * be called only when all loops have drained: until then one may hand another a connection. */
+ * those that are left at drain_timeout_ms. Cut closes everything now. End lets the thread return.
+ * It may be called only when all loops have drained, because until then one loop may hand a
+ * connection to another. */
 void eb_loop_drain(struct eb_loop *loop);
 void eb_loop_cut(struct eb_loop *loop);
 void eb_loop_end(struct eb_loop *loop);
 
 /* Sets the TLS of TCP connections that are accepted from now on. Holds `tls` and drops the former
- * one. Cannot change from plain bytes to TLS or back. */
+ * one. Cannot change from plain bytes to TLS or from TLS to plain bytes. */
 void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls);
 
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop);
@@ -39,13 +40,14 @@ struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop);
 struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop);
 const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
 void *eb_loop_user(const struct eb_loop *loop);
-/* Returns the loop's counters. net/ counts what comes and goes, the service counts all else. */
+/* Returns the loop's counters. net/ counts connections, bytes and lag; the service
+ * counts all else. */
 struct eb_counters *eb_loop_counters(struct eb_loop *loop);
 /* Returns how many connections are open or accepted but not open yet. Any thread. */
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);
-/* Holds the loop: it does not end before it is released. For work elsewhere that will post to its
- * mailbox. */
+/* Holds the loop: it does not end before eb_loop_release. Used while another thread does work that
+ * it will post to the loop's mailbox. */
 void eb_loop_hold(struct eb_loop *loop);
 void eb_loop_release(struct eb_loop *loop);

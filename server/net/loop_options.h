@@ -15,16 +15,16 @@ struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);
     void (*on_tick)(struct eb_conn *conn);
-    /* Called after each write, when eb_conn_waiting_bytes may have become less, and when a time
-     * slice begins. */
+    /* Called after each write, when eb_conn_waiting_bytes may have decreased, and when a time slice
+     * begins. */
     void (*on_written)(struct eb_conn *conn);
-    /* Returns whether something that was read waits for on_written. */
+    /* Returns whether a message that was read must wait for on_written. */
     bool (*has_waiting)(const struct eb_conn *conn);
     /* Called after the writes of one time slice. eb_conn_looked_ns is the time at which the socket
      * had taken them. */
     void (*on_sent)(struct eb_conn *conn);
-    /* Called when the server is about to end all its connections. An answer that is given now
-     * leaves before the peer is told of the end, if one write can take it. */
+    /* Called when the server is about to end all its connections. An answer that is given now is
+     * sent before the peer is told of the end, if one write can take it. */
     void (*on_notice)(struct eb_conn *conn);
     /* Ends every call that would not end by itself. The peer has been told that the connection
      * ends. */
@@ -36,9 +36,9 @@ struct eb_conn_events {
 /* Time limits of a connection. */
 struct eb_conn_limits {
     struct eb_grpc_server_limits session;
-    uint64_t header_timeout_ms; /* for TLS and the HTTP/2 preface, and for a header block once it
-                                   has begun */
-    uint64_t write_timeout_ms;  /* without progress while bytes wait */
+    uint64_t header_timeout_ms; /* for TLS and the HTTP/2 preface, and for each header block from
+                                   its beginning */
+    uint64_t write_timeout_ms;  /* longest time without progress while bytes wait */
     uint64_t slice_ns; /* length of a time slice, after which other connections are served */
     struct eb_conn_age_limits age;
 };
@@ -46,7 +46,7 @@ struct eb_conn_limits {
 /* The socket that a connection came through. */
 struct eb_conn_origin {
     bool is_unix;
-    bool is_admin; /* from a socket for administrators of the server */
+    bool is_admin; /* whether it came from a socket for administrators of the server */
 };
 
 /* Options shared by all loops of a process; read-only once the first loop has started. */
@@ -55,10 +55,10 @@ struct eb_loop_options {
     struct eb_conn_limits conn_limits;
     uint64_t receive_memory_bytes; /* of one loop */
     uint64_t answer_memory_bytes;  /* of one loop */
-    uint64_t connections_max;      /* of all loops together; one more is closed at once */
+    uint64_t connections_max; /* of all loops together; a connection beyond it is closed at once */
     uint64_t drain_timeout_ms;
     uint64_t tick_ms;
-    struct eb_tls *tls; /* the TLS that loops begin with; NULL: plain bytes everywhere */
+    struct eb_tls *tls; /* the TLS that loops begin with; NULL for plain bytes everywhere */
     void *service;      /* for the hooks below */
     /* Makes the service's state of one loop before the loop runs; NULL if out of memory. */
     void *(*on_loop_open)(struct eb_loop *loop);

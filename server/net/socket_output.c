@@ -5,7 +5,7 @@
 #include <assert.h>
 
 #define BUFFERS_MAX 64       /* buffers in one gathered write */
-#define PROGRESS_BYTES 65536 /* bytes that must go out within the longest time */
+#define PROGRESS_BYTES 65536 /* bytes that are progress if they go out within the longest time */
 
 static void on_output_write(uv_write_t *write, int status)
 {
@@ -13,7 +13,7 @@ static void on_output_write(uv_write_t *write, int status)
     size_t written = output->writing_bytes;
     *output->sent_bytes += status == 0 ? written : 0;
     output->writing_bytes = 0;
-    output->unwritten_bytes = 0; /* A stall is timed anew for the next write. */
+    output->unwritten_bytes = 0; /* A stall of the next write is timed from its own start. */
     if (status == 0 && output->tls) {
         eb_tls_stream_end_write(output->tls);
     } else if (status == 0) {
@@ -22,7 +22,7 @@ static void on_output_write(uv_write_t *write, int status)
     output->on_written(output, status);
 }
 
-/* Hands libuv the bytes that the socket did not take at once. Their buffers must stay until
+/* Hands libuv the bytes that the socket did not take at once. Their buffers must stay valid until
  * on_output_write. */
 static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers, unsigned count)
 {

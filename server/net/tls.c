@@ -17,8 +17,8 @@
     "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
-/* The limits on records without data, which clients have reason to send only a few times in a
- * connection's life. */
+/* The limits on records without data. Clients have reason to send such records only a few times in
+ * a connection's life. */
 static const struct eb_tls_side server_side = {
     .idle_row_max = 32,
     .idle_max = 100,
@@ -33,7 +33,7 @@ struct eb_tls {
     atomic_uint holds;
 };
 
-/* Sets *failure. Always returns false. */
+/* Sets *failure to `what`, with the reason from OpenSSL. Always returns false. */
 static bool refuse_tls(struct eb_failure *failure, const char *file, const char *what)
 {
     unsigned long code = ERR_peek_error();
@@ -46,8 +46,8 @@ static bool refuse_tls(struct eb_failure *failure, const char *file, const char 
 
 /* ---- rules ---- */
 
-/* Refuses a client that does not offer its protocols: OpenSSL would not call on_protocols for
- * it. */
+/* Refuses a client that offers no application protocols (ALPN): OpenSSL would not call on_protocols
+ * for it. */
 static int on_hello(SSL *ssl, int *alert, void *context)
 {
     const unsigned char *names;
@@ -84,7 +84,7 @@ static int on_tls_password(char *out, int out_bytes, int is_writing, void *conte
     return 0;
 }
 
-/* Sets the rules of all connections. Sessions are resumed by tickets, since peers could fill a
+/* Sets the rules of all connections. Sessions are resumed with tickets, since peers could fill a
  * cache of sessions on this side. */
 static bool set_tls_rules(SSL_CTX *context, const struct eb_tls_options *options)
 {
@@ -114,8 +114,7 @@ static bool is_file(const char *file, struct eb_failure *failure)
     if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
         return refuse_tls(failure, file, "is not a regular file");
     }
-    return true; /* A file that stat fails on cannot be read either, and reading it gives the
-                    reason. */
+    return true; /* If stat fails, reading the file fails too, and gives the reason. */
 }
 
 /* Checks that the certificate is valid now: clients refuse it otherwise. */

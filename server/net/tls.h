@@ -1,5 +1,5 @@
 /* The TLS settings of the server: its certificate, its key and the authorities that it trusts. They
- * are replaced as a whole: a connection keeps those that it began with.
+ * are replaced as a whole: a connection keeps the settings that it began with.
  * Thread: any; an open eb_tls does not change. Memory: on the heap until its last hold is gone. */
 #pragma once
 
@@ -14,16 +14,16 @@ struct eb_memory;
 struct eb_tls_stream;
 
 struct eb_tls_options {
-    const char *certificate_file; /* PEM: the server's, then those that lead to a root */
+    const char *certificate_file; /* PEM: the server's, then the certificates that lead to a root */
     const char *key_file;         /* PEM, not encrypted */
-    const char *client_ca_file;   /* PEM: authorities for client certificates; NULL: clients are not
-                                     asked for one */
-    bool is_client_optional;      /* a client without a certificate is served too */
-    bool is_1_3_only;             /* false: TLS 1.2 too */
+    const char *client_ca_file; /* PEM: authorities for client certificates; NULL if clients are not
+                                   asked for one */
+    bool is_client_optional;    /* whether a client without a certificate is served too */
+    bool is_1_3_only;           /* whether TLS 1.2 is refused */
 };
 
-/* Reads the files. The caller has the only hold. Returns NULL with the file and the problem in
- * *failure. A certificate that has expired, or is not valid yet, is such a problem. */
+/* Reads the files. The caller gets the only hold. Returns NULL with the file and the problem in
+ * *failure. It is also a problem if a certificate has expired or is not valid yet. */
 struct eb_tls *eb_tls_open(const struct eb_tls_options *options, struct eb_failure *failure);
 /* Adds a hold and returns `tls`, which may be NULL. */
 struct eb_tls *eb_tls_hold(struct eb_tls *tls);

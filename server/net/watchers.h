@@ -11,21 +11,22 @@
 #define EB_WATCHERS_FILES_RESERVED 256
 
 /* Makes room for the descriptors of `connections_max` connections and EB_WATCHERS_FILES_RESERVED
- * files, or for as many as RLIMIT_NOFILE allows if that is fewer. The loop must have no open handle
- * and must not be running. Returns 0 or a negative libuv code: UV_ENOMEM, UV_EMFILE. */
+ * files, or for as many descriptors as RLIMIT_NOFILE allows if that is fewer. The loop must have no
+ * open handle and must not be running. Returns 0 or a negative libuv code: UV_ENOMEM, UV_EMFILE. */
 int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max);
 
 /* ---- hangup watch ---- */
 
 /* Notices when a peer closes or resets a connection that is not being read at present, and that
- * libuv therefore does not watch. It has its own epoll instance, which the loop polls and which
+ * libuv therefore does not watch. Has an epoll instance of its own, which the loop polls and which
  * reports only hang-ups.
  * Thread: its loop's. Memory: only the kernel's, for each descriptor that epoll watches. */
 
 struct eb_hangup_watch {
     uv_poll_t poll;
-    int epoll;                           /* -1: not open */
-    void (*on_hangup)(void *connection); /* its peer has closed or reset it; may call forget */
+    int epoll;                           /* -1 if not open */
+    void (*on_hangup)(void *connection); /* called when the connection's peer has closed or reset
+                                            it; may call eb_hangup_watch_forget */
 };
 
 /* Opens the epoll instance and its handle. Returns 0, or a negative libuv code with nothing left
