@@ -11,12 +11,12 @@
 
 struct eb_key_load {
     const struct eb_table_plan *plan;
-    const struct eb_planned_table *table; /* a keyed one */
-    void *bytes; /* room for table->index_bytes, aligned to EB_KEY_INDEX_ALIGNMENT, zeroed; the
-                  * index lies there */
+    const struct eb_planned_table *table; /* table whose keys are loaded; it must be keyed */
+    void *bytes; /* zeroed memory for the index: table->index_bytes, aligned to
+                    EB_KEY_INDEX_ALIGNMENT */
     struct eb_load_meter *meter;
     struct eb_table_digest
-        *digest; /* the keys are added to it, unless a ready-made index is read */
+        *digest; /* digest to which the keys are added, unless the file has a ready-made index */
 };
 
 /* Builds or reads the index. Returns false if the file cannot be read, if two rows have the same

@@ -11,7 +11,7 @@
 /* Phases of a build. All workers finish one before the next begins. */
 enum phase { DIGEST, COUNT, ASSIGN, PLACE, PHASE_COUNT };
 
-/* Part of the work that is done when a phase begins. */
+/* The fraction of the work that is done when each phase begins. */
 static const double begins[PHASE_COUNT + 1] = {0, 0.1, 0.2, 0.5, 1};
 
 /* The state that all workers of one build share. */
@@ -21,7 +21,7 @@ struct shift {
     uint64_t *digests; /* [plan.slice_count] */
     struct eb_failure *failure;
     enum phase phase;
-    atomic_bool is_over; /* a worker has failed, or the build was given up; all stop */
+    atomic_bool is_over; /* a worker has failed, or the build was given up, so all workers stop */
     bool is_given_up;
     atomic_uint placed_count;
     uint64_t reported_bytes; /* in all attempts so far; written by the calling thread */
@@ -51,8 +51,8 @@ static void report_keys(struct shift *shift, uint64_t bytes)
     }
 }
 
-/* Reports progress in a phase if this is the calling thread's worker. The others are about as
- * far. */
+/* Reports progress in a phase if this is the calling thread's worker. The other workers have made
+ * about the same progress. */
 static void report_range(const struct worker *worker, double part)
 {
     struct shift *shift = worker->shift;
@@ -119,7 +119,8 @@ static void *work_on_keys(void *argument)
     return NULL;
 }
 
-/* Returns as many workers as may run at once, but each gets at least one partition. */
+/* Returns the number of workers: as many as may run at once, but no more than there are
+ * partitions. */
 static uint32_t count_workers(uint32_t partition_count)
 {
     cpu_set_t set;
@@ -173,7 +174,7 @@ static bool refuse_memory(struct eb_failure *failure)
     return eb_failure_blame(failure, ENOMEM);
 }
 
-/* Returns the share of worker `number` among `count` workers of `all` items. */
+/* Returns the range of `all` items that worker `number` of `count` workers handles. */
 static struct eb_key_range share_of(uint64_t all, uint32_t number, uint32_t count)
 {
     return (struct eb_key_range){all * number / count, all * (number + 1) / count};

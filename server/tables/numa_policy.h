@@ -15,11 +15,11 @@
 enum eb_numa { EB_NUMA_LIST(X) EB_NUMA_COUNT };
 #undef X
 
-/* Names by number, ended by NULL. */
+/* Names by number, with NULL at the end. */
 extern const char *const eb_numa_names[];
 
-/* Returns the number of nodes that this process may take memory from; 1 if the system has no notion
- * of nodes. */
+/* Returns the number of nodes that this process may take memory from; returns 1 if the system does
+ * not support nodes. */
 unsigned eb_numa_policy_node_count(void);
 
 /* Sets the nodes for pages of a mapping that are not present yet. Does nothing if there is only one

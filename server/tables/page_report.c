@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES 512 /* a longer line holds a long path, which is not needed */
+#define LINE_BYTES 512 /* only lines with a path, which is not needed, are longer */
 #define EXTENTS_FIRST 16
 
 /* A mapping with huge pages. */
 struct eb_page_extent {
     uint64_t begin;
     uint64_t end;
-    uint64_t page_bytes; /* the kernel's page size of the mapping; small if the kernel may join its
-                            pages into huge ones, which huge_bytes counts */
+    uint64_t page_bytes; /* the mapping's page size according to the kernel; small if the kernel may
+                            join its pages into huge ones, which huge_bytes counts */
     uint64_t huge_bytes;
 };
 
@@ -46,8 +46,8 @@ static void read_page_line(struct eb_page_extent *extent, const char *line)
     }
 }
 
-/* Adds the mapping to the report if it has huge pages. *room: number of extents that the report has
- * room for. Returns 0 or -ENOMEM. */
+/* Adds the mapping to the report if it has huge pages. *room is the number of extents that the
+ * report has room for. Returns 0 or -ENOMEM. */
 static int keep_extent(
     struct eb_page_report *report, size_t *room, const struct eb_page_extent *extent)
 {

@@ -12,10 +12,10 @@ struct eb_page_extent;
 /* The mappings that had huge pages when the report was made. */
 struct eb_page_report {
     size_t count;
-    struct eb_page_extent *extents; /* by address */
+    struct eb_page_extent *extents; /* sorted by address */
 };
 
-/* Bytes of memory, and how many of them lie in pages of 2 MiB and of 1 GiB. */
+/* The size of some memory, and how many bytes of it are in pages of 2 MiB and of 1 GiB. */
 struct eb_page_count {
     uint64_t bytes;
     uint64_t bytes_2m;

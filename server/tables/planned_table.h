@@ -17,28 +17,30 @@ struct eb_piece_range {
 
 struct eb_planned_table {
     char *name;
-    const struct eb_model_config_table *config; /* NULL: model.yaml does not mention it */
-    /* The whole table: its shape, and how its files store it. data_bytes is that of all pieces. */
+    const struct eb_model_config_table *config; /* NULL if model.yaml does not mention it */
+    /* The whole table: its shape, and how its files store it. data_bytes is the sum over all
+     * pieces. */
     struct eb_tensor tensor;
-    bool is_fused; /* rows in the files are FBGEMM's, of this format */
+    bool is_fused; /* the rows in the files are FBGEMM's, in the format `fused` */
     struct eb_fused_format fused;
-    uint64_t file_row_bytes; /* packed: in memory's format already */
+    uint64_t file_row_bytes; /* bytes of a row in the files; in a packed file that is a row as it
+                                lies in memory */
     /* In memory. */
     enum eb_type type;
     enum eb_storage storage;
-    uint64_t row_bytes; /* of a row, with its scale and bias */
+    uint64_t row_bytes; /* bytes of a row, with its scale and bias */
     uint64_t row_offset_bytes;
     uint64_t row_stride_bytes;
-    uint64_t rows_bytes; /* of all rows; UINT64_MAX: more than can be counted */
-    int64_t unknown_row; /* -1: none */
+    uint64_t rows_bytes; /* bytes of all rows; UINT64_MAX if they are more than 64 bits can count */
+    int64_t unknown_row; /* row for unknown ids; -1 if there is none */
     struct eb_piece_range rows;
-    struct eb_piece_range keys; /* count 0: no files of keys */
-    bool is_keyed;              /* by files of keys, or by packed ones */
-    bool has_index;             /* a packed file has it ready; otherwise it is to be built */
-    uint64_t index_bytes;       /* of keys and index together, after the rows; 0: not keyed */
+    struct eb_piece_range keys; /* its count is 0 if there are no files of keys */
+    bool is_keyed;              /* it has keys, in files of keys or in packed files */
+    bool has_index;       /* a packed file has the index ready-made; otherwise it must be built */
+    uint64_t index_bytes; /* bytes of keys and index together, after the rows; 0 if not keyed */
     /* Set by table_share.h. */
     uint64_t origin;
-    const struct eb_named_table *resident; /* the same table in memory; NULL: it is to be loaded */
+    const struct eb_named_table *resident; /* the same table in memory; NULL if it must be loaded */
     const struct eb_table_set *resident_set;
     bool is_open; /* its files have to be read to know whether it is resident */
 };
@@ -46,10 +48,10 @@ struct eb_planned_table {
 struct eb_table_plan {
     struct eb_version_scan scan;
     size_t table_count;
-    struct eb_planned_table *tables; /* in the order of files, and of data in each */
-    /* Of the tables that are to be loaded, as far as is known: */
-    uint64_t work_bytes;       /* to be read, and of indexes to be built */
-    struct eb_table_need need; /* of rows and indexes */
-    struct eb_table_need most; /* the same, if no open table turns out to be resident */
+    struct eb_planned_table *tables; /* in the order of the files, and of the data in each file */
+    /* Sums over the tables that must be loaded, as far as is known: */
+    uint64_t work_bytes;       /* bytes to be read, plus bytes of indexes to be built */
+    struct eb_table_need need; /* memory for rows and indexes */
+    struct eb_table_need most; /* the same if no table that is_open turns out to be resident */
     uint64_t key_bytes;        /* memory that building the largest index takes in addition */
 };

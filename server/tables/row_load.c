@@ -8,21 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that are read at a time, but at least one row. Large enough that the overhead does not
- * matter. Small enough that the rows are still in the second-level cache when they are converted
- * and added to the digest (38 ms for 100 MiB, 44 ms with 8 MiB). Also, a paced load then pauses
- * every half millisecond instead of using a processor for several. */
+/* Bytes that are read at a time, unless one row is larger. They are enough that the overhead does
+ * not matter, and few enough that the rows are still in the second-level cache when they are
+ * converted and added to the digest (38 ms for 100 MiB, but 44 ms with chunks of 8 MiB). Also, a
+ * paced load then pauses every half millisecond instead of using a processor for several
+ * milliseconds. */
 #define CHUNK_BYTES (UINT64_C(512) << 10)
 
 /* The state of loading or comparing rows, one chunk at a time. */
 struct chunk {
     const struct eb_row_load *load;
     struct eb_piece_reader reader;
-    uint8_t *raw;   /* rows in the file's form; NULL: they are read straight to their destination */
-    float *values;  /* values of the row that is being converted; NULL: rows are not converted */
+    uint8_t *raw;   /* rows as in the file; NULL if they are read straight to their destination */
+    float *values;  /* values of the row that is being converted; NULL if rows are not converted */
     uint64_t row;   /* row of the whole table with which the chunk begins */
     uint64_t count; /* number of rows in the chunk */
-    /* Resident rows to compare with; the chunk is then read into `buffer`. NULL: rows are
+    /* Resident rows to compare with; the chunk is then read into `buffer`. NULL if rows are
      * loaded. */
     const uint8_t *resident;
     uint8_t *buffer;
@@ -31,9 +32,9 @@ struct chunk {
     struct eb_failure *failure;
 };
 
-/* Moves `row_count` rows apart so that there are gaps between them. They lie at the end of the
- * space that they will fill. No row is overwritten before it is moved: its destination never begins
- * after its source. */
+/* Moves `row_count` rows apart so that there are gaps between them. Before that they lie without
+ * gaps at the end of the space that they will fill. No row is overwritten before it is moved,
+ * because its destination never begins after its source. */
 static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_planned_table *table)
 {
     uint64_t gap = table->row_stride_bytes - table->file_row_bytes;
@@ -49,7 +50,7 @@ static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_plan
     }
 }
 
-/* Sets *failure: a value of the row cannot be quantised. Always returns false. */
+/* Sets *failure to say that a value of the row cannot be quantised. Always returns false. */
 static bool refuse_loaded_row(const struct chunk *chunk, uint64_t row, const float *values)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -62,7 +63,8 @@ static bool refuse_loaded_row(const struct chunk *chunk, uint64_t row, const flo
         column < elements ? (double)values[column] : 0.0, eb_storage_name(table->storage));
 }
 
-/* Sets *failure: a value of the row is too large for its storage. Always returns false. */
+/* Sets *failure to say that a value of the row is too large for its storage. Always returns
+ * false. */
 static bool refuse_row_excess(
     const struct chunk *chunk, uint64_t row, uint32_t column, const float *values)
 {
@@ -144,7 +146,7 @@ static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
     return true;
 }
 
-/* Returns the rows of a full chunk. */
+/* Returns the number of rows in a full chunk. */
 static uint64_t count_at_once(const struct eb_planned_table *table)
 {
     uint64_t row_bytes = table->file_row_bytes > table->row_stride_bytes ? table->file_row_bytes
@@ -245,7 +247,7 @@ bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure)
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
     struct eb_failure *failure)
 {
-    /* The buffer is zeroed because the gaps between rows are. */
+    /* The buffer is zeroed because the gaps between resident rows are zeros. */
     struct chunk chunk = {
         .load = load,
         .resident = resident,

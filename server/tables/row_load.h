@@ -1,5 +1,5 @@
-/* Loads the rows of a planned table from its files to their place in memory, and converts them if
- * the model's description or a fused format requires it.
+/* Loads the rows of a planned table from its files to their destination in memory, and converts
+ * them if the model's description or a fused format requires it.
  * Thread: one at a time. Memory: some MiB of the heap while rows are converted. */
 #pragma once
 
@@ -10,9 +10,9 @@
 struct eb_row_load {
     const struct eb_table_plan *plan;
     const struct eb_planned_table *table;
-    uint8_t *rows; /* room for table->rows_bytes, zeroed */
+    uint8_t *rows; /* zeroed memory for the rows, table->rows_bytes */
     struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* all rows are added to it, in order */
+    struct eb_table_digest *digest; /* digest to which all rows are added, in order */
 };
 
 /* Loads the rows. Returns false if that fails: *failure names the file and what is wrong with it,

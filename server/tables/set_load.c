@@ -19,8 +19,8 @@ struct loading {
     struct eb_failure *failure;
 };
 
-/* Returns a planned table as it will be in the set, without keys, digest and pages. Its rows are at
- * `rows`. */
+/* Returns a planned table as it will be in the set, with its rows at `rows`, but without keys,
+ * digest and pages. */
 static struct eb_named_table describe_set(
     const struct eb_planned_table *planned, const uint8_t *rows)
 {
@@ -157,9 +157,9 @@ static uint64_t count_needed(const struct eb_table_plan *plan, const struct eb_t
     return bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : bytes + plan->key_bytes;
 }
 
-/* Compares the memory that the plan needs with what is available. `is_taken`: that of the tables is
- * already reserved. If it is too little, reports how much others must free, even if no table that
- * is still to be compared turns out to be resident. */
+/* Compares the memory that the plan needs with what is available. If `is_taken`, the memory of the
+ * tables is already reserved. If too little is available, reports how much other versions must
+ * free. That is enough even if no table that is still to be compared turns out to be resident. */
 static bool check_set_memory(const struct loading *loading, const char *directory, bool is_taken)
 {
     const struct eb_table_plan *plan = loading->plan;
@@ -177,9 +177,10 @@ static bool check_set_memory(const struct loading *loading, const char *director
         directory, needed, available);
 }
 
-/* Finds out which tables to load, and whether there is memory for them. If they are too large by
- * what is known without reading, nothing is read. The pool is known to have enough pages of 1 GiB
- * only when they are reserved, which is done once. */
+/* Finds out which tables to load, and whether there is memory for them. The first check uses only
+ * what is known before any row is read, so that tables that are too large are not read at all. With
+ * pages of 1 GiB there is no such check: only reserving them, which is done once, shows whether the
+ * pool has enough. */
 static bool prepare_set(
     struct loading *loading, const char *directory, const struct eb_table_options *options)
 {

@@ -14,9 +14,9 @@
 
 struct eb_table_mapping {
     atomic_uint holders;
-    bool is_pooled; /* in pages of 1 GiB */
+    bool is_pooled; /* it consists of pages of 1 GiB */
     bool is_sealed;
-    uint8_t *reserved; /* range to unmap in the end */
+    uint8_t *reserved; /* address range that is unmapped at the end */
     uint64_t reserved_bytes;
     uint8_t *base;  /* aligned to a page */
     uint64_t bytes; /* whole pages */
@@ -35,7 +35,7 @@ uint64_t eb_table_memory_footprint(uint64_t bytes)
         return UINT64_MAX;
     }
     uint64_t unit = bytes >= PAGE_BYTES ? PAGE_BYTES : EB_TABLE_MEMORY_ALIGNMENT;
-    /* A table without rows has an address too. */
+    /* A table without rows needs an address too. */
     return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
 }
 
@@ -108,7 +108,7 @@ static bool map_giant_pages(struct eb_table_mapping *mapping)
  * the pool's pages is exceeded later, a signal kills the process. */
 static bool populate(const struct eb_table_mapping *mapping)
 {
-    /* EINVAL: the kernel is too old for MADV_POPULATE_WRITE. */
+    /* EINVAL means that the kernel is too old for MADV_POPULATE_WRITE. */
     return madvise(mapping->base, mapping->bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
@@ -265,7 +265,8 @@ void *eb_table_memory_take(
     return taken;
 }
 
-/* Returns the bytes of the slice at `done` of the mapping. The last one may be shorter. */
+/* Returns the number of bytes in the slice that begins at `done` in the mapping. The last slice may
+ * be shorter. */
 static uint64_t slice_bytes(const struct eb_table_mapping *mapping, uint64_t done)
 {
     uint64_t most = mapping->is_pooled ? EB_PAGE_1G_BYTES : EB_TABLE_MEMORY_SLICE_BYTES;

@@ -1,16 +1,16 @@
-/* Memory for the tables of one model version, in the pages and on the memory nodes that the options
- * ask for. In pages of 2 MiB or small ones, a table of 2 MiB or more has a mapping of its own, and
- * smaller ones share a mapping as large as all of them together. In pages of 1 GiB, which come from
- * the system's pool, all tables lie one after the other; if the pool has too few, the tables go to
- * pages of 2 MiB.
+/* Memory for the tables of one model version, with the page size and on the memory nodes that the
+ * options request. In pages of 2 MiB or small ones, a table of 2 MiB or more has a mapping of its
+ * own, and smaller ones share a mapping as large as all of them together. In pages of 1 GiB, which
+ * come from the system's pool, all tables lie one after the other; if the pool has too few, the
+ * tables go to pages of 2 MiB.
  *
- * Several versions with the same tables may hold a mapping. It is unmapped when the last of them
+ * Several versions with the same tables may hold a mapping. It is unmapped when the last version
  * gives it up.
  *
- * Whether memory gets huge pages of 2 MiB is decided by the kernel when it is first written:
- * page_report.h counts them.
+ * The kernel decides whether memory gets pages of 2 MiB when the memory is first written.
+ * page_report.h counts the pages that it got.
  * Thread: one at a time until sealed; then read-only, and may be shared and given up on any.
- * Memory: mmap; munmap by the last holder. */
+ * Memory: mmap; the last holder calls munmap. */
 #pragma once
 
 #include "server/base/failure.h"
@@ -21,74 +21,75 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a mapping */
+#define EB_TABLE_MEMORY_ALIGNMENT 64 /* alignment of a table that shares a mapping */
 /* Most bytes that are sealed or given back at once, except in pages of 1 GiB. During that time no
- * other thread of the process can get memory from the system or give it back. On a busy machine 3
- * GiB of small pages given back at once blocked them for 90 to 150 ms, slices of 8 MiB for 0.2 to 4
- * ms. */
+ * other thread of the process can get memory from the system or give it back. On a busy machine,
+ * giving back 3 GiB of small pages at once blocked them for 90 to 150 ms, and giving back slices of
+ * 8 MiB for 0.2 to 4 ms each. */
 #define EB_TABLE_MEMORY_SLICE_BYTES (UINT64_C(8) << 20)
 
 struct eb_table_mapping;
 struct eb_table_hold;
 
-/* Zeroed: pages of 2 MiB, spread over all nodes. */
+/* A zeroed struct requests pages of 2 MiB, spread over all nodes. */
 struct eb_table_memory_options {
     enum eb_page_size pages;
     enum eb_numa numa;
 };
 
-/* The memory that tables will take. Zeroed: no tables. */
+/* The memory that tables will take; zeroed if there are no tables. */
 struct eb_table_need {
-    uint64_t whole_bytes;  /* of tables that have mappings of their own */
-    uint64_t common_bytes; /* of those that share one */
+    uint64_t whole_bytes;  /* bytes of tables that have mappings of their own */
+    uint64_t common_bytes; /* bytes of tables that share a mapping */
 };
 
-/* Ready for use if zeroed except for its options. */
+/* The memory of one version. It is ready for use once it is zeroed and its options are set. */
 struct eb_table_memory {
     struct eb_table_memory_options options;
-    struct eb_table_hold *holds;     /* singly linked */
-    struct eb_table_mapping *common; /* the one that tables are cut from; may be NULL */
-    uint64_t common_bytes;           /* of the next one, as reserved; 0: none is reserved */
+    struct eb_table_hold *holds;     /* linked list of the mappings that it holds */
+    struct eb_table_mapping *common; /* mapping from which small tables are taken; may be NULL */
+    uint64_t common_bytes; /* size of the next such mapping, as reserved; 0 if none is reserved */
     uint64_t mapped_bytes;
-    uint64_t shared_bytes; /* of these, the bytes in mappings that another memory has made */
+    uint64_t shared_bytes; /* those of mapped_bytes that are in mappings made by another memory */
     bool is_pool_short;    /* the pool had too few pages of 1 GiB */
-    int numa_error; /* of the last mapping that could not be placed on nodes: a negative errno */
+    int numa_error; /* negative errno of the last mapping that could not be placed on nodes */
 };
 
 /* Returns `bytes` zeroed, writable bytes. They are aligned to 64 bytes or, if they are 2 MiB or
- * more and not in pages of 1 GiB, to 2 MiB. Pages of 1 GiB are present already, others when they
- * are first written. Returns NULL if out of memory: *failure has the bytes that were requested. */
+ * more and not in pages of 1 GiB, to 2 MiB. Pages of 1 GiB are present already; other pages become
+ * present when they are first written. Returns NULL if out of memory; *failure says how many bytes
+ * were requested. */
 void *eb_table_memory_take(
     struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
 /* Reserves room for the tables that `need` counts, which are taken next, in any order. They take as
- * many bytes as eb_table_memory_need_bytes returns. If the options ask for pages of 1 GiB, takes as
- * many as these tables need, all or none, so that no part of a page is lost between tables. Returns
- * whether it has taken them; then no further memory is needed. */
+ * many bytes as eb_table_memory_need_bytes returns. If the options request pages of 1 GiB, takes
+ * all pages that these tables need or none, so that no part of a page is lost between tables.
+ * Returns whether it has taken them; if so, the tables need no further memory. */
 bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need);
-/* Makes everything read-only. Called once, when a version is complete. Huge pages stay huge.
+/* Makes all tables read-only. Called once, when a version is complete. Huge pages stay huge.
  * Returns false with *failure set if that fails. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure);
-/* Returns the mapping that holds `taken`, which is from a sealed memory. Returns NULL if that is in
- * the pool's pages, which are not shared. */
+/* Returns the mapping that holds `taken`, which a sealed memory has returned. Returns NULL if it is
+ * in pages of 1 GiB, which are not shared. */
 struct eb_table_mapping *eb_table_memory_find(
     const struct eb_table_memory *memory, const void *taken);
 /* Holds a mapping of another memory, which must stay during the call. Returns false with *failure
  * set if out of memory. */
 bool eb_table_memory_share(
     struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
-/* Returns the bytes of mappings that another memory holds too at present. */
+/* Returns the bytes of those mappings that another memory holds too at present. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
-/* Returns what `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of them.
- * UINT64_MAX if that is more than an address space can hold. */
+/* Returns how many bytes `bytes` bytes occupy once they are taken: whole pages of 2 MiB, or a share
+ * of them. Returns UINT64_MAX if that is more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);
-/* Returns the bytes of rows followed by an index (0: none). Both are one piece, which is shared as
- * a whole. At most UINT64_MAX. */
+/* Returns the bytes of rows followed by an index, whose size is 0 if there is none. The two are
+ * taken as one, and shared only together. Returns at most UINT64_MAX. */
 uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes);
 /* Adds a table of `bytes` bytes to the need. */
 void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes);
-/* Returns the bytes that the tables take together: whole pages of 2 MiB; at most UINT64_MAX. In
- * pages of 1 GiB they also take the unused rest of the last one. */
+/* Returns the bytes that the tables take together, in whole pages of 2 MiB, but at most UINT64_MAX.
+ * In pages of 1 GiB they also take the unused rest of the last page. */
 uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need);

@@ -78,7 +78,7 @@ static const struct eb_model_config_table *find_layout_source(
 
 /* ---- from pieces to a table ---- */
 
-/* Returns whether all pieces are there, each once. */
+/* Returns whether every piece is there exactly once. */
 static bool check_parts(const struct planning *planning, const struct eb_piece_range *range)
 {
     const struct eb_table_plan *plan = planning->plan;
@@ -115,8 +115,8 @@ static const struct eb_piece *find_telling(const struct eb_piece_range *range)
     return &range->pieces[at < range->count ? at : 0];
 }
 
-/* Returns whether a piece and the deciding one are both keyed or both not. Always true if the piece
- * has no rows, or if one of the two is not packed. */
+/* Returns whether a piece and the deciding one are both keyed or both not. Always returns true if
+ * the piece has no rows, or if one of the two is not packed. */
 static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
 {
     return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||
@@ -166,7 +166,7 @@ static bool join_pieces(
     return true;
 }
 
-/* Checks the rows that packed files say they hold. */
+/* Checks which rows of the table the packed files hold, according to their headers. */
 static bool check_layout_packed(
     const struct planning *planning, const struct eb_planned_table *table)
 {
@@ -263,8 +263,8 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     return true;
 }
 
-/* Sets unknown_row, and checks that the table has it and the row of default_index. The default of a
- * keyed table is a key, which can be checked only with its index. */
+/* Sets unknown_row. Checks that the table has that row and the row of default_index. The
+ * default_index of a keyed table is a key, which can be checked only with the table's index. */
 static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_model_config_table *config = table->config;
@@ -514,8 +514,8 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     return check_use(feature, table, failure);
 }
 
-/* Checks that a group's features are pooled and have one floating-point type, because their values
- * lie side by side. */
+/* Checks that a group's features are pooled and have the same floating-point type, because their
+ * values lie side by side. */
 static bool check_fit_group(const struct eb_model_config *config,
     const struct eb_model_config_group *group, const struct eb_table_plan *plan,
     struct eb_failure *failure)
@@ -542,9 +542,9 @@ static bool check_fit_group(const struct eb_model_config *config,
 }
 
 /* Checks the parts of model.yaml that need the tables. The plan's tables must be sorted by name,
- * and no two may have the same. Default keys of empty bags are checked after loading (set_load.c).
- * Returns false if something is wrong: *failure says what, and names the table, feature or
- * group. */
+ * and no two may have the same name. Default keys of empty bags are checked after loading
+ * (set_load.c). Returns false if something is wrong: *failure says what, and names the table,
+ * feature or group. */
 static bool check_fit(const struct eb_model_config *config, const struct eb_table_plan *plan,
     struct eb_failure *failure)
 {
@@ -593,8 +593,8 @@ static int compare_locations(const void *left, const void *right)
     return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
 }
 
-/* Sets *failure to the reason why there is no table although there is a tensor that is not left
- * out. Always returns false. */
+/* Sets *failure to the reason why there is no table although the patterns do not leave out every
+ * tensor. Always returns false. */
 static bool refuse_layout_unfit(const struct planning *planning)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;

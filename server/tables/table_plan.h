@@ -7,13 +7,14 @@
 #include "server/tables/planned_table.h"
 
 /* Makes the plan. Returns false with *plan empty if something is wrong: *failure names the file, or
- * the position in model.yaml, and the reason. Possible reasons are those of the scan, pieces that
- * are missing or do not match, keys without a table or too few keys, a name that is not allowed or
- * given twice, a row that is too wide, a storage that the table cannot have, a description of a
- * table that does not exist, and no table at all. */
+ * the position in model.yaml, and the reason. Possible reasons are those of eb_version_scan_read,
+ * pieces that are missing or do not match, keys without a table or too few keys, a name that is not
+ * allowed or given twice, a row that is too wide, a storage that the table cannot have, a
+ * description of a table that does not exist, and a directory without any table. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);
-/* Sets the plan's bytes. Called again when some of its tables have turned out to be resident. */
+/* Sets the plan's sums of bytes. Called again when some of its tables have turned out to be
+ * resident. */
 void eb_table_plan_measure(struct eb_table_plan *plan);
 /* Accepts a zeroed plan. */
 void eb_table_plan_deinit(struct eb_table_plan *plan);

@@ -1,4 +1,4 @@
-/* The tables of one version in memory, and the options by which they are loaded (set_load.h).
+/* The tables of one version in memory, and the options with which set_load.h loads them.
  * Thread: any one while it is filled; afterwards immutable. Memory: owns its tables. */
 #pragma once
 
@@ -12,13 +12,13 @@
 struct eb_model_config;
 struct eb_table_set;
 
-/* How tables are loaded: which are refused, and how the others lie in memory. */
+/* How tables are loaded: which of them are refused, and how the others are stored in memory. */
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
-    uint32_t group_features_max; /* most that a request may ask for; 0: no limit */
+    uint32_t group_features_max; /* most that a request may name; 0 means no limit */
     struct eb_table_memory_options memory;
-    const struct eb_model_config *config; /* of the model; may be NULL */
+    const struct eb_model_config *config; /* configuration of the model; may be NULL */
     /* Sets in memory with which the loaded one shares equal tables. They must stay during the load.
      */
     const struct eb_table_set *const *residents;
@@ -27,31 +27,32 @@ struct eb_table_options {
 
 struct eb_named_table {
     char *name;
-    uint32_t rank; /* of the whole table, at least 1 */
+    uint32_t rank; /* rank of the whole table, at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t resident_bytes;    /* of its rows, the gaps between them, keys and their index */
-    struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
+    uint64_t resident_bytes;    /* bytes of rows, gaps between them, keys and their index */
+    struct eb_page_count pages; /* pages that resident_bytes had when the table was published */
     struct eb_table table;
     const uint8_t *base;      /* beginning of its rows and the gaps between them */
     struct eb_key_index keys; /* target of table.keys, if that is not NULL */
-    const void *index;        /* keys and index after the rows, index_bytes; NULL: not keyed */
+    const void *index; /* keys and index after the rows, index_bytes long; NULL if not keyed */
     uint64_t index_bytes;
-    uint64_t digest; /* of its content (table_digest.h) */
-    uint64_t origin; /* of the files that it was read from (table_digest.h) */
+    uint64_t digest; /* digest of its content (table_digest.h) */
+    uint64_t origin; /* digest of the files that it was read from (table_digest.h) */
     /* Defaults for requests that do not set these. */
-    enum eb_missing missing; /* UNSPECIFIED: ERROR */
+    enum eb_missing missing; /* UNSPECIFIED means ERROR */
     bool has_default;
-    int64_t default_index; /* a row, -1 or, of a keyed table, a key */
+    int64_t default_index; /* a row or -1; for a keyed table, a key */
 };
 
 struct eb_table_set {
     size_t count;
     struct eb_named_table *tables; /* sorted by name */
-    uint64_t bytes;                /* of memory that all tables take: whole pages */
-    uint64_t digest;               /* of all tables' names and contents */
+    uint64_t bytes;                /* bytes of memory that all tables take, in whole pages */
+    uint64_t digest;               /* digest of the names and contents of all tables */
     struct eb_table_memory memory;
-    struct eb_page_count pages; /* of all tables */
-    int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
+    struct eb_page_count pages; /* pages of all tables */
+    int pages_error; /* 0, or a negative errno if huge pages could not be counted; all such counts
+                        are then 0 */
     struct eb_load_notes notes; /* files and tensors in its directory that are not tables */
 };
 

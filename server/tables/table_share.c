@@ -14,8 +14,8 @@ struct search {
     struct eb_failure *failure;
 };
 
-/* Returns whether type, storage, shape, layout and is_keyed are the same, so that both could be
- * equal. */
+/* Returns whether two tables have the same type, storage, shape, layout and is_keyed, so that they
+ * could be equal. */
 static bool is_shared_alike(
     const struct eb_planned_table *planned, const struct eb_named_table *resident)
 {
@@ -31,7 +31,7 @@ static bool can_share(const struct eb_table_set *set, const struct eb_named_tabl
     return eb_table_memory_find(&set->memory, resident->base);
 }
 
-/* Returns whether both are known to be equal without reading files. */
+/* Returns whether two tables are known to be equal without reading files. */
 static bool is_known(const struct eb_planned_table *planned, const struct eb_named_table *resident)
 {
     return planned->origin == resident->origin ||
@@ -115,7 +115,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
             find_shared_known(options->residents[k], planned);
         }
-        /* If an equal packed file were resident, that would be known already. */
+        /* If a packed table equal to this one were resident, that would be known already. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
         for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
             planned->is_open = find_alike(options->residents[k], planned);

@@ -1,5 +1,5 @@
-/* Finds the tables of a plan that need not be loaded, since a version in memory has the same ones,
- * whose memory is shared. A table is the same as a resident one
+/* Finds the tables of a plan that need not be loaded, because a version in memory has the same
+ * tables and can share their memory. A table is the same as a resident one
  *  - whatever its name, if it comes from the same place in the same files, which may have more
  * links now, or from a packed file with the same digest: nothing is read to find that out;
  *  - if the resident one has the same name, shape, storage and content: the files are read to find
@@ -14,8 +14,8 @@
 /* Sets the origins of the plan's tables, and the resident tables that can be found without reading.
  * The plan's bytes then count the tables that are certain to be loaded. */
 void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options);
-/* Called after that. Reads the tables that are open, and sets their resident tables and the plan's
- * bytes. Returns false with *failure set if a file cannot be read or converted, or if the load is
- * cancelled. */
+/* Called after eb_table_share_find_known. Reads the tables that are still open, and sets their
+ * resident tables and the plan's bytes. Returns false with *failure set if a file cannot be read or
+ * converted, or if the load is cancelled. */
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
     struct eb_load_meter *meter, struct eb_failure *failure);

@@ -24,7 +24,7 @@ static const struct {
 #undef X
 };
 
-/* Returns the storage that model.yaml asks for; UNSPECIFIED: the file's. */
+/* Returns the storage that model.yaml requires, or UNSPECIFIED if it is to be that of the file. */
 static enum eb_storage find_wanted(const struct eb_planned_table *table)
 {
     return table->config ? table->config->storage : EB_STORAGE_UNSPECIFIED;
@@ -71,7 +71,8 @@ static bool choose_packed(struct eb_planned_table *table, const struct eb_packed
     return true;
 }
 
-/* Returns the elements of a fused row of row_bytes bytes; 0: there is no room for one. */
+/* Returns the number of elements in a fused row of row_bytes bytes, or 0 if there is no room for
+ * one. */
 static uint64_t count_elements(const struct eb_fused_format *format, uint64_t row_bytes)
 {
     struct eb_fused_format one = *format;
@@ -81,7 +82,8 @@ static uint64_t count_elements(const struct eb_fused_format *format, uint64_t ro
     return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
 }
 
-/* Returns whether rows of F32_LAST have row_bytes bytes if their codes are padded for GPUs. */
+/* Returns whether rows in the format F32_LAST have row_bytes bytes if their codes are padded for
+ * GPUs. */
 static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
 {
     struct eb_fused_format aligned = *format;
@@ -89,8 +91,8 @@ static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
     return format->layout == EB_FUSED_F32_LAST && eb_fused_row_bytes(&aligned) == row_bytes;
 }
 
-/* Sets the elements of a row of row_bytes bytes to `dim`. Returns false if the format has no room
- * for them, or if rows are longer than padding explains. */
+/* Sets the number of elements in a row of row_bytes bytes to `dim`. Returns false if the row has no
+ * room for them, or if it is longer than padding explains. */
 static bool set_dim(
     struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_failure *failure)
 {
@@ -137,7 +139,7 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     return dim == 0 || set_dim(format, dim, tensor->dims[1], failure);
 }
 
-/* Writes the names of the other formats with the same codes, as "a" or "a or b". */
+/* Writes the names of the other formats that have the same codes, as "a" or "a or b". */
 static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
 {
     enum eb_fused_layout own =

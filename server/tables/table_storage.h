@@ -13,17 +13,17 @@ bool eb_table_storage_choose(
     struct eb_planned_table *table, const struct eb_piece *piece, struct eb_failure *failure);
 
 /* Finds the layout of the fused rows in a tensor. The format must be one with fused rows. `dim` is
- * their number of values; 0: as many as their codes fill. TorchRec's formats need `dim`, because
- * their rows may be longer than the values need. Rows of FBGEMM_INT8 may have up to 3 bytes between
- * codes and scale. Returns false, with the reason but no path in *failure, if the tensor cannot
- * hold such rows. */
+ * the number of values in a row, or 0 if there are as many as its codes can fill. TorchRec's
+ * formats need `dim`, because their rows may be longer than the values need. Rows of FBGEMM_INT8
+ * may have up to 3 bytes between codes and scale. Returns false, with the reason but no path in
+ * *failure, if the tensor cannot hold such rows. */
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure);
 
 /* A check of a table's fused rows, zeroed at first. */
 struct eb_table_storage_check {
     struct eb_fused_counters counters;
-    uint64_t row; /* number of the first one whose scale is zero or negative */
+    uint64_t row; /* number of the first row whose scale is zero or negative */
     struct eb_row_scale scale;
 };
 
