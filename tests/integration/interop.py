@@ -185,9 +185,9 @@ def run_drain(options, server, counts):
     target = 'ipv4:%s,%s' % (other.process.address, server.process.address)
     clients = [subprocess.Popen([program, '--target', target, '--drain'], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE) for _ in range(4)]
-    time.sleep(2)  # of load before the drain
+    time.sleep(2)  # lets the load run before the drain
     other.stop()
-    time.sleep(2)  # of load after it
+    time.sleep(2)  # lets the load run after the drain
     for number, client in enumerate(clients):
         output, _ = client.communicate(b'\n', timeout=CLIENT_SECONDS)
         text = output.decode()

@@ -17,7 +17,7 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 SERVICE = '/embag.v1.EmbeddingBag/'
 STREAMED = 1000
-LARGE_ROWS = 320  # of 16 KiB: 5 MiB
+LARGE_ROWS = 320  # of 16 KiB each, 5 MiB in all
 WANT = [-2.1, -2.4, 0, 0, -0.2, 0.8]
 SECONDS = 30
 HEALTH = 'grpc.health.v1.Health'
@@ -31,7 +31,7 @@ def request(request_id):
 
 
 def rows(count):
-    """Returns a request for this many times the same row, of 16 KiB."""
+    """Returns a request that names the same row of 16 KiB this many times."""
     return pb.LookupRequest(model='spec', queries=[
         pb.BagQuery(table='large', indices_i64=bytes(8 * count), indices_per_bag=1)])
 
@@ -40,7 +40,7 @@ LARGE = rows(LARGE_ROWS)
 
 
 def check_answer(answer):
-    """Checks that it is the answer to `request`."""
+    """Checks that `answer` is the answer to `request`."""
     assert answer.error_code == 0, answer.error_message
     values = struct.unpack('<6f', answer.results[0].values)
     assert all(abs(a - b) < 1e-5 for a, b in zip(values, WANT)), values
@@ -53,7 +53,7 @@ def lookup(channel, message, **options):
 
 
 def open_stream(channel, requests, timeout=SECONDS):
-    """A LookupStream."""
+    """Opens a LookupStream; returns its answers."""
     return channel.stream_stream(SERVICE + 'LookupStream', pb.LookupRequest.SerializeToString,
                                  pb.LookupResponse.FromString)(iter(requests), timeout=timeout)
 
@@ -124,7 +124,7 @@ def gzip(connect):
 
 
 def health(connect):
-    """Checks the health of a model once, and watches that of existing and unknown names."""
+    """Checks the health of a model once, and watches the health of existing and unknown names."""
     pool = dynamic.load('grpc/health/v1/health.proto')
     check, watch = (dynamic.Method(pool, HEALTH, name) for name in ('Check', 'Watch'))
     channel = connect()

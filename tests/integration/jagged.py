@@ -75,8 +75,8 @@ def random_jagged(rng, tables, features=None, bags=5, longest=6, **fields):
 
 
 def side_by_side(results):
-    """Returns the values of results with equally many bags, laid out as in a group or with
-    concat."""
+    """Returns the values of results that have the same number of bags, side by side as in a group
+    or with concat."""
     bags = results[0].shape[0]
     rows = [np.frombuffer(result.values, np.uint8).reshape(bags, -1) for result in results]
     return np.concatenate(rows, axis=1).tobytes()

@@ -1,6 +1,6 @@
-"""The flood of test_abuse_backlog for longer and with figures. Prints the latency of other clients
-while 4 000 connections each have more to be served than a time slice. The server has one processor
-to itself, all peers share another; both must be otherwise idle."""
+"""Runs the flood of test_abuse_backlog for longer, and prints figures: the latency of other clients
+while each of 4 000 connections has more requests than a time slice serves. The server has one
+processor to itself, and all peers share another. Both must be otherwise idle."""
 
 import os
 import unittest

@@ -55,7 +55,8 @@ static void print_result(const struct embag_result *result)
     printf(" <%s>\n", result->message);
 }
 
-/* Sends one request whose parts may fail, or the same as one that fails as a whole. */
+/* Sends one request, some of whose parts are invalid. With errors_per_query only those parts fail,
+ * otherwise the whole request does. */
 static enum embag_status ask(struct embag_client *client, bool errors_per_query)
 {
     struct embag_request request = {.model = "spec",

@@ -203,7 +203,7 @@ static void fill_indices(struct probe *probe, int index_count)
     }
 }
 
-/* ADDRESS stream|unary RETRIES_MAX INDICES */
+/* Arguments: ADDRESS stream|unary RETRIES_MAX INDICES */
 int main(int argument_count, char **arguments)
 {
     static struct probe probe;

@@ -87,8 +87,8 @@ class Dawdlers(OwnServerTest):
             self.assertTrue(self.trickle(attacker.socket, data))
 
     def test_half_a_frame_head_of_headers_that_never_come(self):
-        """No header block has begun, so the connection is an idle one and costs no more than
-        one."""
+        """No header block has begun, so the connection is idle, and costs no more than any idle
+        connection."""
         with Bystander(self.server), Attacker(self.server.port) as attacker:
             attacker.send_bytes(b'\0\0')
             with Attacker(self.server.port) as other:
@@ -253,7 +253,7 @@ class AnswerHoarders(OwnServerTest):
                 self.assertEqual(len(result.values), 3900 * 4 * LARGE_COLUMNS)
 
     def test_one_that_reads_at_last_gets_all(self):
-        """It waits beside others that never read."""
+        """This peer waits beside others that never read."""
         self.hoard(15, 250)
         late, calls = self.hoard(15, 250)
         self.hoard(15, 250)
@@ -271,7 +271,7 @@ class Resets(OwnServerTest):
         table = Table.of_values('large', 'f32', np.zeros((8, LARGE_COLUMNS)))
         self.server = self.serve('--loops', '1', '--inline-below-us', '0',
                                  tables=[spec_table(), table])
-        # An answer of 4 MiB.
+        # A request whose answer has 4 MiB.
         self.large = message(as_bytes(pb.LookupRequest(model='spec', queries=[
             pb.BagQuery(table='large', num_bags=256)])))
 
@@ -439,7 +439,7 @@ class Hoarders(OwnServerTest):
                 self.assertTrue(client.lookup(pb.LookupRequest(model='spec', queries=[
                     pb.BagQuery(table='emb_table', indices=[0], num_bags=1)])).results)
                 self.assertEqual(self.end_of(peer), b'')
-        # There is room for new ones.
+        # There is room for new connections.
         with Bystander(server):
             pass
 
@@ -472,9 +472,9 @@ class Hoarders(OwnServerTest):
         return call_fields(LOOKUP_STREAM)
 
     def test_one_connection_does_not_fill_the_receive_memory(self):
-        """250 announcements of 16 MiB. Each would reserve 256 KiB at once, together all the memory
-        that one loop of sixteen has. Announcements beyond the connection's share are refused;
-        others send whatever they like."""
+        """One connection announces 250 messages of 16 MiB. Each announcement would reserve 256 KiB
+        at once; together they would reserve all the memory of one of sixteen loops. Announcements
+        beyond the connection's share are refused; others send whatever they like."""
         server = self.serve('--loops', '1', '--receive-memory-bytes', str(LOOP_MEMORY))
         large = pb.LookupRequest(model='spec', queries=[pb.BagQuery(
             table='emb_table', indices_i32=bytes(15 * MIB), num_bags=1)])

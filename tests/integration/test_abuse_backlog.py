@@ -40,8 +40,8 @@ class Backlog(OwnServerTest):
         self.port = self.server.port
 
     def measure(self, connections, lookups):
-        """Returns the CPU seconds that the server takes for these lookups, including those of
-        others."""
+        """Returns the CPU seconds that the server takes for these lookups, and for the lookups that
+        other clients make meanwhile."""
         with Flood(self.port, connections, as_bytes(GOOD), lookups) as flood:
             before = cpu_seconds(self.server.pid)
             answered = answers(self.server)

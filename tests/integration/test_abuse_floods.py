@@ -42,11 +42,11 @@ class Floods(OwnServerTest):
                     self.check_ending(attacker.flood(make(attacker), count), code)
 
     def check_ending(self, said, code):
-        """Checks that the server closed, and its reason."""
+        """Checks that the server closed the connection for this reason."""
         self.assertIn(said, (code, '') if self.may_be_lost else (code,))
 
     def check_endless(self, frames_of, at_once=100):
-        """Does the same with frames that differ: each call of frames_of returns some more."""
+        """Like check, but with frames that differ: each call of frames_of returns some more."""
         with self.bystander():
             with Attacker(self.port) as attacker:
                 self.check_ending(self.flood_different(attacker, frames_of, at_once), CALM)

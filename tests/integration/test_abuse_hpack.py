@@ -16,9 +16,9 @@ CALM = 11
 CONNECTIONS = 100
 AT_ONCE = 8
 SECONDS_MAX = 60
-# CPU cost of an attacking connection, in units of one that sends plain header blocks. Some 0.5 was
-# measured; it was 4 000 before connections were charged for the expanded size of their blocks.
-# Clocks have a resolution of 10 ms.
+# CPU cost of an attacking connection, as a multiple of the cost of a connection that sends plain
+# header blocks. About 0.5 was measured; it was 4 000 before connections were charged for the
+# expanded size of their blocks. Clocks have a resolution of 10 ms.
 COST_MAX = 5
 SLACK_SECONDS = 0.1
 

@@ -240,7 +240,7 @@ class Traces(AccessLogTest):
             return request_of('spec', traceparent=text)
         self.call(server, traced(other))
         self.call(server, traced(other), ('traceparent', PARENT + '01'))
-        # What is invalid counts for nothing: the call's holds.
+        # An invalid traceparent is ignored. If a message has no valid one, the call's applies.
         self.call(server, traced(PARENT + '0g'), ('traceparent', PARENT + '01'))
         self.call(server, traced(''), ('traceparent', PARENT + '01'))
         self.call(server, traced(PARENT + '01'), ('traceparent', 'x'))

@@ -429,7 +429,7 @@ class Reload(AuthTest):
         server = self.serve_rules()
         self.authority.write('auth.yaml', ''.join(lines))
         self.reload(server)
-        for count in range(2, len(lines)):  # cut between principals, it is still YAML
+        for count in range(2, len(lines)):  # a file that is cut between principals is still YAML
             self.authority.write('auth.yaml', ''.join(lines[:count]))
             self.reload(server, 'reload_failed')
             self.assertEqual(len(self.caller(server, CHIEF).list_models().models), 2)

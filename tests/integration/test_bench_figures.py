@@ -106,7 +106,8 @@ class Overload(unittest.TestCase):
         self.rows = rows('overload', self.bench)
 
     def play(self, _, arguments):
-        """Reports a peak of 100/s; at twice that rate, 90/s in time with pacing, 20/s without."""
+        """Reports a peak of 100 answers a second. At twice that rate, reports 90 a second in time
+        with pacing, and 20 without."""
         if '--rate' not in arguments:
             return {'requests_per_s': 100, 'cpu_us': 10}
         return {'goodput_per_s': 20 if '--unpaced' in arguments else 90, 'errors_by_code': {},

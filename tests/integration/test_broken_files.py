@@ -28,13 +28,13 @@ def npy_bytes(header, data, magic=b'\x93NUMPY', version=(1, 0), size=None):
 
 
 def npy_header(descr="'<f4'", order='False', shape='(5, 2)', more=''):
-    """Returns the dict literal of its header."""
+    """Returns the dict literal of an npy header."""
     return "{'descr': %s, 'fortran_order': %s, 'shape': %s, %s}" % (descr, order, shape, more)
 
 
 DATA = spec_table().raw.tobytes()
 
-# Each with a pattern for the reason that the log must give.
+# The contents of broken npy files, each with a pattern for the reason that the log must give.
 BROKEN_NPY = {
     'empty file': (b'', r'not an npy file'),
     'magic': (npy_bytes(npy_header(), DATA, magic=b'\x93NUMPZ'), r'not an npy file'),
@@ -170,7 +170,7 @@ BROKEN_SAFETENSORS = {
 
 
 class BrokenFiles(OwnServerTest):
-    """A broken version 2, with a good version 1 below it or none."""
+    """A broken version 2, with or without a good version 1."""
 
     def write(self, version, name, data):
         """Writes one file of a version."""

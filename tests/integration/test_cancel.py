@@ -44,7 +44,7 @@ class Cancel(OwnServerTest):
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def check_row(self, answer, row):
-        """Checks the answer to it."""
+        """Checks the answer to a request of one row."""
         self.assertEqual(answer.error_code, 0, answer.error_message)
         self.assertEqual(answer.results[0].values, self.table.raw[row].tobytes())
 
@@ -55,7 +55,7 @@ class Cancel(OwnServerTest):
         return answers
 
     def rounds(self, attempt):
-        """Repeats an attempt until the cancel came in time once, with more work each time."""
+        """Repeats an attempt, with more work each time, until the cancel has come in time once."""
         self.slow_rows = scaled(2000)
         for _ in range(ROUNDS):
             if attempt():

@@ -182,7 +182,8 @@ class WaitingRequests(OneThread):
                     stream.peer.close()
 
     def test_small_answers_that_are_not_read(self):
-        """Such answers count with the memory that they hold, which is far more than their bytes."""
+        """Such answers are counted with the memory that they occupy, which is far more than their
+        bytes."""
         server = self.serve_one('--answer-memory-bytes', str(128 * MIB))
         with Stream(server.port, window=0) as stream:
             for _ in range(20):

@@ -15,7 +15,7 @@ EMPTY = np.array([], np.int64)
 
 
 class EdgeRequest(ServedTest):
-    """Each of them must be answered correctly."""
+    """Unusual requests, each of which must be answered correctly."""
 
     def ask(self, query, model='spec', **fields):
         """Sends one query and compares the answer with the model's; returns the answer."""

@@ -120,7 +120,7 @@ class ErrorsPerQuery(ServedTest):
             self.check(answers[number], request, wrongs)
 
     def test_in_parts(self):
-        """There is enough work that the answer is divided."""
+        """The request takes so much work that its answer is divided into parts."""
         request, wrongs = self.mixture()
         heavy = to_message(Query('large', self.rng.integers(0, 50000, 60000), num_bags=1,
                                  index_form='i32'))

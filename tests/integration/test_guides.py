@@ -30,7 +30,8 @@ AUTH = 'principals: [{name: guide, token_file: token, models: ["*"]}]\n'
 
 
 class Checkout:
-    """The files of a checkout that the guide uses, copied so that no build writes to ours."""
+    """The files of a checkout that the guide uses. They are copied, so that no build writes to this
+    checkout."""
 
     def __init__(self, path):
         self.path = path

@@ -17,7 +17,8 @@ FIRST_PROCESS = ('unshare', '--user', '--map-root-user', '--pid', '--fork', '--k
 
 
 class HeldDisk(OwnServerTest):
-    """Tests with a server each. Its reads block while the test holds its disk."""
+    """Tests each of which has its own server. The server's reads block while the test holds the
+    disk."""
 
     def setUp(self):
         super().setUp()

@@ -15,7 +15,7 @@ from served import OwnServerTest
 ROWS = 32768
 GOOD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
-# An answer of 256 KiB.
+# A request whose answer has 256 KiB.
 LARGE = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', num_bags=ROWS)])
 MIB = 1 << 20
@@ -121,8 +121,8 @@ class UnreadAnswers(OwnServerTest):
                 read = peer.read_frame()
                 got[read.stream] = got.get(read.stream, 0) + len(read.payload)
                 ended = read.type == HEADERS and read.flags & END_STREAM and read.stream
-            # A slow machine may give one stream a head start of half; without fairness it would
-            # have all.
+            # On a slow machine one stream may have a head start of half the answers. Without
+            # fairness it would get all of them.
             self.assertGreater(min(got[stream] for stream in streams), got[ended] // 3)
 
     def test_a_trickle_from_the_socket_is_no_progress(self):

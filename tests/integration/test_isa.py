@@ -17,8 +17,8 @@ from served import SEED, OwnServerTest, scaled
 
 REQUESTS = 1000
 EMULATOR = 'qemu-x86_64'
-# One without AVX, and one with AVX2 but no AVX-512. Both are reduced to features that the emulator
-# supports.
+# Two processors: one without AVX, and one with AVX2 but no AVX-512. Both are reduced to features
+# that the emulator supports.
 OLD = 'Nehalem'
 MIDDLE = 'Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid'
 

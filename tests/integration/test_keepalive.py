@@ -193,8 +193,8 @@ class Ages(OwnServerTest):
 
     def hammer(self, server, seconds):
         """Makes unary calls and short streams one after the other; returns those that failed.
-        Without a retry policy gRPC resends only calls that it knows no server has begun. There are
-        such calls: those that it had not sent yet when the GOAWAY arrived."""
+        Without a retry policy gRPC resends only calls that it knows no server has begun, such as
+        those that it had not sent yet when the GOAWAY arrived."""
         failed, counts = [], [0]
         with_retries = tuple(o for o in OPTIONS if o[0] != 'grpc.enable_retries')
         end = time.monotonic() + seconds

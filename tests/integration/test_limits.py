@@ -231,7 +231,7 @@ class Memory(OwnServerTest):
         return asked + b'\xfa\x06' + length + junk
 
     def test_the_largest_request_comes_in_where_the_server_starts(self):
-        """It is sent on the only connection, with the least memory that the start accepts.
+        """The request is sent on the only connection, with the least memory that the start accepts.
         Compressed it is as large as decompressed, and both are held at once."""
         for size, memory, loops in ((20 << 20, 80 << 20, 1), (9 << 20, 64 << 20, 1),
                                     ((4 << 20) + 1, 32 << 20, 1), (100000, 32 << 20, 32)):
@@ -265,7 +265,7 @@ class Memory(OwnServerTest):
 
 
 class Overload(OwnServerTest):
-    """More work than the limits admit: refused requests are told so, admitted requests are
+    """More work than the limits admit: the excess requests are refused, and the admitted ones are
     answered."""
 
     def setUp(self):
@@ -291,8 +291,8 @@ class Overload(OwnServerTest):
             return [peer.finish(2 * number + 1) for number in range(count)]
 
     def check_ends(self, ends):
-        """Checks that answers are right and the other calls end with RESOURCE_EXHAUSTED; returns
-        those."""
+        """Checks that answers are right and that all other calls end with RESOURCE_EXHAUSTED;
+        returns those other calls."""
         expected = bag_model.expect(self.query, self.table)
         refused = []
         for fields, body in ends:

@@ -311,7 +311,7 @@ class Ends(LoadTest):
 
     @staticmethod
     def wait_said(process, lines, pattern):
-        """Waits until it has printed the pattern, or has exited."""
+        """Waits until the run has printed the pattern, or has exited."""
         wait_until(lambda: any(re.search(pattern, line) for line in lines)
                    or process.poll() is not None, 60, pattern)
 

@@ -36,7 +36,7 @@ class LoadTest(OwnServerTest):
         return ()
 
     def heavy(self, request_id, rows=2000, **fields):
-        """Returns a request of some 16 KiB for each row."""
+        """Returns a request for this many rows of 16 KiB."""
         query = to_message(Query('emb_table', self.rng.integers(0, 500, scaled(rows)), num_bags=1,
                                  index_form='i32'))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
@@ -47,7 +47,7 @@ class LoadTest(OwnServerTest):
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
     def check_row(self, answer):
-        """Checks the answer to it."""
+        """Checks the answer to a request of one row."""
         self.assertEqual(answer.error_code, 0, answer.error_message)
         self.assertEqual(answer.results[0].values,
                          self.table.raw[answer.request_id % 500].tobytes())

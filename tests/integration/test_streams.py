@@ -72,7 +72,8 @@ class Streams(ServedTest):
         return pb.LookupRequest(model='wide', request_id=request_id, queries=[to_message(query)])
 
     def test_refuses_an_id_in_flight(self):
-        """Two of the answers say that the id is in use and that its own answer is still to come."""
+        """Two requests have the id of a request in flight. Their answers say that the id is in use,
+        and that the answer of the first request is still to come."""
         def attempt():
             requests = [self.slow_request(8), one_row(0, request_id=8),
                         one_row(0, request_id=8, unnormalized=True), one_row(1, request_id=9)]

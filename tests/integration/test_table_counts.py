@@ -35,7 +35,8 @@ features:
 
 
 def count_query(query, table):
-    """Returns a query's bags, its indices, and those checked indices that name no row."""
+    """Returns the numbers of a query's bags, of its indices, and of its checked indices that name
+    no row."""
     named = query.indices[checked_positions(query)]
     missing = sum(not 0 <= index < table.rows for index in named.tolist())
     bags = len(query.indices) if query.reduction == 'none' else len(bag_positions(query))

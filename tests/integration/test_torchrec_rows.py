@@ -31,8 +31,8 @@ def pack_codes(codes, bits):
 
 
 def one_rounding(codes, scales, biases):
-    """Returns fma(scale, code, bias). Of f16 numbers and codes, product and sum are multiples of
-    2^-24 below 2^25, which f64 holds exactly."""
+    """Returns fma(scale, code, bias). If scale and bias are f16, the product and the sum are
+    multiples of 2^-24 below 2^25, which f64 holds exactly."""
     return (scales.astype('f8') * codes + biases.astype('f8')).astype('<f4')
 
 
@@ -48,7 +48,7 @@ class TorchRecRows(OwnServerTest):
         self.described = []
 
     def add(self, name, array, own, described):
-        """Adds a table, and the values that each of its rows must be served as."""
+        """Adds a table, and the values with which each of its rows must be served."""
         np.save(os.path.join(self.directory, name + '.npy'), array)
         self.own[name] = own
         self.described.append('- {name: %s, %s}\n' % (name, described))

@@ -447,7 +447,7 @@ class Sharing(VersionsTest):
         os.rename(self.repository.join('m', '.3.new'), self.repository.join('m', '3'))
         self.wait_served(3)
         self.waits_for_shared(3, 10)
-        # Back to a version that had been unloaded.
+        # Goes back to a version that had been unloaded.
         self.describe('versions: {serve: 1, keep: 1, keep_s: 0}\n')
         self.wait_served(1)
         self.waits_for_shared(1, 9)

@@ -1,9 +1,9 @@
-"""The image, run as users run it.
+"""Tests the container image, run as users run it.
 
     container_test.py PODMAN BASE EMBAG
 
-BASE is the image that it is built on, EMBAG the command-line tool outside. Prints "N passed, N
-failed" at the end; the exit status is 0 if none failed.
+BASE is the image on which it is built. EMBAG is the command-line tool, which runs outside the
+container. Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
 
 import json
@@ -27,13 +27,13 @@ from embagd_process import wait_until
 from h2raw import DATA, Connection, message
 
 LIMITS = ('--ulimit', 'nofile=20000:20000', '--ulimit', 'nproc=1000:1000')
-# As strict as the security policies of clusters.
+# Options as strict as the security policies of clusters.
 STRICT = ('--read-only', '--read-only-tmpfs=false', '--cap-drop', 'ALL',
           '--security-opt', 'no-new-privileges')
 SECONDS = 60
 TOP_BYTES_MAX = 40 << 20  # size of the image without its base
 MEMORY_BYTES = 768 << 20
-# Settings for a container of that memory: the defaults are for larger machines.
+# Settings for a container with MEMORY_BYTES of memory. The defaults are for larger machines.
 SMALL = ('--env', 'EMBAG_RECEIVE_MEMORY_BYTES=128MiB', '--env', 'EMBAG_ANSWER_MEMORY_BYTES=256MiB')
 LOOKUP = pb.LookupRequest(model='spec', request_id=7, queries=[
     pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
@@ -68,7 +68,7 @@ class Container:
         return done.stdout
 
     def wait_event(self, event):
-        """Waits until its log has an event."""
+        """Waits until the container's log has an event."""
         wait_until(lambda: 'event=' + event in self.log(), SECONDS, event)
 
     def wait_ready(self):
@@ -81,7 +81,7 @@ class Container:
         return self
 
     def get(self, path):
-        """Returns status and text of a path on its port for operators."""
+        """Returns the status and the text of a path on the port for operators."""
         try:
             with urllib.request.urlopen(self.http + path, timeout=SECONDS) as answer:
                 return answer.status, answer.read().decode()
@@ -89,14 +89,14 @@ class Container:
             return error.code, error.read().decode()
 
     def check_health(self):
-        """Returns whether its health check passes."""
+        """Returns whether the container's health check passes."""
         done = subprocess.run([PODMAN, 'healthcheck', 'run', self.id], check=False,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               timeout=SECONDS)
         return done.returncode == 0
 
     def remove(self):
-        """Removes it, whatever its state."""
+        """Removes the container, whatever its state."""
         podman('rm', '--force', '--time', '0', self.id)
 
 
@@ -131,7 +131,7 @@ class ImageTest(unittest.TestCase):
             self.assertIn('\ndrain_delay_ms: %d #' % delay, said)
 
     def test_says_what_is_missing(self):
-        """Without models it exits, and its log says why."""
+        """Without models embagd exits, and the log says why."""
         done = subprocess.run(
             [PODMAN, 'run', '--rm', *LIMITS, *STRICT, 'localhost/embag'],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
@@ -151,8 +151,8 @@ class RunTest(unittest.TestCase):
                        stdout=subprocess.DEVNULL)
 
     def keep(self, identity):
-        """Returns the container of that name when it serves; it is removed at the end of the
-        test."""
+        """Waits until the container with this id serves, and returns it. It is removed at the end
+        of the test."""
         container = Container(identity)
         self.addCleanup(container.remove)
         return container.wait_ready()
@@ -164,8 +164,8 @@ class RunTest(unittest.TestCase):
             '--publish', '127.0.0.1::8600', '--publish', '127.0.0.1::8601', 'localhost/embag'))
 
     def call_slowly(self, container):
-        """Starts a call that stays in flight; returns its connection, which accepts one byte of the
-        answer at a time, and its stream."""
+        """Starts a call that stays in flight. Returns the stream and, before it, the connection,
+        which accepts one byte of the answer at a time."""
         peer = Connection(int(container.address.rpartition(':')[2]), window=1)
         self.addCleanup(peer.close)
         stream = peer.call(message(LOOKUP.SerializeToString()))
@@ -247,7 +247,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(peer.status(stream)[:2], ('200', 0))
 
     def test_runs_as_the_guide_says(self):
-        """Uses ports and a directory of the test's own."""
+        """Runs the guide's command with ports and a directory of the test's own."""
         text = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
         command = re.search(r'^podman run (?:.*\\\n)*.*$', text, re.M)[0]
         for printed, ours in (('podman run', PODMAN + ' run --detach --ulimit nproc=1000:1000'),

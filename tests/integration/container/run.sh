@@ -1,8 +1,9 @@
 #!/bin/bash
 # Builds and runs the container image.
 #     tests/integration/container/run.sh --embag PATH --build DIR
-# Its base is the one that the container file names if an image registry answers, otherwise a system
-# that mmdebstrap makes from Debian's packages. Needs root. Images are kept below the build folder.
+# If an image registry answers, the base image is the one that the container file names. Otherwise
+# it is a system that mmdebstrap makes from Debian's packages. Needs root. Images are kept below the
+# build folder.
 # Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 

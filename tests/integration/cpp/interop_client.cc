@@ -30,7 +30,7 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 constexpr int streamed = 1000;
-constexpr int large_rows = 320; /* of 16 KiB: 5 MiB */
+constexpr int large_rows = 320; /* of 16 KiB each, 5 MiB in all */
 
 using Options = std::map<std::string, std::string>;
 
@@ -50,7 +50,7 @@ LookupRequest make_request(uint64_t id)
     return request;
 }
 
-/* Returns a request for this many times the same row, of 16 KiB. */
+/* Returns a request that names the same row of 16 KiB this many times. */
 LookupRequest make_rows(size_t count)
 {
     LookupRequest request;
@@ -229,7 +229,7 @@ class Client
         return "";
     }
 
-    /* Channels that check the server's health by themselves. */
+    /* Makes lookups on channels that check the server's health by themselves. */
     std::string healthy()
     {
         LookupResponse answer;
@@ -256,7 +256,7 @@ class Client
         return text.str();
     }
 
-    /* `watched` is the service whose health the channel checks; "" for none. */
+    /* `watched` is the service whose health the channel checks, or "" for no checks. */
     std::shared_ptr<grpc::Channel> connect(int receive_bytes_max, const std::string &watched = "")
     {
         grpc::ChannelArguments arguments;

@@ -41,7 +41,7 @@ func request(id uint64) *pb.LookupRequest {
 		Table: "emb_table", Indices: []int64{0, 2, 3, 4}, Offsets: []int64{0, 2, 2}}}}
 }
 
-// Returns a request for this many times the same row, of 16 KiB.
+// Returns a request that names the same row of 16 KiB this many times.
 func rows(count int) *pb.LookupRequest {
 	return &pb.LookupRequest{Model: "spec", Queries: []*pb.BagQuery{{
 		Table: "large", IndicesI64: make([]byte, 8*count), IndicesPerBag: 1}}}

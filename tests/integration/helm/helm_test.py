@@ -225,7 +225,7 @@ class Templates(unittest.TestCase):
 @unittest.skipUnless(len(sys.argv) == 3 and os.path.exists(os.path.join(sys.argv[2], 'installed')),
                      'helm could not be built')
 class Rendered(unittest.TestCase):
-    """Rendered by helm, with the chart's own values and with every option."""
+    """The chart rendered by helm, with its own values and with every option."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests the Helm chart: linted, rendered with its own values and with every option on; manifests are
-# validated against the schemas of Kubernetes, settings against embagd. helm and kubeconform are
-# built below the build folder, once. Tests that need them are skipped without Go or a module proxy.
+# Tests the Helm chart. Lints it, and renders it with its own values and with every option on.
+# Validates manifests against the schemas of Kubernetes, and settings against embagd. helm and
+# kubeconform are built below the build folder, once. Tests that need them are skipped without Go or
+# a module proxy.
 #     tests/integration/helm/run.sh --embagd PATH --build DIR
 # Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail

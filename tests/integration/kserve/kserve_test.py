@@ -77,7 +77,8 @@ class KServeTest(unittest.IsolatedAsyncioTestCase):
             if lookup.default_index is not None:
                 parameters['default_index'] = lookup.default_index
             width = 'int32' if n % 2 else 'int64'
-            # Parameters of the request, or of the tensors; contents that are not raw mean the same.
+            # Parameters may be those of the request or of the tensors, and contents may be raw or
+            # not. The result is the same.
             of_tensors = n % 3 == 0
             indices = {name: value for name, value in parameters.items()
                        if of_tensors and name == 'default_index'}

@@ -92,23 +92,23 @@ class Prometheus:
         wait_until(self.is_up, SECONDS, 'Prometheus has scraped embagd')
 
     def is_up(self):
-        """Returns whether it has scraped the server."""
+        """Returns whether Prometheus has scraped the server."""
         try:
             return [value for _, value in self.ask('up{job="embag"}')] == [1]
         except (urllib.error.URLError, ConnectionError):
             return False
 
     def read(self, path):
-        """Returns the result of a call of its API."""
+        """Returns the result of a call of Prometheus's API."""
         return json.loads(get(self.url + '/api/v1/' + path))['data']
 
     def ask(self, expression):
-        """Returns labels and value of each series of an expression."""
+        """Returns the labels and the value of each series of an expression."""
         result = self.read('query?' + urllib.parse.urlencode({'query': expression}))['result']
         return [(series['metric'], float(series['value'][1])) for series in result]
 
     def close(self):
-        """Stops it."""
+        """Stops Prometheus."""
         self.process.terminate()
         self.process.wait(SECONDS)
         self.folder.cleanup()

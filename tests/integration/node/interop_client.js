@@ -14,7 +14,7 @@ const protoLoader = require('@grpc/proto-loader');
 const PROTO_ROOT = path.join(__dirname, '..', '..', '..', 'proto');
 const PROTOS = ['embag/v1/embedding_bag.proto', 'grpc/health/v1/health.proto'];
 const STREAMED = 1000;
-const LARGE_ROWS = 320; // of 16 KiB: 5 MiB
+const LARGE_ROWS = 320; // of 16 KiB each, 5 MiB in all
 const WANT = [-2.1, -2.4, 0, 0, -0.2, 0.8];
 
 function request(id) {
@@ -22,7 +22,7 @@ function request(id) {
   return { request_id: id, model: 'spec', queries: [query] };
 }
 
-// Returns a request for this many times the same row, of 16 KiB.
+// Returns a request that names the same row of 16 KiB this many times.
 function rows(count) {
   const query = { table: 'large', indices_i64: Buffer.alloc(8 * count), indices_per_bag: 1 };
   return { model: 'spec', queries: [query] };

@@ -35,7 +35,7 @@ class Machine:
             made.callback(shutil.rmtree, self.folder)
             self.root = os.path.join(self.folder, 'root')
             os.mkdir(self.root)
-            # The service's user reaches its root through this folder.
+            # The service's user reaches the system's root through this folder.
             os.chmod(self.folder, 0o755)
             subprocess.run(['tar', '-C', self.root, '-xf', tar], check=True)
             cgroup = tempfile.mkdtemp(prefix='embag-machine-', dir=find_cgroups())
@@ -49,8 +49,8 @@ class Machine:
             self.made = made.pop_all()
 
     def wait_running(self):
-        """Waits until the system has booted; returns itself. Raises RuntimeError if it cannot boot
-        here."""
+        """Waits until the system has booted; returns this machine. Raises RuntimeError if it cannot
+        boot here."""
         def is_running():
             return self.process.poll() is not None or self.first_pid() and self.run(
                 'systemctl', 'is-system-running', check=False).stdout.strip() in (
@@ -68,7 +68,7 @@ class Machine:
         raise RuntimeError('no system can be booted here: ' + text[-500:].strip())
 
     def first_pid(self):
-        """Returns the process id of its systemd, or None."""
+        """Returns the process id of the system's systemd, or None."""
         path = '/proc/%d/task/%d/children' % (self.process.pid, self.process.pid)
         try:
             with open(path, encoding='utf-8') as children:

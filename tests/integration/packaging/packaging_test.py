@@ -33,7 +33,7 @@ STRICT = '[Service]\nSystemCallErrorNumber=kill\n'
 WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\nRestartSec=100ms\n'
 DROP_IN = '/run/systemd/system/embagd.service.d/test.conf'
 DOCUMENTS = '/usr/share/doc/embag'
-BUILD = '/tmp/build/release'  # where the guide has the packages, below /tmp
+BUILD = '/tmp/build/release'  # the guide's folder of packages, moved below /tmp
 
 
 def installed():

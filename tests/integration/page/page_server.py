@@ -1,5 +1,5 @@
-"""Serves the status page with a made-up status that changes over time. This stands for servers that
-are hard to produce, such as one with a hundred models, or one that stops answering."""
+"""Serves the status page with a made-up status that changes over time. It imitates servers that are
+hard to produce, such as one with a hundred models, or one that stops answering."""
 
 import http.server
 import json

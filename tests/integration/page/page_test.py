@@ -100,7 +100,7 @@ class Looks(PageTest):
 
 
 class Life(PageTest):
-    """The page while the server and its reader come and go."""
+    """The page while the server, and the person who reads the page, come and go."""
 
     def test_numbers_move(self):
         clock = Clock(100)

@@ -99,7 +99,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
                 await one_row(client.lookup, 0)
                 async with client.stream() as stream:
                     await one_row(stream.submit, 0)
-        # The event loop closes the last one.
+        # The event loop closes the last connection.
         await asyncio.to_thread(wait_until, lambda: socket_count(self.server.pid) <= sockets, 30,
                                 'connections to close')
 

@@ -58,7 +58,7 @@ class Jagged:
 
 
 class Tensor:
-    """A stand-in with those attributes of a tensor by which the package recognises one."""
+    """A stand-in with the attributes by which the package recognises a tensor."""
 
     def __init__(self, array):
         self.array = array

@@ -1,5 +1,5 @@
-"""Behaviour that embagd does not show, or not on demand. A server of grpcio stands in for it: it
-reports the token that it received, is slow, or is overloaded."""
+"""Behaviour of servers that embagd does not show, or not on demand. A grpcio server stands in for
+embagd: it reports the token that it received, is slow, or is overloaded."""
 
 import asyncio
 import concurrent.futures
@@ -95,7 +95,7 @@ class StandIn:
 
 
 class ConnectTest(unittest.TestCase):
-    """Tests with a stand-in each."""
+    """Tests each of which has its own stand-in."""
 
     def setUp(self):
         folder = Repository()

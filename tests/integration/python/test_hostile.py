@@ -17,7 +17,7 @@ from test_collection import Jagged
 SERVICE = 'embag.v1.EmbeddingBag'
 F32, F16, I64 = pb.DATA_TYPE_F32, pb.DATA_TYPE_F16, pb.DATA_TYPE_I64
 SIZES = {F32: 4, F16: 2, I64: 8}
-MANY = '9' * 5000  # more digits than int() takes
+MANY = '9' * 5000  # more digits than int() accepts
 
 
 def result(*shape, number=0, data_type=F32, values=None, **fields):

@@ -31,7 +31,7 @@ def as_query(query):
 
 
 def needs_ml_dtypes(query):
-    """Returns whether the type of its weights exists only in the package ml_dtypes."""
+    """Returns whether the type of the query's weights exists only in the package ml_dtypes."""
     has_bf16 = query.weights is not None and query.weights_type == 'bf16'
     return has_bf16 and embag.BFLOAT16 == np.uint16
 

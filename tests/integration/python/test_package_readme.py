@@ -26,7 +26,7 @@ PRINTED = [
 
 
 def plain(text):
-    """Returns the text without spaces, its numbers with at most four decimals."""
+    """Returns the text without spaces, and with its numbers rounded to at most four decimals."""
     rounded = re.sub(r'-?\d+\.\d*', lambda m: '%g' % round(float(m[0]), 4), text)
     return re.sub(r'\s', '', rounded)
 

@@ -31,7 +31,7 @@ NO_PROTOC = '/nonexistent'
 
 def release(*words, check=True):
     """Runs deploy/release.sh of the tree; returns the finished process."""
-    # Below a folder of its own, so that no path is the same in two builds.
+    # Each build runs below a folder of its own, so that no path is the same in two builds.
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [os.path.join(FOLDER, 'tree', 'deploy', 'release.sh'), '--base', BASE, *words],

@@ -1,4 +1,4 @@
-// Makes the calls of an Open Inference Protocol client, in its order, through grpc++.
+// Makes the calls of an Open Inference Protocol client, in the order of that client, with grpc++.
 //     infer-sequence ADDRESS
 // The server has the model "spec" with the specification's table. The exit status is 0 if every
 // answer was as expected; otherwise the first unexpected one is reported.

@@ -76,7 +76,7 @@ struct fixture {
     struct eb_model_command command;
     unsigned done_count;
     enum eb_model_outcome outcome;
-    uint64_t served_then; /* version that was served when the command was done */
+    uint64_t served_then; /* version that the snapshot served when the command was done */
     char text[EB_FAILURE_BYTES];
 };
 
