@@ -45,7 +45,8 @@ static void append_text(struct eb_json_text *text, const char *string)
     append(text, string, strlen(string));
 }
 
-/* Appends the text before a value: a comma unless it is the first, and the name of a member. */
+/* Appends the text before a value: a comma unless the value is the first, and the member's name if
+ * it has one. */
 static void append_key(struct eb_json_text *text, const char *key)
 {
     if (text->size > 0 && !strchr("{[", text->bytes[text->size - 1])) {
@@ -105,7 +106,8 @@ void eb_json_text_share(struct eb_json_text *text, const char *key, double share
     append_text(text, number);
 }
 
-/* Returns the bytes of the character that starts here; 0 at the end, or if it must be escaped. */
+/* Returns the bytes of the character that starts here. Returns 0 at the end, or if the character
+ * must be escaped. */
 static size_t plain_bytes(const char *string)
 {
     if (*string == '"' || *string == '\\' || *string == '<' || !*string) {

@@ -1,5 +1,5 @@
-/* Writes JSON piece by piece: commas, quotes and escapes. Texts may hold any bytes: those that are
- * not UTF-8 become U+FFFD, and `<` is escaped, so that no text ends a script.
+/* Writes JSON piece by piece: commas, quotes and escapes. Texts may hold any bytes. Those that are
+ * not UTF-8 become U+FFFD; `<` is escaped, so that no text ends a script element.
  * Thread: its owner's. Memory: on the heap; starts zeroed. If memory runs out nothing more is
  * written, and eb_json_text_take reports it. */
 #pragma once
@@ -15,8 +15,8 @@ struct eb_json_text {
     bool is_failed;
 };
 
-/* In all functions below, `key` is the member's name, one of ours that needs no escapes. NULL: the
- * value is an element of a list, or the whole. */
+/* In all functions below, `key` is the member's name, one of ours that needs no escapes. It is NULL
+ * if the value is an element of a list, or the whole text. */
 
 /* Opens an object '{' or a list '['. */
 void eb_json_text_begin(struct eb_json_text *text, const char *key, char bracket);

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The histograms' buckets end at powers of two, from 8.192 us to 34.4 s. Each is also the end of a
- * range of our histograms, so the counts are exact. */
+/* The buckets of the metrics end at powers of two, from 8.192 us to 34.4 s. Each bucket's end is
+ * also the end of a range of struct eb_histogram, so the counts are exact. */
 #define BUCKET_FIRST_NS (UINT64_C(1) << 13)
 #define BUCKET_LAST_NS (UINT64_C(1) << 35)
 
@@ -56,8 +56,8 @@ static void open_model(FILE *out, const char *name, const char *model)
 
 /* ---- requests ---- */
 
-/* Returns whether a code that alerts ask for is written even if its count is 0. A rate would miss
- * the first request if the series only began with it. */
+/* Returns whether a code is written even if its count is 0, because alerts use it. If the series
+ * only began with the first such request, a rate would miss that request. */
 static bool is_told_always(int code)
 {
     static const bool always[EB_COUNTERS_STATUSES] = {[EB_STATUS_OK] = true,
@@ -227,8 +227,8 @@ struct named_tables {
     size_t count;
 };
 
-/* Skips a first table without names: it holds the loops' counts of tables for which they have no
- * slot (rpc/table_counters.h). */
+/* Skips the first table if it has no names: it holds the loops' counts of tables for which they
+ * have no slot (rpc/table_counters.h). */
 static struct named_tables find_named(const struct eb_stats *stats)
 {
     size_t first = stats->table_count > 0 && stats->tables[0].model[0] == '\0';
@@ -271,7 +271,8 @@ static void write_table_metrics(FILE *out, const struct eb_stats *stats)
 
 /* ---- models ---- */
 
-/* A position in the list of all versions, up to the last one that is written. */
+/* A position in the list of the versions of all models, and the number of versions found before
+ * it. */
 struct version_at {
     const struct eb_stats *stats;
     size_t model;
@@ -279,8 +280,8 @@ struct version_at {
     size_t passed;
 };
 
-/* Finds the next version and its model. Returns false if none is left, or if as many as allowed are
- * written. */
+/* Finds the next version and its model. Returns false if none is left, or if as many as allowed
+ * have been written. */
 static bool find_next(struct version_at *at, const struct eb_stats_model **model,
     const struct eb_stats_version **version)
 {
@@ -446,8 +447,9 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
     fputs("\"} 1\n", out);
 }
 
-/* Writes the facts about the process. Without a certificate there is no expiry. A repository that
- * is scanned on command only has no state, since it may have changed since the last scan. */
+/* Writes the facts about the process. If there is no certificate, writes no expiry. If the
+ * repository is scanned on command only, does not write whether it can be read, since that may have
+ * changed since the last scan. */
 static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
 {
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";

@@ -7,10 +7,11 @@
 
 #define EB_METRICS_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Limits on what labels name, so that no repository makes a scrape too large to keep. Tables and
- * models are listed in the order of the stats, versions with the highest of each model first. The
- * metric embag_left_out gives the numbers of those left out. The counts of the tables left out are
- * in one row without names, together with those that loops count without names. */
+/* Limits on the numbers of tables, models and versions that labels name, so that no repository
+ * makes a scrape too large to keep. Tables and models are listed in the order of the stats,
+ * versions with the highest of each model first. The metric embag_left_out gives the numbers of
+ * those left out. The counts of the tables left out are in one row without names, together with
+ * those that loops count without names. */
 #define EB_METRICS_TABLES_MAX 1000
 #define EB_METRICS_MODELS_MAX 200
 #define EB_METRICS_VERSIONS_MAX 500 /* of all models */

@@ -35,5 +35,6 @@
 
 #include "server/stats/stats.h"
 
-/* Returns the text, `*size` bytes on the heap; the caller frees it. NULL: out of memory. */
+/* Returns the text, `*size` bytes on the heap, which the caller frees. Returns NULL if out of
+ * memory. */
 char *eb_status_json_write(const struct eb_stats *stats, size_t *size);

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Ticks within the shortest time limit of a connection. */
+/* Number of ticks within the shortest time limit of a connection. */
 #define TICKS_OF_REQUEST 10
 /* Most runs of libmicrohttpd at the end. It writes an answer within a few; clients that keep asking
  * must not delay the end. */
@@ -23,10 +23,10 @@ struct web_client {
     struct eb_list link; /* in eb_web.clients, the newest last */
     struct eb_web *web;
     struct MHD_Connection *connection;
-    uint64_t since_ms;    /* when its last answer was sent, or when it was opened */
+    uint64_t since_ms;    /* when its last answer was sent, or when it was opened if none was */
     uint64_t deadline_ms; /* not checked while it waits for stats */
-    bool is_local;        /* it came over a loopback address */
-    bool is_waiting;      /* for stats, suspended meanwhile */
+    bool is_local;        /* whether it came over a loopback address */
+    bool is_waiting;      /* whether it is suspended until stats are taken */
     enum eb_web_path path;
     struct web_client *next_waiting;
 };
@@ -34,7 +34,7 @@ struct web_client {
 /* Clients that wait for the same stats. */
 struct web_waiters {
     struct web_client *last;
-    bool is_whole;        /* at least one of them needs counts */
+    bool is_whole;        /* whether at least one of them needs counts */
     uint64_t deadline_ms; /* the earliest deadline among them */
 };
 
@@ -49,12 +49,12 @@ struct eb_web {
     uv_timer_t tick;  /* active while there are connections */
     uv_timer_t again; /* active while libmicrohttpd has more to do */
     uv_timer_t pause; /* active until the next stats are requested */
-    uv_poll_t events; /* of all connections' sockets */
+    uv_poll_t events; /* of the sockets of all connections */
     bool has_uv;
-    bool has_mailbox; /* and the timers */
+    bool has_mailbox; /* whether the mailbox and the timers are open */
     bool has_events;
     bool has_thread;
-    bool is_asking; /* the collector has the request */
+    bool is_asking; /* whether the collector has the request */
     bool is_ending;
     struct MHD_Daemon *daemon;
     size_t listener_count;
@@ -71,8 +71,8 @@ struct eb_web {
 static void on_again(uv_timer_t *again);
 
 /* Lets libmicrohttpd do everything that can be done now. If it wants to run again at once, it does
- * so after 1 ms. With a timer of 0 ms that is started again and again, libuv would look at no other
- * event for as long as a client asks without a pause. */
+ * so after 1 ms. If a timer of 0 ms were started again and again instead, libuv would handle no
+ * other event while a client sends requests without a pause. */
 static void run_daemon(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
@@ -163,7 +163,7 @@ static void cut_client(struct web_client *client)
     (void)shutdown(info->connect_fd, SHUT_RDWR);
 }
 
-/* Resumes a suspended client, or closes it if it has no answer. */
+/* Resumes a suspended client. Closes it if it has no answer. */
 static void resume_client(struct web_client *client, bool has_answer)
 {
     client->is_waiting = false;
@@ -190,8 +190,8 @@ static void say_to_all(struct web_waiters *waiters, struct eb_web_answer answer)
     *waiters = (struct web_waiters){0};
 }
 
-/* Answers the clients with these stats. Makes one text for each path, however many clients ask for
- * it. */
+/* Answers the clients that wait for these stats. Makes one text for each path, however many clients
+ * ask for it. */
 static void answer_asked(struct eb_web *web, const struct eb_stats *stats)
 {
     struct MHD_Response *responses[EB_WEB_PATH_COUNT] = {0};
@@ -226,8 +226,8 @@ static void on_pause_over(uv_timer_t *pause)
     eb_stats_collector_request(web->collector, &web->request);
 }
 
-/* Requests the next stats if any client waits for them, by a timer: stats may be taken at once,
- * which must not happen within a callback of libmicrohttpd. */
+/* Requests the next stats if any client waits for them. Does so with a timer: stats may be taken at
+ * once, which must not happen within a callback of libmicrohttpd. */
 static void request_stats_soon(struct eb_web *web)
 {
     uint64_t now_ms = uv_now(&web->uv);
@@ -360,7 +360,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return answer_path(client, path);
 }
 
-/* Notes that a request line has come. */
+/* Notes that the first line of a request has come. */
 static void *on_request_line(void *context, const char *line, struct MHD_Connection *connection)
 {
     struct web_client *client = client_of(connection);
@@ -399,8 +399,7 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return address->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
-/* Returns whether the connection came over a loopback address. Assumes so if that cannot be found
- * out. */
+/* Returns whether the connection came over a loopback address, or if that cannot be found out. */
 static bool came_over_loopback(struct MHD_Connection *connection)
 {
     struct sockaddr_storage address = {0};
@@ -415,7 +414,7 @@ static void open_client(
     struct eb_web *web, struct MHD_Connection *connection, void **socket_context)
 {
     struct web_client *client = calloc(1, sizeof *client);
-    *socket_context = client; /* NULL if out of memory: its first request ends it */
+    *socket_context = client; /* NULL if out of memory; the first request then ends it */
     if (!client) {
         return;
     }
@@ -468,8 +467,8 @@ static void end_late_clients(struct eb_web *web)
     }
 }
 
-/* Closes a client if there are EB_WEB_CONNECTIONS_MAX: the one whose last answer, or opening, is
- * longest ago. */
+/* Closes a client if there are EB_WEB_CONNECTIONS_MAX: the one that has gone longest since its last
+ * answer, or since it was opened. */
 static void make_room(struct eb_web *web)
 {
     size_t count = 0;
@@ -503,7 +502,8 @@ static void on_tick(uv_timer_t *tick)
     run_daemon(web);
 }
 
-/* Starts the tick timer. It only runs while there are connections, or while a listener rests. */
+/* Starts the tick timer. It runs only while there are connections, or while a listener rests until
+ * the next tick. */
 static void start_ticks(struct eb_web *web)
 {
     if (!uv_is_active((uv_handle_t *)&web->tick)) {
@@ -522,7 +522,7 @@ static void on_accept(struct eb_listener *listener, int socket)
         return;
     }
     make_room(web);
-    /* libmicrohttpd closes the socket if it does not take it. */
+    /* If libmicrohttpd does not take the socket, it closes it. */
     (void)MHD_add_connection(web->daemon, socket, (struct sockaddr *)&peer, size);
     start_ticks(web);
     run_daemon(web);
@@ -555,8 +555,8 @@ static void close_web_handles(struct eb_web *web)
     }
 }
 
-/* Ends the web after the last stats have been answered. Writes as much of these answers as the
- * sockets take at once. */
+/* Ends the web server after the last stats have been answered. Writes as much of these answers as
+ * the sockets take at once. */
 static void finish_end(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms = 0;
@@ -567,8 +567,8 @@ static void finish_end(struct eb_web *web)
     close_web_handles(web);
 }
 
-/* Begins the end. Clients that wait for stats that are not being taken get 503, as do those that
- * come from now on. */
+/* Begins the end. Clients whose stats are not being taken yet get 503, as do clients that come from
+ * now on. */
 static void on_end_mail(struct eb_mail *mail)
 {
     struct eb_web *web = EB_CONTAINER_OF(mail, struct eb_web, end_mail);
@@ -632,7 +632,7 @@ static int open_daemon(struct eb_web *web)
     return uv_poll_start(&web->events, UV_READABLE, on_events);
 }
 
-/* Closes everything of a web whose thread is not running. */
+/* Closes everything of a web server whose thread is not running. */
 static void destroy_web(struct eb_web *web)
 {
     if (web->has_uv) {

@@ -58,7 +58,7 @@ bool eb_web_answer_suspects_host(const char *host)
         return false;
     }
     size_t bytes = host_bytes_of(host);
-    /* The last label of a name is never a number; that of an address is. */
+    /* The last label of a name is never a number, but that of an address is. */
     bool is_address = strspn(host, "0123456789.") >= bytes;
     return !is_address && !is_local_name(host, bytes);
 }
@@ -70,7 +70,7 @@ struct eb_web_answer eb_web_answer_say(unsigned code, const char *text)
     return (struct eb_web_answer){.code = code, .type = PLAIN, .text = text, .size = strlen(text)};
 }
 
-/* Makes an answer with the text, which it takes. NULL: there was no memory for the text. */
+/* Makes an answer with `text`, which it takes. `text` is NULL if there was no memory for it. */
 static struct eb_web_answer give(const char *type, char *text, size_t size)
 {
     return (struct eb_web_answer){

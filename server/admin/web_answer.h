@@ -7,7 +7,7 @@
 
 enum eb_web_need {
     EB_WEB_NEEDS_NOTHING,
-    EB_WEB_NEEDS_LOOPS, /* only that they answer: bare stats */
+    EB_WEB_NEEDS_LOOPS, /* bare stats, which only show that the loops answer */
     EB_WEB_NEEDS_COUNTS /* full stats */
 };
 
@@ -16,7 +16,7 @@ enum eb_web_need {
     X(PAGE, "/", NOTHING)                                                                          \
     X(HEALTHZ, "/healthz", LOOPS) /* 200 as long as the loops answer */                            \
     X(METRICS, "/metrics", COUNTS)                                                                 \
-    X(READYZ, "/readyz", NOTHING) /* 200 when models are served, else 503 and why not */           \
+    X(READYZ, "/readyz", NOTHING) /* 200 when models are served, else 503 with the reason */       \
     X(STATUS, "/status.json", COUNTS)                                                              \
     X(VERSION, "/version", NOTHING)
 
@@ -34,8 +34,8 @@ struct eb_web_facts {
 
 struct eb_web_answer {
     unsigned code;    /* HTTP status code */
-    const char *type; /* Content-Type; NULL: out of memory, no answer */
-    char *owned;      /* the text if it is on the heap; else NULL */
+    const char *type; /* Content-Type; NULL if out of memory: there is no answer */
+    char *owned;      /* the text if it is on the heap, else NULL */
     const char *text;
     size_t size;
 };
@@ -48,15 +48,15 @@ extern const size_t eb_status_page_bytes;
 enum eb_web_path eb_web_path_find(const char *path);
 enum eb_web_need eb_web_path_need(enum eb_web_path path);
 
-/* Returns whether a stranger's web site could have led a browser here with this Host header (NULL:
- * there is none). It could if the header holds a name that a stranger may own: the site can make
- * its name resolve to 127.0.0.1 once its page is loaded, and then read what is meant for the user
- * of this machine. IP addresses, names without a dot, and localhost and names below it do not
- * belong to strangers. */
+/* Returns whether a stranger's web site could have led a browser here with this Host header, which
+ * is NULL if there is none. It could if the header holds a name that a stranger may own: the site
+ * can make its name resolve to 127.0.0.1 once its page is loaded, and then read what is meant for
+ * the user of this machine. IP addresses, names without a dot, localhost and names below localhost
+ * do not belong to strangers. */
 bool eb_web_answer_suspects_host(const char *host);
 
-/* Returns the answer for a path. `stats` may be NULL if the path needs none, and bare if it needs
- * only that. */
+/* Returns the answer for a path. `stats` may be NULL if the path needs none, and bare if the path
+ * needs only bare stats. */
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
     enum eb_stats_phase phase, const struct eb_stats *stats);
 /* Returns 404 with the list of paths. */
