@@ -516,7 +516,13 @@ static bool read_patterns(
         return false;
     }
     for (; patterns->count < count; patterns->count++) {
-        const char *why = eb_name_error(texts[patterns->count], EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+        size_t bytes = strlen(texts[patterns->count]);
+        if (bytes > EB_MODEL_CONFIG_PATTERN_BYTES_MAX) {
+            return eb_failure_set(place.failure,
+                "%s[%zu]: the pattern has %zu bytes: expected at most %u", place.list,
+                patterns->count, bytes, EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+        }
+        const char *why = eb_name_error(texts[patterns->count], UINT32_MAX);
         if (why) {
             return eb_failure_set(
                 place.failure, "%s[%zu]: the pattern %s", place.list, patterns->count, why);

@@ -51,7 +51,7 @@
 /* Matching takes time in proportion to the bytes of all patterns times the bytes of all names. It
  * runs on the thread that loads. Names of tensors may have 100 MB together. */
 #define EB_MODEL_CONFIG_PATTERNS_MAX 64 /* of only, and as many of exclude */
-#define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 255
+#define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 255u
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 

@@ -79,7 +79,7 @@ static bool check_format_rows(const struct eb_packed_format *format, struct eb_f
     }
     if (format->rows_total > INT64_MAX) {
         return eb_failure_set(
-            failure, "field 'rows_total': %" PRIu64 " is above 2^63", format->rows_total);
+            failure, "field 'rows_total': %" PRIu64 " is above 2^63 - 1", format->rows_total);
     }
     uint64_t rows = eb_packed_format_part_rows(format->rows_total, format->parts, format->part);
     if (format->row_first > rows || format->tensor.dims[0] > rows - format->row_first) {

@@ -193,6 +193,9 @@ static void bounds_patterns(void **state)
     assert_false(may_have(EB_MODEL_CONFIG_PATTERNS_MAX + 1, 3));
     assert_true(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX));
     assert_false(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 1));
+    char yaml[EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 32];
+    snprintf(yaml, sizeof yaml, "only: [x, %0*d]", EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 1, 7);
+    expect_failure(yaml, "only[1]: the pattern has 256 bytes: expected at most 255");
 }
 
 /* A pattern that some matchers need exponential time for. */
