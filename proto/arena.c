@@ -50,7 +50,7 @@ void eb_arena_deinit(struct eb_arena *arena)
     *arena = (struct eb_arena){.memory = NULL};
 }
 
-/* Offers the newest block from its start, within the cap. */
+/* Makes the whole newest block available, within the cap. */
 static void open_newest(struct eb_arena *arena)
 {
     const struct eb_arena_block *block = arena->blocks;
@@ -72,7 +72,7 @@ void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes)
     open_newest(arena);
 }
 
-/* Puts a block with room for `bytes` in front. Returns false if out of memory. */
+/* Adds a block with room for `bytes` at the head of the list. Returns false if out of memory. */
 static bool grow_arena(struct eb_arena *arena, size_t bytes)
 {
     size_t block_bytes = FIRST_BLOCK_BYTES;
@@ -96,7 +96,7 @@ static bool grow_arena(struct eb_arena *arena, size_t bytes)
 void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
 {
     size_t left = arena->cap_bytes - arena->used_bytes;
-    /* 0 if it wraps around. */
+    /* The rounded size is 0 if it wraps around. */
     size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
     if (rounded == 0 || rounded > left ||
         (rounded > arena->room_bytes && !grow_arena(arena, rounded))) {

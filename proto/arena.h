@@ -22,7 +22,7 @@ struct eb_arena {
     size_t used_bytes;             /* bytes handed out since the last reset */
     size_t cap_bytes;              /* most bytes handed out between resets */
     bool is_exhausted;             /* something was refused since the last reset */
-    ProtobufCAllocator allocator;  /* this arena for protobuf-c; its free does nothing */
+    ProtobufCAllocator allocator;  /* interface to protobuf-c; its free does nothing */
 };
 
 /* Takes no memory yet; the cap is 0 until the first reset. `memory` is borrowed for the arena's
@@ -42,11 +42,11 @@ static inline size_t eb_arena_round(size_t bytes)
     return (bytes + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
 }
 
-/* Takes `bytes` bytes aligned to 16, uninitialised. Returns NULL, and sets is_exhausted, if over
- * the cap or the provider has none. */
+/* Takes `bytes` bytes aligned to 16, uninitialised. If that exceeds the cap or the provider has no
+ * memory, sets is_exhausted and returns NULL. */
 static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
 {
-    /* 0 if it wraps around, too. */
+    /* The rounded size is 0 for 0 bytes, and also if it wraps around. */
     size_t rounded = eb_arena_round(bytes);
     if (rounded - 1 >= arena->room_bytes) {
         return eb_arena_take_more(arena, bytes);

@@ -30,7 +30,7 @@ struct eb_buffer_bins {
 
 /* The size of a buffer that is allocated for a number of bytes. */
 struct eb_buffer_size {
-    uint64_t bytes; /* rounded up; it wraps around near SIZE_MAX */
+    uint64_t bytes; /* size rounded up to a power of two; wraps around near SIZE_MAX */
     unsigned bin;   /* the range's number of bins if such buffers are too large to be kept */
 };
 
@@ -61,8 +61,8 @@ static inline void *eb_buffer_bins_pop(
     return buffer;
 }
 
-/* Keeps a buffer of that size. Returns false if it is too large or too much is kept; then the
- * buffer is still the caller's. */
+/* Keeps a buffer of that size. Returns false if it is too large, or if the bins would then keep too
+ * many bytes; the buffer is then still the caller's. */
 static inline bool eb_buffer_bins_push(struct eb_buffer_bins *bins, struct eb_buffer_range range,
     struct eb_buffer_size size, void *buffer)
 {
@@ -76,7 +76,7 @@ static inline bool eb_buffer_bins_push(struct eb_buffer_bins *bins, struct eb_bu
     return true;
 }
 
-/* Frees all that is kept; buffers were allocated from the C library's heap. */
+/* Frees all kept buffers, which were allocated from the C library's heap. */
 static inline void eb_buffer_bins_deinit(struct eb_buffer_bins *bins)
 {
     for (unsigned bin = 0; bin < EB_BUFFER_BINS_MAX; bin++) {

@@ -28,37 +28,38 @@ struct eb_decode_failure {
     bool undecodable; /* the bytes are not a message: a stream that carries them ends */
 };
 
-/* Returns the cap with which an arena can decode every LookupRequest of `size` bytes within the
+/* Returns the arena cap that suffices to decode every LookupRequest of `size` bytes within the
  * limits, if its arrays come as bytes. It is 4 times the size, plus 64 KiB, plus 2 KiB for each
  * query or feature that the message can hold: a query or group of a few bytes becomes a struct of
- * hundreds and, with errors_per_query, the text of its error. */
+ * hundreds of bytes and, with errors_per_query, the text of its error. */
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits);
 
-/* Decodes a request, as all decoders here decode their message. Returns NULL with the error set to
- * one of these:
+/* Decodes a request. The other decoders in this header work in the same way. Returns NULL with the
+ * error set to one of these:
  *
- * INTERNAL: the bytes are not such a message.
- * RESOURCE_EXHAUSTED: a limit is broken, or the arena's cap is reached.
+ * INTERNAL: the bytes are not a LookupRequest.
+ * RESOURCE_EXHAUSTED: a limit is exceeded, or the arena's cap is reached.
  * INVALID_ARGUMENT: a name or a priority is invalid.
- * UNIMPLEMENTED: a field is used that is not built; the text names it.
+ * UNIMPLEMENTED: the request sets a field that is not built yet; the text names the field.
  *
- * An error of only one query or group (two forms of one array, two layouts, an unknown enum value)
- * is left in it: see eb_wire_query.error. Unless errors_per_query is set, nothing after the first
- * error is decoded, and no group if a query has an error. */
+ * An error that concerns only one query or group (two forms of one array, two layouts, an unknown
+ * enum value) is stored in that query or group: see eb_wire_query.error. Unless errors_per_query is
+ * set, nothing after the first error is decoded, and no group if a query has an error. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 
 struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error);
-/* For messages without fields: returns true if the bytes are some message. */
+/* Checks a message that has no declared fields. Returns true if the bytes are any valid message. */
 bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error);
 
-/* Returns the size of the encoded response, including the `values` of every result. Notes in the
- * results what encoding them needs. */
+/* Returns the size of the encoded response, including the `values` of every result. Stores in the
+ * results what eb_lookup_response_encode needs. */
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
-/* Writes the response, whose bytes have been counted. If a result's `values` is NULL, its
- * values_bytes are left unwritten. In either case values_at[i] (response->result_count entries) is
- * the start of result i's values, or would be if values_bytes is 0. */
+/* Writes the response, whose size eb_lookup_response_bytes has returned. If a result's `values` is
+ * NULL, its values_bytes are left unwritten. In either case sets values_at[i]
+ * (response->result_count entries) to the place where result i's values start, or would start if
+ * values_bytes is 0. */
 void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 /* Writes both times into `message`, which eb_lookup_response_encode wrote with is_timed. The size
@@ -75,8 +76,8 @@ void eb_model_encode(const struct eb_wire_model *model, uint8_t *out);
 size_t eb_server_bytes(const struct eb_wire_server *server);
 void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
 
-/* The client's side. Its decoders are for the answers of a trusted server, but guard the bytes all
- * the same. Values and positions of a lookup's answer stay in the message's bytes. */
+/* Functions for clients. The decoders read the answers of a trusted server, but check the bytes all
+ * the same. The values and positions of a lookup's answer stay in the message's bytes. */
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
 /* Overwrites the timeout in `message`, of `size` bytes, which eb_lookup_request_encode wrote with

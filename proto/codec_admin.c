@@ -6,7 +6,7 @@
 #include "embag/v1/model_admin.fields.h"
 #include "embag/v1/model_admin.pb-c.h"
 
-/* Most fields, including unknown ones. The message has two. */
+/* Largest accepted number of fields, including unknown ones. The message declares two. */
 #define REQUEST_FIELDS_MAX 64
 
 struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, const uint8_t *bytes,

@@ -6,7 +6,7 @@
 
 #include "proto/codec.h"
 
-/* VersionProgress. The rules of message.h hold for its string. */
+/* A decoded VersionProgress. The rules of message.h apply to its string. */
 struct eb_wire_progress {
     uint64_t done_bytes;
     uint64_t total_bytes;

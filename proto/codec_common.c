@@ -48,7 +48,8 @@ bool eb_codec_copy_any(char *out, struct eb_field_reader name)
     return eb_guard_is_text(name.at, size);
 }
 
-/* Returns how many numbers a field of a repeated integer adds: one, or those packed in it. */
+/* Returns the number of elements in one field of a repeated integer: one, or all that are packed in
+ * it. */
 static size_t count_integers(struct eb_field_reader data)
 {
     size_t count = 0;
@@ -58,7 +59,7 @@ static size_t count_integers(struct eb_field_reader data)
     return count;
 }
 
-/* Writes these numbers to `out`. Returns their end. */
+/* Writes the same elements to `out`. Returns the position after the last one. */
 static int64_t *copy_integers(struct eb_field_reader data, int64_t *out)
 {
     while (data.at < data.end) {

@@ -3,13 +3,13 @@
  * The hot ones (LookupRequest, LookupResponse and ModelInferRequest, with their parts) are read by
  * hand: one pass, with a switch over the fields' tags, straight into plain structs that borrow the
  * arrays from the message's bytes. A request took 11.8 us this way, and 17.2 us the other way. This
- * pass only finds that it cannot read a message. The guard then walks the message too and says why,
- * in the same words for all messages.
+ * pass finds that a message cannot be read, but not why. The guard (guard.h) then walks the message
+ * too and reports the reason, in the same words for all messages.
  *
- * All others go through eb_codec_unpack: the guard, protobuf-c's structs, then plain structs. That
- * is slower and less to write.
+ * All other messages go through eb_codec_unpack: the guard checks them, protobuf-c unpacks them,
+ * and the codec copies protobuf-c's structs into plain ones. That is slower but takes less code.
  *
- * Messages are encoded in one way (field.h).
+ * All messages are encoded with field.h.
  * Thread: pure; an arena is used by one thread at a time. Memory: bytes are borrowed from the
  * message; texts, and the elements of repeated numbers, are taken from the given arena. */
 #pragma once
@@ -34,15 +34,15 @@ struct eb_codec_input {
     struct eb_guard_limits limits;
 };
 
-/* For a server's answers. They are capped in size only. */
+/* The limits for the answers of a server, which are capped in size only. */
 extern const struct eb_guard_limits eb_codec_answer_limits;
 
-/* Returns the message, which lives as long as the arena's content. Returns NULL with *error set as
- * by eb_guard_check, or to RESOURCE_EXHAUSTED if the arena is exhausted. */
+/* Decodes a message with protobuf-c. The result lives as long as the arena's content. Returns NULL
+ * with *error set by eb_guard_check, or to RESOURCE_EXHAUSTED if the arena is exhausted. */
 void *eb_codec_unpack(
     struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 
-/* Sets *error: the arena is exhausted. */
+/* Sets *error to RESOURCE_EXHAUSTED and says that the arena is exhausted. */
 void eb_codec_refuse_for_memory(const struct eb_arena *arena, struct eb_error *error);
 
 /* Takes `count` elements of `bytes` bytes each from the arena, uninitialised. The result is not
@@ -77,7 +77,7 @@ static inline bool eb_codec_take_name(const struct eb_field *field,
     return eb_codec_is_name(*name, limits);
 }
 
-/* Returns an enum's number, which may be any. */
+/* Returns the number of an enum field, which may be any number. */
 static inline int32_t eb_codec_enum_of(const struct eb_field *field)
 {
     return (int32_t)(uint32_t)field->varint;
@@ -96,7 +96,8 @@ static inline bool eb_codec_count_fields(
 
 /* The following functions are for messages whose fields have all been read. */
 
-/* Moves past the next field of that number. Returns false if there is none; *data is unchanged. */
+/* Finds the next field with that number and moves past it. Returns false if there is none; *data is
+ * then unchanged. */
 static inline bool eb_codec_find_field(
     struct eb_field_reader *message, uint32_t number, struct eb_field_reader *data)
 {
@@ -121,11 +122,12 @@ static inline bool eb_codec_is_short(
     return eb_field_reader_bytes(&name) <= limits->name_bytes_max;
 }
 
-/* Copies a string of any bytes, without a NUL. Returns false if the guard does not accept them. */
+/* Copies a string, which need not be ASCII, without a NUL. Returns false if the guard does not
+ * accept the string. */
 bool eb_codec_copy_any(char *out, struct eb_field_reader name);
 
-/* Does the same and appends a NUL in either case. Most names are ASCII, and so short that a
- * function call would take longer than the copy. */
+/* Does the same and appends a NUL, even if it returns false. Most names are ASCII, and so short
+ * that a function call would take longer than the copy. */
 static inline bool eb_codec_copy_name(char *out, struct eb_field_reader name)
 {
     size_t size = eb_field_reader_bytes(&name);
@@ -147,7 +149,7 @@ static inline bool eb_codec_copy_name(char *out, struct eb_field_reader name)
     return copied == size || eb_codec_copy_any(out, name);
 }
 
-/* These return NULL with *error set if the arena is exhausted. */
+/* The following functions return NULL with *error set if the arena is exhausted. */
 
 /* Copies the bytes and appends a NUL. */
 static inline const char *eb_codec_keep_text(
@@ -177,13 +179,13 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
 
 /* ---- elements of a request, and arrays that come in one of several forms ---- */
 
-/* The element of a request that is being read; errors are about it. The element's own errors are
- * INVALID_ARGUMENT. INTERNAL means that the guard is to explain the failure, RESOURCE_EXHAUSTED
- * that the arena is exhausted. */
+/* The element of a request that is being read, for error texts. *error has the status
+ * INVALID_ARGUMENT if the element itself is wrong, INTERNAL if the guard must explain the failure,
+ * and RESOURCE_EXHAUSTED if the arena is exhausted. */
 struct eb_codec_position {
     const char *list; /* "queries" */
     size_t index;     /* in `list` */
-    const char *name; /* of its table or group; set once it is kept, before anything is refused */
+    const char *name; /* of its table or group; set before any error that names it */
     struct eb_arena *arena;
     struct eb_error *error;
     const struct eb_guard_limits *limits;  /* of the request */
@@ -196,7 +198,7 @@ struct eb_codec_position {
 bool eb_codec_refuse(const struct eb_codec_position *position, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Sets INTERNAL: the guard is to explain the failure. Always returns false. */
+/* Sets INTERNAL, which means that the guard must explain the failure. Always returns false. */
 bool eb_codec_fail(const struct eb_codec_position *position);
 
 /* Returns whether `number` is a value of the enum. The messages' enums count from 0 without
@@ -206,7 +208,7 @@ static inline bool eb_codec_is_value(const ProtobufCEnumDescriptor *type, int32_
     return (uint32_t)number < type->n_values;
 }
 
-/* Sets the error: the field holds no value of its type. Always returns false. */
+/* Sets an error that says that the field's number is no value of its enum. Always returns false. */
 bool eb_codec_refuse_enum(const struct eb_codec_position *position, const char *field,
     const ProtobufCEnumDescriptor *type, int32_t number);
 
@@ -228,14 +230,14 @@ static inline __attribute__((always_inline)) void eb_codec_clear(void *element, 
     memset(at, 0, bytes);
 }
 
-/* A field in which an array may come. */
+/* A field that may hold an array. */
 struct eb_codec_form {
     const char *field;
     uint32_t width;   /* bytes of one integer */
-    bool is_repeated; /* int64 elements, not bytes that hold integers */
+    bool is_repeated; /* true for int64 elements, false for bytes that hold integers */
 };
 
-/* The fields of an element in which arrays come. */
+/* The fields of an element that may hold arrays. */
 struct eb_codec_arrays {
     const struct eb_codec_form *forms; /* forms[n] describes field n */
     struct eb_field_reader message;
@@ -250,8 +252,8 @@ static inline void eb_codec_see_array(struct eb_codec_arrays *arrays, uint32_t n
     arrays->is_unsettled = true;
 }
 
-/* Takes a field's bytes for the array, which was zeroed at first. Replaces what was taken
- * before. */
+/* Uses the field's bytes as the array, which must have been zeroed before its first field. Replaces
+ * the bytes of an earlier field. */
 static inline __attribute__((always_inline)) void eb_codec_take_array(
     struct eb_codec_arrays *arrays, uint32_t number, struct eb_field_reader data,
     struct eb_wire_array *array)
@@ -267,13 +269,13 @@ static inline __attribute__((always_inline)) void eb_codec_take_array(
     array->field = form->field;
 }
 
-/* Does the work of eb_codec_choose_array if several fields must be looked at. */
+/* Does the work of eb_codec_choose_array if several fields must be examined. */
 bool eb_codec_choose_array_among(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array);
 
-/* Sets the array to the one of its forms that is not empty: bit n of `numbers` is set if field n is
- * a form of it. Zeroes it if all are empty. Returns false with the position's error set if two are
- * not empty or the arena is exhausted. */
+/* Sets the array to the one of its forms that is not empty. Bit n of `numbers` is set if field n is
+ * a form of the array. Zeroes the array if all forms are empty. Returns false with the position's
+ * error set if two are not empty or the arena is exhausted. */
 static inline bool eb_codec_choose_array(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {

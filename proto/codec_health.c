@@ -6,7 +6,7 @@
 #include "grpc/health/v1/health.fields.h"
 #include "grpc/health/v1/health.pb-c.h"
 
-/* Most fields, including unknown ones. The message has one. */
+/* Largest accepted number of fields, including unknown ones. The message declares one. */
 #define REQUEST_FIELDS_MAX 64
 
 const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,

@@ -62,15 +62,15 @@ static const struct {
     [PARAMETER_OUTPUT_TYPE] = {&embag__v1__data_type__descriptor, "DATA_TYPE_"},
 };
 
-/* An entry that is being read. */
+/* An entry of a map of parameters that is being read. */
 struct entry {
     struct eb_field_reader key;
-    uint32_t form; /* field of InferParameter, the last one if several; 0: none */
+    uint32_t form; /* number of the last field of InferParameter; 0: none */
     uint64_t number;
     struct eb_field_reader text;
 };
 
-/* Text that is cut when it is full. */
+/* A text that is cut when its buffer is full. */
 struct list {
     size_t used;
     char text[NAMES_BYTES];
@@ -340,7 +340,7 @@ static bool take_entry(const struct eb_codec_position *position, const struct en
 
 /* Reads the entries of the map in field `number` of a message whose fields have been read. Allows
  * only the parameters whose bits are set in `allowed`. position->list is NULL for the request's own
- * parameters. Returns false with the position's error set, as for a query. */
+ * parameters. Returns false with the position's error set. */
 static bool read_parameters(const struct eb_codec_position *position,
     struct eb_field_reader message, uint32_t number, unsigned allowed,
     struct eb_infer_options *options)
@@ -379,7 +379,7 @@ struct tensor_reading {
     uint32_t contents_count;
     uint32_t forms; /* bit n: field n of the contents is not empty */
     uint32_t rank;
-    uint64_t dims[EB_INFER_RANK_MAX]; /* the first ones */
+    uint64_t dims[EB_INFER_RANK_MAX]; /* the first EB_INFER_RANK_MAX of them */
 };
 
 /* Keeps the tensor's name, which becomes position->name. */
@@ -644,7 +644,7 @@ static bool check_raw_bytes(const struct eb_codec_position *position,
 }
 
 /* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents; NULL if the request
- * has none. Returns false with the position's error set, as for a query. */
+ * has none. Returns false with the position's error set. */
 static bool read_input(struct eb_codec_position *position, struct eb_field_reader bytes,
     const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
@@ -663,7 +663,7 @@ static bool read_input(struct eb_codec_position *position, struct eb_field_reade
 
 /* ---- tensors: outputs ---- */
 
-/* Does the same as take_input_field. */
+/* Does the same as take_input_field for an output. */
 static bool take_output_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     switch (field->tag) {
@@ -702,11 +702,11 @@ static bool read_output(
 
 /* ---- the request ---- */
 
-/* The same as for a LookupRequest. */
+/* The same limits as those of a LookupRequest (codec_request.c). */
 #define OTHER_FIELDS_MAX 4096u
 #define QUERY_FIELDS_MAX 64u
 
-/* Most inputs of a table. */
+/* Largest number of inputs of one table. */
 #define QUERY_INPUTS_MAX 3u
 
 /* A request that is being read. */
@@ -886,8 +886,8 @@ static struct eb_infer_request *read_infer_request(
     return is_good ? out : NULL;
 }
 
-/* A request that was read to its end holds nothing that the guard refuses. After an error the
- * guard's answer comes first, because it looks at all bytes. */
+/* If the request is read to its end, the guard would not refuse it either. If reading stops at an
+ * error, the guard checks the whole message, and its error takes precedence. */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

@@ -39,9 +39,9 @@ struct query_reading {
     struct eb_wire_query *out;
 };
 
-/* These read the content after a field's tag. If several fields have the same number, the last one
- * counts. They return false if the guard refuses the field. All are inlined, so that what is read
- * can be kept in registers. */
+/* The following functions read the content after a field's tag. If several fields have the same
+ * number, the last one is used. They return false if the guard refuses the field. All are inlined,
+ * so that what is read can be kept in registers. */
 
 /* Takes a name and checks the one before it. The last name is checked when it is kept. */
 static inline bool take_name(struct query_reading *reading)
@@ -291,8 +291,8 @@ static bool choose_layout(const struct eb_codec_position *position, struct eb_wi
     return true;
 }
 
-/* Settles the layout of a query whose arrays are settled, if its fields allow no layout but
- * offsets. Returns false if they may mean another. */
+/* Sets the layout to offsets if the query's fields allow no other layout. Returns false if they may
+ * mean another. The query's arrays must have their final values. */
 static inline bool take_offsets_alone(const struct query_reading *reading)
 {
     int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
@@ -308,7 +308,7 @@ static inline bool take_offsets_alone(const struct query_reading *reading)
     return true;
 }
 
-/* Takes weights_f32. Weights in their own field are taken already. */
+/* Takes weights_f32. The field `weights` has been taken before. */
 static bool choose_weights(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
@@ -450,9 +450,9 @@ struct group_reading {
     size_t feature_count;
     size_t features_bytes;                 /* size of the features' names */
     bool has_empty;                        /* one of the names is empty */
-    const struct eb_known_features *known; /* list of all features so far; NULL: none */
+    const struct eb_known_features *known; /* list of all features so far, or NULL */
     const uint8_t *run;                    /* start of the features' fields */
-    const uint8_t *run_end;                /* their end; NULL: others lie between them */
+    const uint8_t *run_end;                /* their end; NULL if other fields lie between them */
     struct eb_wire_group *out;
 };
 

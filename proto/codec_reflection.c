@@ -8,8 +8,8 @@
 
 #include <assert.h>
 
-/* Most fields, including unknown ones. The message has six, one of them with two fields of its
- * own. */
+/* Largest accepted number of fields, including unknown ones. The message declares six, and one of
+ * them has two fields. */
 #define REQUEST_FIELDS_MAX 64
 
 static_assert((int)EB_REFLECTION_FILE == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_BY_FILENAME,
@@ -26,7 +26,7 @@ static_assert((int)EB_REFLECTION_EXTENSION_NUMBERS ==
 static_assert((int)EB_REFLECTION_SERVICES == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_LIST_SERVICES,
     "eb_reflection_question has the field numbers");
 
-/* Returns the name that is asked for. */
+/* Returns the name that the request asks for. */
 static const char *find_reflection_name(
     const Grpc__Reflection__V1__ServerReflectionRequest *message)
 {
@@ -84,7 +84,7 @@ static void write_services(
     }
 }
 
-/* Writes the fields of the inner message that answers. Returns its field number. */
+/* Writes the fields of the inner message that holds the answer. Returns its field number. */
 static uint32_t write_content(
     struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
 {

@@ -8,9 +8,9 @@
 #include "proto/schema.h"
 #include "proto/status.h"
 
-#define EB_REFLECTION_NAME_BYTES_MAX 4096 /* size of a name that is asked for */
+#define EB_REFLECTION_NAME_BYTES_MAX 4096 /* most bytes of a name in a request */
 
-/* The numbers are those of the fields. */
+/* The numbers are those of the request's fields. */
 enum eb_reflection_question {
     EB_REFLECTION_NONE = 0, /* none, or an unknown one */
     EB_REFLECTION_FILE = 3,

@@ -20,7 +20,7 @@
 #define QUERY_ARENA_BYTES 2048u
 #define ARENA_PER_BYTE 4u
 #define ARENA_BYTES_MIN ((size_t)64 << 10)
-#define QUERY_BYTES_MIN 2u /* on the wire: tag and length; also of a feature's name */
+#define QUERY_BYTES_MIN 2u /* smallest query or feature name on the wire: a tag and a length */
 
 #define PRIORITY_MAX 1u
 
@@ -87,8 +87,8 @@ static bool check_unbuilt(const struct reading *reading)
     return false;
 }
 
-/* Returns the number of queries and features of all groups. May return more, if that is at most
- * `max` too. */
+/* Returns the number of queries and features of all groups. May return a larger number instead, as
+ * long as that is at most `max` too. */
 static size_t count_queries(const struct reading *reading, size_t max)
 {
     size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
@@ -136,8 +136,8 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
     return true;
 }
 
-/* Keeps a query's error as long as the request. Returns NULL with the request's error set if the
- * error concerns the whole request, or the arena is exhausted. */
+/* Stores a query's error in the arena. Returns NULL with the request's error set if the error
+ * concerns the whole request, or the arena is exhausted. */
 static const struct eb_error *keep_lookup_error(
     struct reading *reading, const struct eb_error *error)
 {
@@ -169,9 +169,9 @@ static struct eb_codec_position position_of_query(
     };
 }
 
-/* Reads queries up to the first with an error, or all of them with errors_per_query. Keeps their
- * errors: the caller reports the first error of all, and one that only the tables can reveal may
- * come before them. Returns false with the error set. */
+/* Reads queries up to the first with an error, or all of them with errors_per_query. Stores their
+ * errors in the queries: the caller reports the first error of all, and an error that only the
+ * tables can reveal may come before them. Returns false with the error set. */
 static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -197,7 +197,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     return true;
 }
 
-/* Does the same for groups, unless a query has ended the request. */
+/* Does the same for groups, unless the error of a query has ended the request. */
 static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -330,8 +330,8 @@ static struct eb_wire_request *read_lookup_request(struct reading *reading)
                : NULL;
 }
 
-/* A request that was read to its end without an error holds nothing that the guard refuses. After
- * an error the guard's answer comes first, because it looks at all bytes. */
+/* If the request is read to its end without an error, the guard would not refuse it either. After
+ * an error, the guard checks the whole message, and its error takes precedence. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

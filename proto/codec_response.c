@@ -12,13 +12,13 @@
 #define QUEUE_US_AT 1
 #define COMPUTE_US_AT (QUEUE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
-/* Offset of `more`, which follows them if it is set. */
+/* Offset of `more`, which follows the times if it is set. */
 #define MORE_AT (COMPUTE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
 static_assert(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US < 16, "tags of larger fields take two bytes");
 
 /* The tail of a plain result has type, shape, missing and the values' length, each with its tag.
- * They must fit in their longest forms. */
+ * The longest forms of these must fit. */
 #define PLAIN_SHAPE_COUNT 2
 static_assert((1 + 10) + (2 + PLAIN_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
                   sizeof((struct eb_wire_result){0}.tail),
@@ -37,8 +37,8 @@ static inline void write_missing_by_query(
 }
 
 /* Writes or counts the fields of a result after its query, except the bytes of its values. For a
- * plain result, only the fields that it may have. Inlined, as are the functions below, so that a
- * writer is kept in registers and nothing else is done when it only counts. */
+ * plain result, considers only the fields that such a result may have. Inlined, as are the
+ * functions below, so that the writer is kept in registers and counting costs nothing else. */
 static inline __attribute__((always_inline)) void write_tail(
     struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_plain)
 {
@@ -380,8 +380,8 @@ static struct eb_wire_response *read_response(
     return is_whole ? response : NULL;
 }
 
-/* An answer that was read to its end holds nothing that the guard refuses. Otherwise the guard's
- * error comes first, because it looks at all bytes. */
+/* If the answer is read to its end, the guard would not refuse it either. Otherwise the guard
+ * checks all bytes, and its error takes precedence. */
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {

@@ -37,7 +37,7 @@ static inline void eb_field_put_varint(struct eb_field_writer *writer, uint64_t 
     writer->out[writer->bytes++] = (uint8_t)value;
 }
 
-/* Writes a field whatever its value: a member of a oneof. */
+/* Writes a field even if it has the default value, as a member of a oneof requires. */
 static inline void eb_field_put_present(
     struct eb_field_writer *writer, uint32_t number, uint64_t value)
 {
@@ -48,8 +48,8 @@ static inline void eb_field_put_present(
 /* Bytes of a 32-bit number in its longest form. */
 #define EB_FIELD_PADDED_BYTES 5
 
-/* Writes a number in that form, whatever its value, so that another can be written over it. A
- * varint may have such a form: its upper bits are zeroes. */
+/* Writes a number in its longest form, whatever its value, so that another number can be written
+ * over it. A varint may be longer than necessary: its upper bits are then zeroes. */
 static inline void eb_field_set_padded(uint8_t at[EB_FIELD_PADDED_BYTES], uint32_t value)
 {
     for (int i = 0; i < EB_FIELD_PADDED_BYTES - 1; i++) {
@@ -58,7 +58,7 @@ static inline void eb_field_set_padded(uint8_t at[EB_FIELD_PADDED_BYTES], uint32
     at[EB_FIELD_PADDED_BYTES - 1] = (uint8_t)(value >> 28);
 }
 
-/* Writes a field in that form. */
+/* Writes a field whose number has the longest form. */
 static inline void eb_field_put_padded(
     struct eb_field_writer *writer, uint32_t number, uint32_t value)
 {
@@ -91,7 +91,7 @@ static inline void eb_field_put_fixed64(
     }
 }
 
-/* Writes an enum's number, which may be any. protobuf sends negative ones as 64 bits. */
+/* Writes an enum's number, which may be any number. protobuf sends negative ones as 64 bits. */
 static inline void eb_field_put_enum(struct eb_field_writer *writer, uint32_t number, int32_t value)
 {
     eb_field_put_number(writer, number, (uint64_t)(int64_t)value);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define EB_FIELD_READER_TAG_BYTES_MAX 5
-#define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* protobuf-c accepts no longer ones */
+#define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* longer lengths are refused by protobuf-c */
 #define EB_FIELD_READER_VARINT_BYTES_MAX 10
 
 /* Tags, for a switch over a message's possible fields. */
@@ -30,7 +30,7 @@ struct eb_field {
     uint32_t number;
     ProtobufCWireType wire_type;
     uint64_t varint;             /* value, if of wire type VARINT */
-    struct eb_field_reader data; /* without tag and length; a varint's own bytes too */
+    struct eb_field_reader data; /* content without tag and length; for a varint, its own bytes */
 };
 
 static inline struct eb_field_reader eb_field_reader_of(const uint8_t *bytes, size_t size)
@@ -46,7 +46,7 @@ static inline size_t eb_field_reader_bytes(const struct eb_field_reader *reader)
 /* A number, and where it ends. */
 struct eb_field_varint {
     uint64_t value;
-    const uint8_t *end; /* NULL: it does not end within bytes_max bytes, or within the reader's */
+    const uint8_t *end; /* NULL if it does not end within bytes_max bytes or within the reader */
 };
 
 /* Does the same as eb_field_reader_varint for [at, end), for varints of any length. */
@@ -68,7 +68,8 @@ static inline struct eb_field_varint eb_field_reader_varint(
     return eb_field_reader_long_varint(reader.at, reader.end, bytes_max);
 }
 
-/* These move past a part of a field. They return what is wrong with it, or NULL. */
+/* The following functions move past a part of a field. They return NULL, or a text that says what
+ * is wrong with that part. */
 
 /* Reads a tag. *tag is 0 if it cannot be read. */
 static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, uint32_t *tag)
@@ -146,8 +147,8 @@ static inline struct eb_field eb_field_reader_field_of(uint32_t tag)
         .tag = tag, .number = tag >> 3, .wire_type = (ProtobufCWireType)(tag & 7)};
 }
 
-/* Moves past one field. The reader must have at least one byte. Returns what is wrong, or NULL;
- * field->number is 0 if it cannot be read. */
+/* Moves past one field. The reader must have at least one byte. Returns NULL, or a text that says
+ * what is wrong with the field; field->number is 0 if it cannot be read. */
 static inline const char *eb_field_reader_read(
     struct eb_field_reader *reader, struct eb_field *field)
 {
@@ -161,7 +162,8 @@ static inline const char *eb_field_reader_read(
 }
 
 /* Moves past the next field if it has that number, which is below 16, and wire type
- * LENGTH_PREFIXED. Returns false if it does not, or cannot be read; nothing has moved then. */
+ * LENGTH_PREFIXED. Returns false if it does not, or cannot be read; the reader is then
+ * unchanged. */
 static inline bool eb_field_reader_take_next(
     struct eb_field_reader *reader, uint32_t number, struct eb_field_reader *data)
 {
@@ -183,7 +185,7 @@ static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct e
     return reader->at < reader->end && !eb_field_reader_read(reader, field);
 }
 
-/* Returns the number of fields of that number, up to the first that cannot be read. */
+/* Returns how many fields have that number, up to the first field that cannot be read. */
 size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number);
 /* Returns the start of the first packed varint that does not end. Returns NULL if all end. */
 const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed);

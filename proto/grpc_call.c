@@ -184,7 +184,7 @@ void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max)
     }
 }
 
-/* Opens the peer's windows again by the bytes that have been processed. */
+/* Increases the peer's windows by the number of bytes that have been processed. */
 static void credit(struct eb_grpc_call *call, size_t bytes)
 {
     assert(bytes <= call->held_bytes);
@@ -275,8 +275,8 @@ static nghttp2_nv *add_field(struct trailers *trailers, const char *name, const 
     return field;
 }
 
-/* Adds the call's status. nghttp2 copies texts that vary. They stay out of its table, because they
- * would push the constant ones out. */
+/* Adds the call's status. nghttp2 copies texts that vary. They are not entered in HPACK's table,
+ * because they would push the constant ones out. */
 static void add_status(struct trailers *trailers, const struct eb_grpc_call *call, const char *text)
 {
     uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
@@ -310,8 +310,8 @@ static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
     return connection->handler->on_drop_if_expired(connection->context, call, message);
 }
 
-/* Returns the number of bytes that may leave now, for nghttp2; on_send_data moves them. Submits the
- * trailers with the last ones. */
+/* Tells nghttp2 how many bytes may leave now; on_send_data moves them. Submits the trailers with
+ * the last ones. */
 static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
@@ -387,7 +387,7 @@ void eb_grpc_call_finish(
     wake_call(call);
 }
 
-/* Ends a call that its handler has not ended. on_close is told the reason. */
+/* Ends a call that its handler has not ended. on_close receives the reason. */
 static void give_call_up(struct eb_grpc_call *call, enum eb_status status, const char *text)
 {
     assert(!call->finished);
@@ -499,8 +499,8 @@ static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message 
     }
 }
 
-/* Reads these bytes, which came at `arrived_ms`, until one message is delivered or none are left.
- * Returns the number of bytes used. */
+/* Reads these bytes, which came at `arrived_ms`, until one message is delivered or no bytes are
+ * left. Returns the number of bytes used. */
 static size_t read_one(
     struct eb_grpc_call *call, const uint8_t *bytes, size_t count, uint64_t arrived_ms)
 {
@@ -718,7 +718,8 @@ static void tick_call(struct eb_grpc_call *call, bool is_shut)
     }
 }
 
-/* Makes `unread_ms`, in which the peer could not be heard, not count as a stall. */
+/* Excludes `unread_ms`, during which the peer's bytes were not read, from the time that counts as a
+ * stall. */
 static void postpone_stall(struct eb_grpc_call *call, uint64_t unread_ms)
 {
     uint64_t now_ms = call->connection->now_ms;

@@ -15,12 +15,12 @@ struct eb_grpc_piece;
 /* The bytes of a paused call, as they came, in pieces that are filled and emptied in order. The
  * pieces take little more memory than the bytes. Zeroed is empty. */
 struct eb_grpc_backlog {
-    struct eb_grpc_piece *head; /* NULL: none */
+    struct eb_grpc_piece *head; /* NULL if there is none */
     struct eb_grpc_piece *tail;
 };
 
-/* A bound on the messages that some of a connection's calls hold together until they are taken. It
- * is the handler's and outlives the calls. */
+/* A bound on the total size of the messages that some calls of a connection hold until those
+ * messages are taken. It belongs to the handler and outlives the calls. */
 struct eb_grpc_hold {
     uint64_t bytes; /* bytes held now */
     uint64_t bytes_max;
@@ -30,7 +30,7 @@ struct eb_grpc_hold {
 struct eb_grpc_call {
     const char *path;    /* "/embag.v1.EmbeddingBag/Lookup"; in on_refusal "" or a part of it */
     uint64_t timeout_us; /* grpc-timeout; 0: none was given */
-    /* In on_call only. "": a credential that no server knows; NULL: none was given. */
+    /* In on_call only. "" for a credential that no server knows; NULL if none was given. */
     const char *authorization;
     const struct eb_trace_parent *trace; /* trace of the call; its trace_id may be "" */
     enum eb_status status;               /* in on_refusal: how the call ends */
@@ -58,12 +58,12 @@ struct eb_grpc_call {
     bool announced;                 /* on_call was called */
     bool answered;                  /* the response's HEADERS are submitted */
     bool finished;                  /* neither side accepts anything any more */
-    bool given_up;                  /* by the session */
+    bool given_up;                  /* finished by the session, not by the handler */
     bool trailers_sent;
     bool paused;
     bool peer_ended;
     bool end_delivered;
-    struct eb_grpc_hold *hold; /* for a call that expects one message; NULL: the call takes many */
+    struct eb_grpc_hold *hold;      /* for a call that expects one message; NULL if it takes many */
     struct eb_grpc_message message; /* for a call that expects one, until it is taken */
     struct eb_grpc_reader reader;
     struct eb_grpc_backlog backlog;
@@ -75,8 +75,8 @@ struct eb_grpc_call {
 struct eb_grpc_server_handler {
     /* The headers of a call are complete and valid. */
     void (*on_call)(void *context, struct eb_grpc_call *call);
-    /* The headers of a call are complete and not valid. The call ends with its status, for its
-     * reason. No other callback is called for it. */
+    /* The headers of a call are complete and not valid. The call ends with call->status because of
+     * call->reason. No other callback is called for it. */
     void (*on_refusal)(void *context, struct eb_grpc_call *call);
     /* One whole message, which the receiver takes. Not called while the call is paused, nor for
      * calls that expect one message. */
@@ -88,14 +88,15 @@ struct eb_grpc_server_handler {
      * ended its side. NULL if no call expects one. */
     void (*on_request)(void *context, struct eb_grpc_call *call);
     /* A message of a call that expects one was decompressed. This costs CPU time even if the
-     * request is never ended. NULL: not wanted. */
+     * request is never ended. NULL if this callback is not wanted. */
     void (*on_inflated)(void *context);
-    /* A message with is_timed is about to be sent. Returns the message, which is then sent; or
-     * drops it and returns another message, with its hold, or NULL. Called from _send, perhaps
-     * several times for one message. May not answer. NULL if no message is timed. */
+    /* A message with is_timed is about to be sent. Returns the message to have it sent; or drops it
+     * and returns NULL, or another message with a hold for the caller. Called from _send, perhaps
+     * several times for one message. Must not call eb_grpc_call_answer. NULL if no message is
+     * timed. */
     struct eb_outgoing *(*on_drop_if_expired)(
         void *context, struct eb_grpc_call *call, struct eb_outgoing *message);
-    /* The call is over: all is sent, it was reset, or the connection is going. Always the last
+    /* The call is over: all is sent, it was reset, or the connection is closing. Always the last
      * callback of a call for which on_call was called. */
     void (*on_close)(void *context, struct eb_grpc_call *call);
 };
@@ -127,7 +128,7 @@ void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, cons
 enum eb_status eb_grpc_call_outcome(const struct eb_grpc_call *call);
 /* Keeps further messages back until the call is resumed. They fill the call's window. */
 void eb_grpc_call_pause(struct eb_grpc_call *call);
-/* Returns whether bytes have come that are not delivered. */
+/* Returns whether bytes have arrived that are not delivered yet. */
 bool eb_grpc_call_has_kept(const struct eb_grpc_call *call);
 /* Delivers messages again, from the next eb_grpc_server_receive, _tick or _send on. */
 void eb_grpc_call_resume(struct eb_grpc_call *call);
@@ -164,9 +165,9 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
 /* Delivers at most one message of the kept bytes, unless the call is paused. Returns true if there
  * is more to read. */
 bool eb_grpc_call_advance(struct eb_grpc_call *call);
-/* Ends calls whose message or answer has made no progress for too long. Two times do not count for
- * a message: while a paused call keeps the connection's window shut, and the `unread_ms` since the
- * last tick in which the peer's bytes were not read. */
+/* Ends calls whose message or answer has made no progress for too long. For a message, two periods
+ * do not count: the time while a paused call keeps the connection's window shut, and the
+ * `unread_ms` since the last tick during which the peer's bytes were not read. */
 void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms);
 /* Ends the youngest calls while incomplete messages fill the connection's window, because none of
  * these messages could ever be completed. */

@@ -16,7 +16,8 @@
  * trailers. */
 #define HEADER_BYTES_MAX 32768u
 #define HEADER_FIELDS_MAX 128u
-/* Beyond this many times those limits the connection ends: the call is not worth the cost. */
+/* If the fields exceed the limits by more than this factor, the connection ends: the call is not
+ * worth the cost. */
 #define HEADERS_FACTOR 4u
 #define HEADER_FIELD_OVERHEAD 32u /* added by HTTP/2 to the size of each field */
 
@@ -34,7 +35,7 @@ struct eb_grpc_client_call {
     size_t header_bytes; /* size of names and values so far */
     size_t header_count;
     bool is_grpc;    /* content-type */
-    bool is_decided; /* by us; the outcome is in error */
+    bool is_decided; /* this side ended it; `error` has the outcome */
     bool is_write_ended;
     struct eb_grpc_reader reader;
     struct eb_grpc_output output;
@@ -168,7 +169,8 @@ static struct eb_grpc_client_call *find_client_call(nghttp2_session *session, in
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
 
-/* Returns a decimal number of at most three digits; `otherwise` for anything else. */
+/* Returns the value of a decimal number of at most three digits, or `otherwise` for anything
+ * else. */
 static int parse_client_number(const uint8_t *text, size_t size, int otherwise)
 {
     int value = 0;
@@ -181,7 +183,8 @@ static int parse_client_number(const uint8_t *text, size_t size, int otherwise)
     return size > 0 ? value : otherwise;
 }
 
-/* Returns a number of at most nine digits, some eleven days; UINT32_MAX for anything else. */
+/* Returns the value of a number of at most nine digits (in ms, some eleven days), or UINT32_MAX for
+ * anything else. */
 static uint32_t parse_pushback(const uint8_t *text, size_t size)
 {
     uint32_t value = 0;

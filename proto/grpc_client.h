@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct eb_grpc_client_limits {
-    uint32_t response_bytes_max; /* of one message; larger: the call gets RESOURCE_EXHAUSTED */
+    uint32_t response_bytes_max; /* of a message; a larger one gives RESOURCE_EXHAUSTED */
 };
 
 struct eb_grpc_client_call; /* opaque */
@@ -21,8 +21,9 @@ struct eb_grpc_client_handler {
      * these contain the whole message. */
     void (*on_message)(void *context, struct eb_grpc_client_call *call, void *user,
         const uint8_t *bytes, size_t size);
-    /* The call is over and `call` is no longer valid. An answer that is no gRPC answer (HTTP error,
-     * no grpc-status, reset, connection gone) is translated by the rules of gRPC's documents. */
+    /* The call is over and `call` is no longer valid. An answer that is not a gRPC answer (HTTP
+     * error, no grpc-status, reset, connection gone) is translated by the rules of gRPC's
+     * documents. */
     void (*on_finish)(
         void *context, struct eb_grpc_client_call *call, void *user, const struct eb_error *error);
 };
@@ -42,8 +43,8 @@ struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identit
 /* Ends every call with UNAVAILABLE and frees the session. Accepts NULL. */
 void eb_grpc_client_destroy(struct eb_grpc_client *client);
 
-/* Begins a call. `timeout_us` 0: none. Returns NULL if out of memory or the connection takes no new
- * calls. */
+/* Begins a call. It has no timeout if `timeout_us` is 0. Returns NULL if out of memory or if the
+ * connection takes no new calls. */
 struct eb_grpc_client_call *eb_grpc_client_start(
     struct eb_grpc_client *client, const char *path, uint64_t timeout_us, void *user);
 /* Sends one message (see eb_outgoing) and takes the creator's hold. If `last`, ends our side. */
@@ -51,15 +52,15 @@ void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *
 /* Cancels the call. on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
 
-/* Returns the value of grpc-retry-pushback-ms. For on_finish. 0: the server sent none; UINT32_MAX:
- * do not try again, or the value is not a number. */
+/* Returns the value of grpc-retry-pushback-ms, for use in on_finish. Returns 0 if the server sent
+ * none, and UINT32_MAX if the call must not be tried again or the value is not a number. */
 uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call);
 
 /* These do the same as in grpc_server.h. */
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count);
 bool eb_grpc_client_send(struct eb_grpc_client *client);
 struct eb_send_queue *eb_grpc_client_queue(struct eb_grpc_client *client);
-/* Returns the bytes of messages and of the queue that are not written yet. */
+/* Returns the number of bytes, in messages and in the queue, that are not written yet. */
 size_t eb_grpc_client_unwritten_bytes(const struct eb_grpc_client *client);
 /* Returns whether new calls may be started: no GOAWAY, no error. */
 bool eb_grpc_client_is_usable(const struct eb_grpc_client *client);

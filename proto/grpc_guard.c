@@ -34,8 +34,8 @@ nghttp2_option *eb_grpc_settings_option(void)
     return option;
 }
 
-/* Windows hold the largest message twice. nghttp2 tells the peer of credit once half a window has
- * come together, and the rest must suffice for a whole message until then. */
+/* Windows hold the largest message twice. nghttp2 sends a window update when half a window has been
+ * processed. Until then the other half must suffice for a whole message. */
 bool eb_grpc_settings_submit(nghttp2_session *session, const struct eb_grpc_server_limits *limits)
 {
     assert(limits->request_bytes_max <= REQUEST_BYTES_LIMIT);
@@ -98,11 +98,11 @@ const char *eb_grpc_preface_answer(uint8_t first)
 /* This many of a peer's pings may come too early: clocks and networks are not exact. */
 #define STRIKES_MAX 2u
 /* A client that takes a large answer sends two window updates for each of its frames. It may still
- * do so when all of the answer has left and nothing forgives noise any more. */
+ * do so when the whole answer has been sent and nothing forgives noise any more. */
 #define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops doing so. */
 #define RESETS_PER_MS 1u
-/* Blocks may together exceed their limits by this many limits at once. */
+/* The excess of all blocks may reach this many times their limit at once. */
 #define EXCESS_LIMITS 3u
 #define MS_PER_S 1000u
 

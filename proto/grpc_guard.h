@@ -27,11 +27,12 @@ struct eb_grpc_server_limits {
     uint32_t message_stall_ms_max;
     /* Answers that hardly progress for this long reset the call; 0: never. */
     uint32_t answer_stall_ms_max;
-    /* Calls that a peer may reset, beyond those it lets end and a thousand a second. */
+    /* Number of calls that a peer may reset, in addition to one for each call that it lets end and
+     * a thousand a second. */
     uint32_t reset_budget;
     /* Least time between a peer's pings, while it has calls and while it has none. Pings count as
-     * too early only if nothing was sent to the peer since the ping before. A few of them end the
-     * connection. 0: as often as it likes. */
+     * too early only if nothing was sent to the peer since the ping before. A few early pings end
+     * the connection. 0 if the peer may ping as often as it likes. */
     uint32_t ping_interval_min_ms;
     uint32_t ping_idle_interval_min_ms;
 };
@@ -48,13 +49,13 @@ bool eb_grpc_settings_submit(
 
 #define EB_GRPC_PREFACE_BYTES 24
 
-/* A preface that is being read. Zeroed is ready. */
+/* A preface that is being read. It must be zeroed at first. */
 struct eb_grpc_preface {
-    size_t count; /* bytes of it that have come */
+    size_t count; /* bytes of the preface that have come */
 };
 
-/* Checks those of the next bytes that belong to the preface. Returns false if they differ from
- * it. */
+/* Checks the part of the next bytes that belongs to the preface. Returns false if it differs from
+ * the preface. */
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count);
 bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface);
 /* Returns the answer to a client that has sent no preface, by the first byte that it sent. A client
@@ -71,7 +72,7 @@ struct eb_grpc_budget {
     uint32_t resets_max;
     uint32_t resets_left;
     uint32_t noise_left;
-    uint32_t window_updates; /* number since one of them counted */
+    uint32_t window_updates; /* window updates since the last one that was spent as noise */
     uint32_t strikes;        /* pings that came too early since something was sent */
     uint64_t pinged_ms;      /* time of the last ping since something was sent; 0: none */
     uint64_t noise_ms;       /* time up to which noise_left is refilled; 0: no clock seen yet */
@@ -110,8 +111,8 @@ bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
 /* Notes that a call has ended normally, which earns a reset. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);
 
-/* Spends the excess of header blocks (eb_grpc_block_excess), in bytes. Returns false if that is too
- * much. */
+/* Spends the excess of header blocks (eb_grpc_block_excess), in bytes. Returns false if there was
+ * too much. */
 bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);
 
 /* ---- refusal ---- */
@@ -119,7 +120,7 @@ bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);
 /* The answer to a request that is not gRPC: an HTTP status and a line of text that gives the
  * reason, for people with a browser or curl. */
 
-/* An answer that is being sent. Zeroed: there is none. */
+/* An answer that is being sent. Zeroed if there is none. */
 struct eb_grpc_refusal {
     int http_status; /* 0: none */
     size_t sent;     /* bytes of its text that are sent */

@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
-/* Bounds the first buffer, which is taken when only the prefix has come: 1 / FIRST_BYTES_PART of
- * the largest message, at least FIRST_BYTES_MIN and at most FIRST_BYTES_MAX. Each time the buffer
- * is full, a buffer GROWTH times as large replaces it. So all copies together are a third of the
- * message. */
+/* These bound the first buffer, which is taken when only the prefix has come: 1 / FIRST_BYTES_PART
+ * of the largest message, at least FIRST_BYTES_MIN and at most FIRST_BYTES_MAX. Each time the
+ * buffer is full, a buffer GROWTH times as large replaces it. So all copies together are a third of
+ * the message. */
 #define FIRST_BYTES_MAX (256u * 1024)
 #define FIRST_BYTES_PART 64u
 #define FIRST_BYTES_MIN 256u

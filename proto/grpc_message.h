@@ -12,21 +12,22 @@
 struct eb_grpc_message {
     uint8_t *bytes; /* never NULL */
     size_t size;
-    size_t taken_bytes; /* size asked of the memory */
+    size_t taken_bytes; /* size taken from the memory */
     size_t wire_bytes;  /* size on the wire, without the prefix; less than size if compressed */
     /* Time when its last byte came, on the clock of the session that delivers it. If the session
-     * kept it back: time when the last of the bytes around it came. The reader does not set it. */
+     * held the message back, the time when the last of the bytes that were kept with it came. The
+     * reader does not set it. */
     uint64_t arrived_ms;
 };
 
 /* Gives a message's memory back to `memory`. Accepts a zeroed message. */
 void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message *message);
 
-/* One stream's incoming side. Zeroed is ready, once `memory` and `bytes_max` are set. */
+/* One stream's incoming side. Ready for use if zeroed, once `memory` and `bytes_max` are set. */
 struct eb_grpc_reader {
     const struct eb_memory *memory;
-    uint32_t bytes_max;          /* largest message, as it comes and decompressed */
-    eb_gzip_inflate_fn *inflate; /* for compressed messages; NULL: none may come */
+    uint32_t bytes_max;          /* largest message, both compressed and decompressed */
+    eb_gzip_inflate_fn *inflate; /* for compressed messages; NULL if none may come */
     uint32_t prefix_count;
     uint8_t prefix[EB_GRPC_PREFIX_BYTES];
     struct eb_grpc_message message; /* its bytes are NULL while the prefix is incomplete */
@@ -36,7 +37,7 @@ struct eb_grpc_reader {
 enum eb_grpc_read {
     EB_GRPC_READ_MORE,       /* all bytes were used; no message is complete */
     EB_GRPC_READ_MESSAGE,    /* *message is complete and the caller's */
-    EB_GRPC_READ_COMPRESSED, /* this and the rest are failures: the stream cannot be read further */
+    EB_GRPC_READ_COMPRESSED, /* this and the rest are failures, which end the stream */
     EB_GRPC_READ_BROKEN,     /* compressed, but cannot be decompressed */
     EB_GRPC_READ_BAD_FLAG,
     EB_GRPC_READ_TOO_LARGE,

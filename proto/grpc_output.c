@@ -48,7 +48,7 @@ void eb_grpc_output_clear(struct eb_grpc_output *output)
     output->bytes = 0;
 }
 
-/* Puts `by`, which may be NULL, in the place of a message of `bytes`. */
+/* Replaces a message of `bytes` bytes by `by`, which may be NULL. */
 static void replace(
     struct eb_grpc_output *output, struct eb_outgoing **link, size_t bytes, struct eb_outgoing *by)
 {

@@ -5,7 +5,7 @@
 
 #include "proto/send_queue.h"
 
-/* nghttp2's own types, whose header other files need not include. */
+/* nghttp2's types, declared here so that other files need not include its header. */
 struct nghttp2_session;
 struct nghttp2_session_callbacks;
 
@@ -22,20 +22,21 @@ struct eb_grpc_output {
     bool deferred; /* nghttp2 asked for bytes when there were none, and must be told of new ones */
 };
 
-/* Appends a message and takes the caller's hold on it. The message is in no other output. */
+/* Appends a message and takes the caller's hold on it. The message must not be in another
+ * output. */
 void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *message);
-/* Calls `drop` for each timed message that begins within the next `count` bytes, if nothing of it
- * has left. The message that `drop` returns is sent in its place; if it returns NULL, none is sent.
- * If `drop` does not return the message, it takes the output's hold on it and gives a hold on the
- * one that it returns. `drop` pushes nothing. Not to be called while nghttp2 was promised bytes
- * that it has not sent. */
+/* Calls `drop` for each timed message that begins within the next `count` bytes, if none of its
+ * bytes have left. The message that `drop` returns is sent instead; if it returns NULL, none is
+ * sent. If `drop` returns another message or NULL, it takes over the output's hold on the dropped
+ * message and gives the output a hold on the returned one. `drop` must not push messages. Not to be
+ * called while nghttp2 was promised bytes that it has not sent. */
 typedef struct eb_outgoing *eb_grpc_output_drop_fn(void *owner, struct eb_outgoing *message);
 void eb_grpc_output_drop_expired(
     struct eb_grpc_output *output, size_t count, eb_grpc_output_drop_fn *drop);
 /* Drops every message. Accepts a zeroed output. */
 void eb_grpc_output_clear(struct eb_grpc_output *output);
 
-/* Sets the callbacks by which nghttp2 sends DATA frames of outputs. */
+/* Sets the callbacks that nghttp2 uses to send DATA frames of outputs. */
 void eb_grpc_output_install(struct nghttp2_session_callbacks *callbacks);
 /* Moves frames into the queue until it is full enough for one write or there are no more. Returns
  * false if out of memory; then the session cannot continue. */

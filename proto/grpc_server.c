@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most header blocks at once that nghttp2 does not show and that do not end with their first
- * frame. */
+/* Limit on header blocks that nghttp2 does not show and whose first frame does not end them, at any
+ * one time. */
 #define UNSEEN_CONTINUED_MAX 2u
-/* Most frames of ours that wait for a peer that does not read, in addition to those of its open
- * calls. */
+/* Limit on frames of ours that wait because the peer does not read, in addition to those of its
+ * open calls. */
 #define FRAMES_WAITING_MAX 2000u
 #define FRAMES_PER_CALL 8u
 
@@ -24,8 +24,8 @@ struct eb_grpc_server {
     struct eb_grpc_connection connection;
     struct eb_grpc_call *header_call; /* call whose header block is being read */
     struct eb_grpc_block block;       /* the header block that began last */
-    size_t block_bytes_max;           /* size up to which it has no excess */
-    size_t block_excess;              /* excess of it that was spent */
+    size_t block_bytes_max;           /* size up to which `block` has no excess */
+    size_t block_excess;              /* excess of `block` that was spent */
     int32_t header_stream_id; /* stream of an unfinished header block or trailers; 0: none */
     struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
@@ -34,7 +34,7 @@ struct eb_grpc_server {
     bool is_open;
     bool is_block_unseen;    /* nghttp2 has not shown the stream of `block`, and may never */
     bool is_block_continued; /* that block's first frame lacks END_HEADERS */
-    bool peer_left; /* it sent a GOAWAY without an error, which nghttp2 takes for a violation */
+    bool peer_left; /* the peer sent a GOAWAY without an error, which nghttp2 calls a violation */
     char reason[128];
 };
 
@@ -200,8 +200,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* Spends the block's excess that is not spent yet. Returns the callback's result for nghttp2: to go
- * on, or to skip the rest of the block's fields. */
+/* Spends the part of the block's excess that is not spent yet. Returns the callback's result for
+ * nghttp2: to continue, or to skip the rest of the block's fields. */
 static int spend_block(struct eb_grpc_server *server)
 {
     struct eb_grpc_headers_limits limits = find_header_limits(server);
@@ -507,8 +507,8 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server)
     free(server);
 }
 
-/* Of the bytes that nghttp2 is about to read, checks those that belong to the preface. Returns
- * false if they differ from it; the connection is over then. */
+/* Checks those bytes that belong to the preface, before nghttp2 reads them. Returns false if they
+ * differ from the preface; the connection is then over. */
 static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
 {
     bool has_begun = server->preface.count > 0;

@@ -8,7 +8,7 @@
 
 #include "proto/grpc_call.h"
 
-/* The sources of its memory; both may be the same. */
+/* The sources of the session's memory; both may be the same. */
 struct eb_grpc_server_memory {
     const struct eb_memory *messages; /* for messages; if exhausted, calls get RESOURCE_EXHAUSTED */
     const struct eb_memory *output;   /* for bytes to write; if exhausted, the connection ends */
@@ -24,14 +24,14 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
 /* Closes every call (on_close) and frees the session and its queue. Accepts NULL. */
 void eb_grpc_server_destroy(struct eb_grpc_server *server);
 
-/* Takes bytes from the peer, in any portions. `now_ms` is any steady clock. Returns false, as
- * _send does, if the connection is over (no HTTP/2, a violation, an attack, out of memory): then
- * call _send once more, write the waiting bytes and close. A violation may show only at the next
+/* Takes bytes from the peer, in any portions. `now_ms` is any steady clock. Returns false, as _send
+ * does, if the connection is over (not HTTP/2, a violation, an attack, out of memory): then call
+ * _send once more, write the waiting bytes and close. A violation may be reported only by the next
  * _send. */
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms);
 /* Ends calls whose message or answer makes no progress. For messages, the `unread_ms` since the
- * last tick in which the caller did not read the peer's bytes do not count. */
+ * last tick during which the caller did not read the peer's bytes do not count. */
 void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_t unread_ms);
 
 /* Moves all that may be sent now into the write queue, up to some hundred KiB. Call it before each
@@ -51,13 +51,13 @@ bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server);
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server);
 /* Returns the number of calls so far, including the open ones. */
 uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server);
-/* Returns the bytes of messages that have come, of all calls. Bytes for calls that are over do not
- * count. */
+/* Returns the number of bytes of messages that have come, over all calls. Bytes for calls that are
+ * over do not count. */
 uint64_t eb_grpc_server_fed_bytes(const struct eb_grpc_server *server);
 /* Returns whether resumed calls have messages that the next eb_grpc_server_receive, even of no
  * bytes, or _send delivers. */
 bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server);
-/* Returns the bytes of answers and frames that wait for the peer. */
+/* Returns the number of bytes of answers and frames that wait for the peer. */
 size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server);
 
 /* Drains the connection: sends a GOAWAY notice, waits for a ping's round trip, then sends the final

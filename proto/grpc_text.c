@@ -6,7 +6,7 @@
 #define TIMEOUT_DIGITS_MAX 8
 #define TIMEOUT_VALUE_MAX 99999999u
 
-/* Units from the microsecond up, finest first. */
+/* Units of time from the microsecond up, finest first. */
 static const struct {
     char name;
     uint64_t us;
@@ -60,7 +60,8 @@ void eb_grpc_timeout_format(uint64_t timeout_us, char out[16])
     snprintf(out, 16, "%u%c", (unsigned)value, timeout_units[unit].name);
 }
 
-/* Returns the size of the character at `text`, which is not its end; 1 for a stray byte. */
+/* Returns the size of the character at `text`, which must not be the end of the text. Returns 1 for
+ * a byte that begins no character. */
 static size_t character_bytes(const char *text)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -102,7 +103,7 @@ size_t eb_grpc_message_encode(const char *text, char out[EB_GRPC_MESSAGE_BYTES_M
     return used;
 }
 
-/* Returns the value of a hexadecimal digit; -1 for anything else. */
+/* Returns the value of a hexadecimal digit, or -1 for anything else. */
 static int value_of_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {

@@ -9,7 +9,7 @@
 
 #define PATH_BYTES 512
 
-/* A message that has begun and not ended. */
+/* A message that is being read. */
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
     const ProtobufCFieldDescriptor *field; /* field of the parent that holds it; NULL at the top */
@@ -40,7 +40,7 @@ static const ProtobufCFieldDescriptor *find_guarded_field(
     return i > 0 && descriptor->fields[i - 1].id == number ? &descriptor->fields[i - 1] : NULL;
 }
 
-/* Text that is cut when it is full. */
+/* A text that is cut when its buffer is full. */
 struct path {
     size_t used;
     char text[PATH_BYTES];
@@ -82,8 +82,8 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
     }
 }
 
-/* Refuses the message. `what` describes field `number` (0: the innermost message), and `at` points
- * to the byte. Always returns false. */
+/* Refuses the message. `what` says what is wrong with field `number` (0 for the innermost message),
+ * and `at` points to the byte. Always returns false. */
 static bool refuse_guarded(const struct walk *walk, enum eb_status status, uint32_t number,
     const uint8_t *at, const char *what)
 {

@@ -1,6 +1,7 @@
-/* Checks a serialised protobuf message, by its descriptor, before anything else reads it. Refuses
- * bytes that are no message, and inputs that protobuf-c 1.4.1 handles badly: nesting without limit,
- * quadratic merging of repeated singular sub-messages, NULs and bad UTF-8 in strings.
+/* Checks a serialised protobuf message against its descriptor, before anything else reads it.
+ * Refuses bytes that are not such a message, and inputs that protobuf-c 1.4.1 handles badly:
+ * nesting without limit, quadratic merging of repeated singular sub-messages, NULs and bad UTF-8 in
+ * strings.
  * Thread: pure. Memory: none; no recursion. */
 #pragma once
 
@@ -11,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_GUARD_DEPTH_MAX 8 /* most nested messages; ours need 4 */
+#define EB_GUARD_DEPTH_MAX 8 /* deepest nesting of messages; ours need 4 */
 
 struct eb_guard_limits {
     uint32_t fields_max;      /* of the whole message, including unknown ones and all depths */
@@ -27,7 +28,7 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
     const struct eb_guard_limits *limits, struct eb_error *error);
 
 /* Returns the value of varint field `number` of the outermost message: the last one if there are
- * several, 0 if there is none. Reads up to the first bytes that are no field. Serves to identify a
+ * several, 0 if there is none. Stops at the first bytes that are not a field. Serves to identify a
  * message that was refused. */
 uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number);
 
@@ -42,7 +43,7 @@ static inline bool eb_guard_is_plain(uint64_t word)
 /* Returns whether a string field may hold these bytes: UTF-8 without NUL. */
 bool eb_guard_is_text(const uint8_t *bytes, size_t size);
 
-/* Returns whether the bytes are such text and within the limit on names. */
+/* Returns whether the bytes are UTF-8 without NUL and within the limit on names. */
 static inline bool eb_guard_is_name(
     const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits)
 {

@@ -10,7 +10,8 @@
 #define STATE_BYTES (64u * 1024)
 #define STATE_ALIGNMENT 64u
 #define MEMBER_BYTES_MIN 18u /* header, trailer, and the shortest data between them */
-/* Deflate makes nothing smaller than 1 / RATIO_MAX of it. Data that claims to be is damaged. */
+/* Deflate cannot make data smaller than 1 / RATIO_MAX of its size. Input that claims more is
+ * damaged. */
 #define RATIO_MAX 1032u
 
 /* The memory of one inflation, handed out piece by piece and given back as a whole. */

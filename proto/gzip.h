@@ -20,15 +20,16 @@ enum eb_gzip {
     EB_GZIP_NO_MEMORY
 };
 
-/* Bytes taken from a memory. */
+/* Bytes taken from an eb_memory. */
 struct eb_gzip_bytes {
     uint8_t *bytes; /* never NULL */
     size_t size;
-    size_t taken_bytes; /* size asked of the memory */
+    size_t taken_bytes; /* size taken from the memory */
 };
 
-/* Returns DONE with *out set, which is then the caller's. Besides 64 KiB for zlib, never takes more
- * than bytes_max, nor more than about a thousand times `size`. */
+/* Decompresses `bytes`. Returns DONE with *out set; its bytes then belong to the caller. Takes at
+ * most 64 KiB for zlib and, for the output, at most bytes_max and at most about a thousand times
+ * `size`. */
 typedef enum eb_gzip eb_gzip_inflate_fn(const struct eb_memory *memory, const uint8_t *bytes,
     size_t size, uint32_t bytes_max, struct eb_gzip_bytes *out);
 eb_gzip_inflate_fn eb_gzip_inflate;

@@ -21,13 +21,13 @@ enum eb_infer_role {
 /* The end of an output's name. */
 #define EB_INFER_OUTPUT "pooled"
 
-/* Most bytes of a tensor's name in addition to its table's. */
+/* Longest suffix that a tensor's name adds to its table's name. */
 #define EB_INFER_SUFFIX_BYTES_MAX sizeof ".per_sample_weights"
 
-/* Most dimensions of a request's tensor. */
+/* Largest number of dimensions of a request's tensor. */
 #define EB_INFER_RANK_MAX 2
 
-/* The values of parameters. Enums are those of embag.v1; 0: not given. */
+/* The values of parameters. Enums have the numbers of embag.v1; 0 means not given. */
 struct eb_infer_options {
     int32_t reduction;
     int32_t missing;
@@ -44,7 +44,7 @@ struct eb_infer_options {
 
 /* InferInputTensor, with its contents. */
 struct eb_infer_input {
-    const char *table; /* or feature; empty: the model's only table */
+    const char *table; /* table or feature; empty for the model's only table */
     enum eb_infer_role role;
     uint32_t rank; /* 1 or 2; offsets have 1 */
     uint64_t dims[EB_INFER_RANK_MAX];
@@ -62,12 +62,12 @@ struct eb_infer_output {
 
 /* ModelInferRequest. */
 struct eb_infer_request {
-    struct eb_wire_request request; /* the same as a LookupRequest; decoded: without queries */
+    struct eb_wire_request request; /* as a LookupRequest; after decoding, without queries */
     const char *id;
     struct eb_infer_options options; /* for all tables that have none of their own */
     size_t input_count;
     struct eb_infer_input *inputs;
-    size_t output_count; /* decoded: 0 if all are meant */
+    size_t output_count; /* after decoding, 0 if all outputs are meant */
     struct eb_infer_output *outputs;
 };
 

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* By embag.v1.DataType. */
+/* Indexed by embag.v1.DataType. */
 static const struct {
     const char *name;
     uint32_t bytes;

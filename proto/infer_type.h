@@ -8,11 +8,11 @@
 
 /* Returns the name of embag.v1.DataType `type`, which must be a specified one. */
 const char *eb_infer_type_name(int32_t type);
-/* Returns its number in inference.DataType. */
+/* Returns the number that inference.DataType has for the same type. */
 int32_t eb_infer_type_number(int32_t type);
-/* Returns the bytes of one element. */
+/* Returns the size of one element in bytes. */
 uint32_t eb_infer_type_bytes(int32_t type);
-/* Returns the DataType of that name; 0 if there is none, as for BOOL and BYTES. */
+/* Returns the DataType of that name, or 0 if there is none, as for BOOL and BYTES. */
 int32_t eb_infer_type_find(const char *name);
 
 /* The end of an input's name, after its table's name and a dot, by role. */

@@ -1,5 +1,5 @@
-/* The source of memory for the functions of this folder. The program that embeds them provides it,
- * so that a peer's bytes always count against a cap.
+/* The source of memory for the functions of this folder. The program that uses them provides it, so
+ * that a peer's bytes always count against a cap.
  * Thread: as the provider says; one session or arena is used by one thread at a time. */
 #pragma once
 
@@ -8,7 +8,7 @@
 struct eb_memory {
     /* Returns at least `bytes` bytes aligned to 64; NULL if the provider's cap is reached. */
     void *(*take)(void *context, size_t bytes);
-    /* Gives back memory from `take`, with the size that was asked for. */
+    /* Gives back memory from `take`. `bytes` is the size that was passed to `take`. */
     void (*give)(void *context, void *memory, size_t bytes);
     void *context;
 };

@@ -1,6 +1,6 @@
 /* The messages of embag.v1 as plain structs. The rest of the program sees nothing else of protobuf.
- * Enums are their wire numbers, unchecked. Strings are NUL-terminated UTF-8, never NULL, and empty
- * if absent. Arrays are borrowed from whoever filled the struct.
+ * Enums are unchecked numbers from the wire. Strings are NUL-terminated UTF-8, never NULL, and
+ * empty if absent. Arrays are borrowed from whoever filled the struct.
  * Thread, memory: none of its own. */
 #pragma once
 
@@ -31,7 +31,7 @@ struct eb_wire_query {
     const char *table;
     int32_t reduction;
     int32_t missing;
-    int32_t layout;               /* decoded: from the other fields if not given; 0: none */
+    int32_t layout;               /* decoded: derived from other fields if not given; or 0 */
     struct eb_wire_array indices; /* indices_i64, indices_i32 or indices */
     struct eb_wire_array offsets; /* offsets_i64, offsets_i32 or offsets */
     struct eb_wire_array lengths;
@@ -46,8 +46,8 @@ struct eb_wire_query {
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
     int32_t output_type;  /* of this query alone, for ModelInfer; 0: the request's */
-    /* An error that the codec found in this query; its text names the query. NULL: none. Kept here
-     * so that errors are reported query by query, whoever finds them. */
+    /* An error that the codec found in this query; its text names the query. NULL if there is none.
+     * Kept here so that errors are reported query by query, whoever finds them. */
     const struct eb_error *error;
 };
 
@@ -80,9 +80,10 @@ struct eb_wire_group {
     const struct eb_error *error; /* as eb_wire_query.error */
 };
 
-/* LookupRequest, without the fields that are not built, which the codec refuses. After decoding,
- * the first query with an error is the last of its array; if no query has one, the first group with
- * an error is the last group. With errors_per_query all queries and groups are there. */
+/* LookupRequest, without the fields that are not built, which the codec refuses. Unless
+ * errors_per_query is set, decoding stops at the first query with an error, which is then the last
+ * of its array; if no query has an error, the same holds for the first group with an error. With
+ * errors_per_query all queries and groups are there. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
@@ -107,32 +108,32 @@ struct eb_wire_request {
     struct eb_wire_query *queries;
     size_t group_count;
     struct eb_wire_group *groups;
-    struct eb_infer_request *infer; /* the request that this was made from; NULL: a LookupRequest */
+    struct eb_infer_request *infer; /* its source; NULL if it was a LookupRequest */
 };
 
-/* BagResult. When encoding, `values` may be NULL: then room for values_bytes is left. */
+/* BagResult. When encoding, `values` may be NULL; the encoder then leaves room for values_bytes. */
 struct eb_wire_result {
     uint32_t query;
     int32_t type;
-    /* Encoding a LookupResponse: an earlier result, with `like` NULL, from which this one differs
-     * only in `query` and the values. Its other fields need not be set, and room is left for its
-     * values. NULL: all fields are set. */
+    /* When encoding a LookupResponse: an earlier result, whose own `like` is NULL, from which this
+     * one differs only in `query` and the values. The other fields of this one need not be set, and
+     * room is left for its values. NULL if all fields of this one are set. */
     const struct eb_wire_result *like;
-    size_t head_bytes; /* encoding, private to the codec: bytes of all but the values */
+    size_t head_bytes; /* for the codec when encoding: size of all but the values */
     uint32_t shape_count;
     const uint64_t *shape; /* [shape_count] */
     uint64_t missing;
     size_t missing_by_query_count;
     const uint64_t *missing_by_query; /* encoding: NULL if all are 0 */
-    /* With report_missing: positions in the query's indices of those that named no row, ascending,
-     * uint32 in little-endian order; any alignment. */
+    /* With report_missing: positions, in the query's indices, of the indices that named no row.
+     * They are ascending little-endian uint32 at any alignment. */
     const uint8_t *missing_positions;
     size_t missing_positions_bytes;
-    uint32_t error_code;       /* not 0: the query failed and values_bytes is 0 */
+    uint32_t error_code;       /* if not 0, the query failed and values_bytes is 0 */
     const char *error_message; /* encoding: NULL if there is none */
     const uint8_t *values;     /* decoded: borrowed from the message's bytes */
     size_t values_bytes;
-    /* Encoding, private to the codec: number of bytes after the query's number, and the bytes
+    /* For the codec when encoding: number of bytes after the query's number, and the bytes
      * themselves if they are few. */
     size_t tail_bytes;
     bool is_tail_kept;
@@ -150,7 +151,7 @@ struct eb_wire_response {
     bool more;           /* further answers to the same request follow */
     uint32_t queue_us;   /* microseconds from arrival to the first tile */
     uint32_t compute_us; /* microseconds from there to the last value */
-    /* Encoding: the message begins with room for both times, whatever they are.
+    /* When encoding: the message begins with room for both times, however large they are.
      * eb_lookup_response_set_times writes them there when they are known. */
     bool is_timed;
     size_t result_count;

@@ -23,7 +23,7 @@ enum {
     MESSAGE_ONEOF = 8,
     ENUM_VALUE = 2,
     SERVICE_METHOD = 2,
-    NAME = 1 /* of everything else that has a name */
+    NAME = 1 /* field number of the name in all other messages */
 };
 
 enum scope { SCOPE_NONE, SCOPE_FILE, SCOPE_MESSAGE, SCOPE_ENUM, SCOPE_SERVICE };
@@ -50,7 +50,7 @@ struct word {
     size_t size;
 };
 
-/* A thing that has a name, or nothing. */
+/* A thing that has a name. is_found is false if there is none. */
 struct place {
     bool is_found;
     enum scope scope;
@@ -68,7 +68,7 @@ static bool is_schema_word(struct eb_field_reader text, struct word word)
            memcmp(text.at, word.begin, word.size) == 0;
 }
 
-/* Returns the first field of that number; empty if there is none. */
+/* Returns the content of the first field with that number; empty if there is none. */
 static struct eb_field_reader find_schema_field(struct eb_field_reader body, uint32_t number)
 {
     struct eb_field field;
@@ -80,8 +80,8 @@ static struct eb_field_reader find_schema_field(struct eb_field_reader body, uin
     return (struct eb_field_reader){0};
 }
 
-/* Returns whether the enum has a value of that name. Such names are in the scope of the enum's own
- * name. */
+/* Returns whether the enum has a value of that name. The names of values are in the scope that
+ * contains the enum. */
 static bool has_value(struct eb_field_reader body, struct word name)
 {
     struct eb_field field;
@@ -119,7 +119,7 @@ static struct place find_inner(struct place outer, struct word name)
     return (struct place){0};
 }
 
-/* Finds the thing in a file that has that full name. */
+/* Finds the thing in a file that has the full name `symbol`. */
 static struct place find_in_file(struct eb_field_reader file, const char *symbol)
 {
     struct eb_field_reader package = find_schema_field(file, FILE_PACKAGE);

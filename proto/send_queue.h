@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* A serialised gRPC message, including its five prefix bytes. The one call that sends it and the
- * queue's pieces of it share it. Counted by holds, on one thread. */
+/* A serialised gRPC message, including its five prefix bytes. The call that sends it shares it with
+ * the queue's pieces of it. Each of them has a hold on it; all are on one thread. */
 struct eb_outgoing {
     uint8_t *bytes;
     size_t size;
@@ -18,7 +18,7 @@ struct eb_outgoing {
     bool is_timed;  /* expires after some time: see on_drop_if_expired */
     bool has_left;  /* all of it was given to the queue */
     void (*release)(struct eb_outgoing *message); /* called when the last hold is dropped */
-    struct eb_outgoing *next;                     /* of the sending call */
+    struct eb_outgoing *next;                     /* the next message of the sending call */
 };
 
 void eb_outgoing_hold(struct eb_outgoing *message);
@@ -28,7 +28,7 @@ struct eb_send_queue; /* opaque */
 
 /* Returns NULL if out of memory. `memory` is borrowed for the queue's life. */
 struct eb_send_queue *eb_send_queue_create(const struct eb_memory *memory);
-/* Drops all bytes in it and frees the queue. Accepts NULL. */
+/* Drops all bytes in the queue and frees it. Accepts NULL. */
 void eb_send_queue_destroy(struct eb_send_queue *queue);
 
 /* Appends a copy. Returns false if out of memory; the queue is unchanged. */
@@ -40,8 +40,8 @@ bool eb_send_queue_lend(
 
 /* Returns the number of waiting bytes. */
 size_t eb_send_queue_bytes(const struct eb_send_queue *queue);
-/* Sets `out` to the first of them, as at most `max` buffers for one gathered write. Returns the
- * number of buffers. They stay valid until dropped. */
+/* Sets `out` to the first of the waiting bytes, as at most `max` buffers for one gathered write.
+ * Returns the number of buffers. They stay valid until dropped. */
 size_t eb_send_queue_peek(const struct eb_send_queue *queue, struct iovec *out, size_t max);
 /* Removes the first `count` bytes (at most eb_send_queue_bytes), which have been written. */
 void eb_send_queue_drop(struct eb_send_queue *queue, size_t count);

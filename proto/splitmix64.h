@@ -1,5 +1,5 @@
-/* splitmix64 (Steele, Lea, Flood 2014): numbers that look random, made from a counter or from
- * anything that must be spread evenly. Not for secrets.
+/* splitmix64 (Steele, Lea, Flood 2014): numbers that look random, made from a counter or from any
+ * value that must be spread evenly. Not for secrets.
  * Thread: any; a state is used by one thread at a time. Memory: none. */
 #pragma once
 
@@ -15,7 +15,7 @@ static inline uint64_t eb_splitmix64_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Returns the next number of a sequence. *state is its seed at first. */
+/* Returns the next number of a sequence. Initialise *state with the seed. */
 static inline uint64_t eb_splitmix64_next(uint64_t *state)
 {
     return eb_splitmix64_mix(*state += EB_SPLITMIX64_STEP);

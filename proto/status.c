@@ -14,7 +14,8 @@ const char *eb_status_name(int number)
     return "UNKNOWN";
 }
 
-/* Removes a character that was cut. The text goes into a protobuf string, which must be UTF-8. */
+/* Removes a character of which only a part is left at the end. The text goes into a protobuf
+ * string, which must be UTF-8. */
 static void drop_cut_character(char text[EB_ERROR_TEXT_BYTES])
 {
     size_t end = EB_ERROR_TEXT_BYTES - 1;

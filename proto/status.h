@@ -38,7 +38,7 @@ struct eb_error {
     char text[EB_ERROR_TEXT_BYTES];
 };
 
-/* Returns the name, such as "OUT_OF_RANGE"; "UNKNOWN" for a number that is no status. */
+/* Returns the name, such as "OUT_OF_RANGE", or "UNKNOWN" if the number is not a status. */
 const char *eb_status_name(int number);
 
 /* Sets both members, cutting the text at EB_ERROR_TEXT_BYTES. Returns `status`, so that a caller

@@ -2,15 +2,15 @@
 
 #include <string.h>
 
-/* Offsets of the parts of VERSION-TRACE-PARENT-FLAGS, each of which follows a dash, and the
- * size. */
+/* Offsets of the parts of VERSION-TRACE-PARENT-FLAGS, and its size. Each part but the first follows
+ * a dash. */
 #define VERSION_DIGITS 2
 #define TRACE_OFFSET 3
 #define PARENT_OFFSET 36
 #define FLAGS_OFFSET 53
 #define TEXT_BYTES 55
 
-/* Returns a digit's value; -1 for anything else. The recommendation excludes capital letters. */
+/* Returns a digit's value, or -1 for anything else. The recommendation excludes capital letters. */
 static int read_digit(char digit)
 {
     if (digit >= '0' && digit <= '9') {

@@ -9,7 +9,7 @@
 #define EB_TRACE_ID_BYTES 33   /* 32 hexadecimal digits and a NUL */
 #define EB_TRACE_SPAN_BYTES 17 /* 16 hexadecimal digits and a NUL */
 
-/* Zeroed: no trace; trace_id is "". */
+/* Zeroed if there is no trace; trace_id is then "". */
 struct eb_trace_parent {
     char trace_id[EB_TRACE_ID_BYTES];
     char parent_id[EB_TRACE_SPAN_BYTES]; /* the caller's span */

@@ -29,26 +29,27 @@ struct eb_address {
     socklen_t size;
 };
 
-/* Splits an address whose port must be from port_min (0 or 1) to 65535. Returns NULL, or what is
- * wrong with its form; then *out must not be used. */
+/* Splits an address whose port must be from port_min (0 or 1) to 65535. Returns NULL, or a text
+ * that says what is wrong with its form; *out must not be used then. */
 const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_endpoint *out);
 /* Returns whether traffic to the endpoint stays on this machine: a unix socket, "localhost" or a
  * loopback address. */
 bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);
 
-/* Returns what is wrong with the form of an address to listen on, or NULL. Does not check that its
- * host exists; eb_address_resolve does. */
+/* Returns a text that says what is wrong with the form of an address to listen on, or NULL. Does
+ * not check that its host exists; eb_address_resolve does. */
 const char *eb_address_error(const char *text);
 
 /* Fills in at most EB_ADDRESS_RESOLVED_MAX addresses and returns their number. Returns 0 with
- * *error set if the text is no address or its host is not found. */
+ * *error set if the text is not an address or its host is not found. */
 size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], struct eb_error *error);
 
 bool eb_address_is_unix(const struct eb_address *address);
-/* Returns a unix address's path; "" if it has none or an abstract name. The path is NUL-terminated
- * even if it fills sun_path to its last byte, as that of a peer or of a passed socket may. It lies
- * in `address`, which eb_address_resolve filled, or which was zero before the system filled it. */
+/* Returns a unix address's path, or "" if it has none or an abstract name. The path is
+ * NUL-terminated even if it fills sun_path to its last byte, as the path of a peer or of a passed
+ * socket may. It lies in `address`, which was filled by eb_address_resolve, or zeroed and then
+ * filled by the system. */
 const char *eb_address_unix_path(const struct eb_address *address);
 
 /* Writes "127.0.0.1:8600", "[::1]:8600" or "unix:/run/embag.sock"; "unix:" for an unnamed peer. */

@@ -69,7 +69,8 @@ void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail)
         mailbox->last->next = mail;
     }
     mailbox->last = mail;
-    /* Inside the lock, so that the handle cannot be closed between the append and the send. */
+    /* Called with the lock held, so that the handle cannot be closed between the append and the
+     * send. */
     if (was_empty && !is_reader(mailbox)) {
         int rc = uv_async_send(&mailbox->wakeup);
         assert(rc == 0);

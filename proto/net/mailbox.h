@@ -1,7 +1,7 @@
-/* The one way from any thread to a libuv loop: a list of mails, delivered on the loop's thread. One
- * wake-up serves all waiting mails.
- * Thread: post from any; everything else on the loop's. Memory: a mail is its sender's. It is in
- * the mailbox from post until its deliver is called, which may free it. */
+/* The one way to send something from any thread to a libuv loop: a list of mails, delivered on the
+ * loop's thread. One wake-up serves all waiting mails.
+ * Thread: post from any; everything else on the loop's. Memory: a mail belongs to its sender. It is
+ * in the mailbox from post until its deliver is called, which may free it. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@ struct eb_mailbox {
     uv_mutex_t lock;       /* guards the members below, up to on_delivery */
     struct eb_mail *first; /* the oldest mail that is not delivered */
     struct eb_mail *last;
-    uv_thread_t reader; /* if has_reader */
+    uv_thread_t reader; /* valid if has_reader is set */
     bool has_reader;
     /* Called before mails are delivered. May be set once the mailbox is open. May be NULL. */
     void (*on_delivery)(struct eb_mailbox *mailbox);
@@ -33,11 +33,11 @@ void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail);
  * stays in place until the loop has run its close callback. */
 void eb_mailbox_close(struct eb_mailbox *mailbox);
 
-/* Declares that the calling thread, the loop's, delivers until the mailbox is empty each time
- * before the loop sleeps. From then on its own mails wake nobody, which saves a system call and a
- * round of the loop for each. */
+/* Declares that the calling thread is the loop's, and that it delivers mails until the mailbox is
+ * empty each time before the loop sleeps. From then on, mails that this thread posts do not wake
+ * the loop, which saves a system call and a round of the loop for each. */
 void eb_mailbox_set_reader(struct eb_mailbox *mailbox);
 /* Delivers the mails posted so far, as a wake-up does. */
 void eb_mailbox_deliver(struct eb_mailbox *mailbox);
-/* Returns whether no mail waits. */
+/* Returns whether no mails are waiting. */
 bool eb_mailbox_is_empty(struct eb_mailbox *mailbox);

@@ -29,12 +29,12 @@ struct eb_tls_stream {
     struct output writing;
     uint64_t period_ms;  /* time when the period in which records are counted began */
     uint64_t data_bytes; /* bytes read since they last earned a record */
-    uint32_t row_count;  /* records since data or the period's start, including data's own */
+    uint32_t row_count;  /* records since data or the period's start; the last may be data */
     uint32_t idle_count; /* records whose type is not data, not counting forgiven ones */
-    bool is_idling;      /* there were too many of either */
+    bool is_idling;      /* idle_row_max or idle_max was exceeded */
     bool has_begun;
-    bool is_ready;   /* the handshake was done; OpenSSL reports that only between messages */
-    bool is_checked; /* and the right protocol was chosen */
+    bool is_ready;   /* the handshake was done; set from what OpenSSL reports between messages */
+    bool is_checked; /* the handshake is done and the right protocol was chosen */
     bool is_over;
     char reason[160];
 };
@@ -155,7 +155,7 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
     }
     stream->row_count += is_head;
     stream->idle_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
-    /* The last of the row may be data: its head does not show that. */
+    /* The last record of the row may be data: its head does not show that. */
     stream->is_idling = stream->row_count > stream->side->idle_row_max + 1 ||
                         stream->idle_count > stream->side->idle_max;
 }
@@ -196,7 +196,7 @@ static bool expect_name(SSL *ssl, const char *name)
     return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
-/* Outputs the hello. Returns false if out of memory. */
+/* Outputs the client's hello. Returns false if out of memory. */
 static bool begin_as_client(struct eb_tls_stream *stream, const char *server_name)
 {
     SSL_set_connect_state(stream->ssl);
@@ -298,7 +298,7 @@ void eb_tls_stream_feed(
     }
 }
 
-/* Returns whether no TLS message is incomplete. */
+/* Returns whether the next record can be written: no TLS message is incomplete. */
 static bool can_write(const struct eb_tls_stream *stream)
 {
     return SSL_is_init_finished(stream->ssl);
@@ -403,7 +403,8 @@ void eb_tls_stream_end(struct eb_tls_stream *stream)
 {
     if (!stream->is_over && can_write(stream)) {
         ERR_clear_error();
-        (void)SSL_shutdown(stream->ssl); /* 0: sent, and the peer has not sent its own yet */
+        /* A result of 0 means that ours was sent and the peer's has not come yet. */
+        (void)SSL_shutdown(stream->ssl);
         stream->is_over = true;
     }
 }

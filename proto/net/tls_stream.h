@@ -1,8 +1,8 @@
-/* The TLS session of one connection, client's or server's: translates between bytes on the wire and
- * bytes of the session. No socket, no clock. Both sides speak HTTP/2 above it.
+/* The TLS session of one connection, on the client's or the server's side: translates between bytes
+ * on the wire and plain bytes. No socket, no clock. Both sides use HTTP/2 over it.
  * Thread: one at a time. Memory: waiting output comes from the given eb_memory, at most twice
- * EB_TLS_OUTPUT_BYTES_MAX. OpenSSL's own is some 40 KiB while bytes are in transit, less at other
- * times. */
+ * EB_TLS_OUTPUT_BYTES_MAX. OpenSSL itself uses some 40 KiB while bytes are in transit, less at
+ * other times. */
 #pragma once
 
 #include "proto/send_queue.h"
@@ -14,23 +14,23 @@
 struct eb_tls_stream; /* opaque */
 struct ssl_ctx_st;    /* OpenSSL's SSL_CTX */
 
-/* The differences between servers and clients: what they tolerate and how they describe it. The
- * limits are on records that bring no data, mostly KeyUpdates. OpenSSL handles these by itself; one
- * of some 28 bytes costs 19 us. */
+/* The differences between servers and clients: limits, and reasons for the log. The limits are on
+ * records that bring no data, mostly KeyUpdates. OpenSSL handles these by itself; one record of
+ * some 28 bytes costs 19 us. */
 struct eb_tls_side {
-    uint32_t idle_row_max;     /* most of them in a row */
-    uint32_t idle_max;         /* most of them in all, not counting forgiven ones */
+    uint32_t idle_row_max;     /* most such records in a row */
+    uint32_t idle_max;         /* most such records in all, not counting forgiven ones */
     uint32_t idle_period_ms;   /* time after which all are forgiven; 0: never */
     uint32_t idle_price_bytes; /* bytes of data for which one is forgiven; 0: never */
     const char *idle_reason;   /* reason for the end if there were too many */
-    const char *ended_reason;  /* reason for the end if the peer has ended it */
+    const char *ended_reason;  /* reason for the end if the peer has ended the stream */
     const char *no_memory_reason;
 };
 
-/* Creates a server's stream if `server_name` is NULL. Otherwise creates a client's stream, to a
- * server whose certificate has that name; its hello is output at once. Keeps a reference to
- * `context`. `side` and `memory` are borrowed for the stream's life. Returns NULL if out of
- * memory. */
+/* Creates a server's stream if `server_name` is NULL. Otherwise creates a client's stream to a
+ * server whose certificate must have that name, and outputs the client's hello at once. Keeps a
+ * reference to `context`. `side` and `memory` are borrowed for the stream's life. Returns NULL if
+ * out of memory. */
 struct eb_tls_stream *eb_tls_stream_create(const struct eb_tls_side *side,
     struct ssl_ctx_st *context, const char *server_name, const struct eb_memory *memory);
 /* Frees the stream, even while output is being written. Accepts NULL. */
@@ -41,20 +41,21 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream);
 void eb_tls_stream_feed(
     struct eb_tls_stream *stream, const uint8_t *bytes, size_t count, uint64_t now_ms);
 /* Decrypts the next of the fed bytes into `out`, of EB_TLS_RECORD_BYTES or more. Returns the number
- * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. Any of
- * these may leave output to write. */
+ * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. There may
+ * be output to write after any of these. */
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes);
 
-/* Encrypts the queue's bytes, in full records while there are enough, up to the most output written
- * at once. Does nothing before the handshake is done, or while the stream is held up. Returns false
- * if out of memory, or if the peer has caused too much output that it does not take; then the
- * stream is over. */
+/* Encrypts the queue's bytes, in full records while there are enough, up to
+ * EB_TLS_OUTPUT_BYTES_MAX. Does nothing before the handshake is done, or while the stream is held
+ * up. Returns false if out of memory, or if the peer has caused too much output that it does not
+ * take; then the stream is over. */
 bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue);
 /* Tells the peer that nothing follows. Does nothing if the stream is over. */
 void eb_tls_stream_end(struct eb_tls_stream *stream);
 
-/* Returns the output so far, `*count` bytes, which stay until eb_tls_stream_end_write. Only one
- * write at a time. Returns NULL if there is no output; then there is nothing to end. */
+/* Returns the output so far, `*count` bytes, which stay valid until eb_tls_stream_end_write. Only
+ * one write may be in progress. Returns NULL if there is no output; then eb_tls_stream_end_write
+ * must not be called. */
 uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count);
 void eb_tls_stream_end_write(struct eb_tls_stream *stream);
 
@@ -63,7 +64,7 @@ void eb_tls_stream_end_write(struct eb_tls_stream *stream);
 bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream);
 bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream);
 /* Returns whether the handshake is done and the peer has begun another TLS message, a KeyUpdate,
- * and not ended it. Until it does, nothing is encrypted. */
+ * but not finished it. Nothing is encrypted until the peer finishes it. */
 bool eb_tls_stream_is_held_up(const struct eb_tls_stream *stream);
 /* Returns why the stream is over; "" if it is not. */
 const char *eb_tls_stream_reason(const struct eb_tls_stream *stream);
