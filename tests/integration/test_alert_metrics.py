@@ -41,7 +41,7 @@ UNDECODABLE = 'embag_requests_undecodable_total'
 
 
 class AlertMetrics(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def serve(self, *flags, **keywords):
         return super().serve(*flags, **{'http': HTTP, **keywords})

@@ -31,8 +31,8 @@ def is_listening(path):
 
 
 class ClosedDescriptors(OwnServerTest):
-    """Tests with a server each. The server is found by its socket, because it may be unable to
-    log."""
+    """Tests each of which has its own server. A test finds the server by its socket, because the
+    server may be unable to log."""
 
     def setUp(self):
         super().setUp()

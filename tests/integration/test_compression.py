@@ -31,7 +31,7 @@ def packed(data):
 
 
 class Compression(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def raw(self):
         """Returns a server, and a raw HTTP/2 connection to it."""

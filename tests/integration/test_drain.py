@@ -22,7 +22,7 @@ GOOD_BYTES = as_bytes(GOOD)
 
 
 class Drain(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def serve_large(self, *flags):
         """Starts a server whose answers take a while."""

@@ -38,7 +38,7 @@ READY = dynamic.Method(dynamic.load('inference/open_inference.proto'),
 
 
 class DrainDelay(OwnServerTest):
-    """Tests with servers of their own."""
+    """Tests each of which has its own servers."""
 
     def health(self, client):
         """Returns the health that Check reports for the server."""

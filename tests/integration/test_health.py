@@ -19,7 +19,7 @@ WATCHES_MAX = 32
 
 
 class Health(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def channel(self, server):
         """Opens a connection that is closed at the end of the test."""

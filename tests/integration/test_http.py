@@ -51,7 +51,7 @@ def sockets_of(pid):
 
 
 class Http(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def serve(self, *flags, **keywords):
         return super().serve(*flags, **{'http': HTTP, **keywords})

@@ -53,7 +53,7 @@ def pooled(indices, bags):
 
 
 class Limits(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def check(self, client, good, bad, pattern):
         """Checks that `good` is answered before and after `bad` is refused, also on a stream."""

@@ -100,7 +100,7 @@ class PackedFile:
 
 
 class WithDirectory(unittest.TestCase):
-    """Tests with a directory each."""
+    """Tests each of which has its own directory."""
 
     def setUp(self):
         self.directory = tempfile.mkdtemp()

@@ -58,7 +58,7 @@ class Halted:
 
 
 class ServiceManager(OwnServerTest):
-    """Tests with a server each."""
+    """Tests each of which has its own server."""
 
     def setUp(self):
         super().setUp()

@@ -71,7 +71,7 @@ class Probe:
 
 
 class Submit(OwnServerTest):
-    """Tests with servers of their own."""
+    """Tests each of which has its own servers."""
 
     def setUp(self):
         super().setUp()

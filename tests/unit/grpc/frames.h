@@ -1,5 +1,5 @@
-/* Writes and reads HTTP/2 frames by hand, also those that a peer may send but nghttp2 never
- * would. */
+/* Writes and reads HTTP/2 frames by hand, including frames that a peer may send but nghttp2 never
+ * sends. */
 #pragma once
 
 #include <stdbool.h>

@@ -190,7 +190,7 @@ static void keeps_so_many_in_flight_when_closed(void **state)
         struct eb_load_result *result = run_load(words[i]);
         assert_true(result->stats.by_status[0] > 0);
         assert_true(eb_load_run_answers_per_s(result) > 0);
-        /* A call whose callback submits the next one counts twice meanwhile. */
+        /* While the callback of a call submits the next one, both calls are counted. */
         assert_in_range(fake.count_max, 5, 6);
         assert_int_equal(eb_load_stats_errors(&result->stats), 0);
         free(result);

@@ -1,4 +1,4 @@
-/* Shared code of the registry's tests.
+/* A registry with a repository, for tests of the registry.
  * Thread: one at a time. Memory: on the heap from open to close. */
 #pragma once
 
@@ -10,7 +10,7 @@
 #define TOLD_BYTES 4096
 #define VERSION_BYTES 1000
 
-/* A registry on a repository of empty directories, whose versions the test "loads". */
+/* A registry on a repository of empty directories. The test only pretends to load versions. */
 struct registry_fixture {
     struct eb_scratch scratch;
     struct eb_repository seen;
@@ -36,7 +36,7 @@ void registry_fixture_look(struct registry_fixture *fixture);
 void registry_fixture_decide(struct registry_fixture *fixture);
 /* Returns the version of `model` that is to be loaded next, or 0 if there is none. */
 uint64_t registry_fixture_next(struct registry_fixture *fixture, const char *model);
-/* "Loads" a version. */
+/* Pretends to load a version. */
 void registry_fixture_put(struct registry_fixture *fixture, const char *model, uint64_t number);
 /* Loads every version of the model that is due to be loaded, then lets the registry decide. */
 void registry_fixture_settle(struct registry_fixture *fixture, const char *model);

@@ -1,6 +1,6 @@
 /* Clients for tests of the server's sockets: plain sockets that send what no honest client would,
  * and a gRPC client whose bytes move only when the test lets them.
- * Thread: the test's. Memory: closed by wire_peer_close. A failing system call fails the test. */
+ * Thread: the test's. Memory: released by wire_peer_close. A failing system call fails the test. */
 #pragma once
 
 #include "proto/grpc_client.h"

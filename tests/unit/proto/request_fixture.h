@@ -57,6 +57,6 @@ void lone_group_init(struct lone_group *lone);
 extern const int64_t fixture_wide[4];
 extern const int32_t fixture_narrow[4];
 
-/* Expects the array, decoded from the field of that name, to have those numbers. */
+/* Expects the array, decoded from the field of that name, to have these four numbers. */
 void fixture_expect_array(const struct eb_wire_array *array, uint32_t width, const char *field);
 void fixture_expect_absent(const struct eb_wire_array *array);

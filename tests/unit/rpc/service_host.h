@@ -1,4 +1,4 @@
-/* The service behind one loop and a real socket, with a model loaded from a file and an executor of
+/* The service on one loop with a real socket, with a model loaded from a file and an executor of
  * one thread that a test can hold. Also lookups as a client sees them.
  * The model "trial" has version 7 with one table, "rows": i32 [4, 2], whose bytes count up from 1.
  * Thread: the test's. Memory: freed by service_host_stop. A failure outside the service fails the

@@ -20,13 +20,13 @@
 
 #define PAGE EB_PAGE_2M_BYTES
 
-/* Requests to the system. */
+/* How many bytes the system was asked to change, in all and at most at a time. */
 static struct {
     uint64_t sealed_bytes;
     uint64_t sealed_bytes_max; /* the largest single request */
     uint64_t given_bytes;      /* memory given back while its addresses are kept */
     uint64_t given_bytes_max;
-    uint64_t unmapped_bytes; /* unmapped without having been given back before */
+    uint64_t unmapped_bytes; /* memory unmapped that had not been given back before */
 } asked;
 
 static void note(uint64_t bytes, uint64_t *sum, uint64_t *most)
