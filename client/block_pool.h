@@ -9,7 +9,7 @@
 #include <uv.h>
 
 struct eb_block_pool {
-    struct eb_memory memory; /* how others take from the pool */
+    struct eb_memory memory; /* interface through which others take from the pool */
     uv_mutex_t lock;         /* guards what follows */
     uint64_t lent_bytes;
     uint64_t lent_bytes_max;

@@ -77,7 +77,7 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
         explain_call(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
-        /* Leaves the error's text, which is large: the status says that it is not set. */
+        /* Does not clear the error's text, which is large; the status says that it is not set. */
         memset(call, 0, offsetof(struct eb_call, error));
         call->error.status = EB_STATUS_OK;
         call->error.text[0] = '\0';

@@ -25,7 +25,7 @@ enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS, EB_CALL_COMMAND };
 enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
 
 enum eb_call_state {
-    EB_CALL_OVER,    /* not the client's: its maker has it, or the taker of its result */
+    EB_CALL_OVER,    /* not in the client: its maker has it, or the taker of its result */
     EB_CALL_WAITING, /* waits for a connection */
     EB_CALL_PAUSED,  /* waits for the time of its next attempt */
     EB_CALL_SENT
@@ -62,8 +62,8 @@ struct eb_call {
     void *answer;  /* eb_lookup_answer, eb_models_list or eb_models_progress; NULL: see error */
     struct eb_error error;
 
-    /* Used by the client's thread only, also while the record is another's or free: this is how it
-     * recognises late answers. That thread resets them when the call is over. */
+    /* Used by the client's thread only, even while someone else has the record or it is free: this
+     * is how that thread recognises late answers. It resets these fields when the call is over. */
     enum eb_call_state state;
     bool is_unary; /* sent as a unary call, whatever the client's mode */
     struct eb_connection *connection;
@@ -88,8 +88,8 @@ struct eb_calls {
     bool closed;         /* nothing may be taken or posted any more */
     uint64_t generation; /* part of the next call's number */
     struct eb_call *free;
-    /* Twice the number of threads inside the client. Odd: closing waits, and the last thread to
-     * leave posts `left`. */
+    /* Twice the number of threads inside the client, plus 1 if closing waits; then the last thread
+     * to leave posts `left`. */
     atomic_uint inside;
     uv_sem_t left;
 };

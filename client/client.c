@@ -163,7 +163,8 @@ static bool post(struct embag_client *client, struct eb_call *call, struct eb_er
     return false;
 }
 
-/* Returns the deadline of a call that begins now. timeout_us 0: the client's timeout. */
+/* Returns the deadline of a call that begins now. If timeout_us is 0, the client's timeout
+ * applies. */
 static uint64_t find_deadline_ns(const struct embag_client *client, uint64_t timeout_us)
 {
     return uv_hrtime() + pick(timeout_us, client->timeout_us) * NS_PER_US;

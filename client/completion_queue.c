@@ -37,7 +37,7 @@ static void show(const struct eb_completion_queue *queue, bool readable)
     do {
         rc = readable ? eventfd_write(queue->fd, value) : eventfd_read(queue->fd, &value);
     } while (rc != 0 && errno == EINTR);
-    /* EAGAIN: the program has read from the descriptor, which it must not do. */
+    /* EAGAIN means that the program has read from the descriptor, which it must not do. */
     assert(rc == 0 || errno == EAGAIN);
 }
 
@@ -58,7 +58,7 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
     uv_mutex_unlock(&queue->lock);
 }
 
-/* Takes the oldest call. The lock is held. */
+/* Takes the oldest call. The caller holds the lock. */
 static struct eb_call *take_completion_first(struct eb_completion_queue *queue)
 {
     struct eb_call *call = queue->first;
@@ -71,7 +71,7 @@ static struct eb_call *take_completion_first(struct eb_completion_queue *queue)
     return call;
 }
 
-/* Waits for a call. The lock is held. */
+/* Waits for a call. The caller holds the lock. */
 static void await_call(struct eb_completion_queue *queue, uint64_t timeout_us)
 {
     uint64_t now_ns = uv_hrtime();

@@ -11,7 +11,7 @@ struct eb_completion_queue {
     struct eb_call *last;
     uint32_t waiter_count;
     bool closed;
-    int fd; /* readable while there is a call; negative: not requested yet */
+    int fd; /* readable while there is a call; negative until it is requested */
 };
 
 void eb_completion_queue_init(struct eb_completion_queue *queue);
@@ -19,10 +19,11 @@ void eb_completion_queue_init(struct eb_completion_queue *queue);
 void eb_completion_queue_deinit(struct eb_completion_queue *queue);
 
 void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call *call);
-/* Returns the oldest call; waits for one at most timeout_us (EMBAG_FOREVER: without end). Returns
- * NULL if none came, or if the queue is closed. */
+/* Returns the oldest call. Waits for one at most timeout_us, or without a limit if that is
+ * EMBAG_FOREVER. Returns NULL if none came, or if the queue is closed. */
 struct eb_call *eb_completion_queue_pop(struct eb_completion_queue *queue, uint64_t timeout_us);
-/* Returns the descriptor, which the first call makes; negative if it cannot be made. */
+/* Returns the descriptor, which is made on the first call. Returns a negative number if it cannot
+ * be made. */
 int eb_completion_queue_fd(struct eb_completion_queue *queue);
 /* Closes the queue: present and later waiters get NULL at once. */
 void eb_completion_queue_close(struct eb_completion_queue *queue);

@@ -306,7 +306,8 @@ void eb_connection_answered(struct eb_connection *connection, struct eb_call *ca
     take_ended(connection, call, status, retry_after_ms);
 }
 
-/* The priority of the call is no longer known. Both windows' counts are right in the end. */
+/* The priority of the call is no longer known, so this may settle a late call of the other window.
+ * When all late answers have come, the counts of both windows are right. */
 void eb_connection_answered_late(struct eb_connection *connection)
 {
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -328,7 +329,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     }
 }
 
-/* Removes a call on this side only, unless it is unary: then it is cancelled. */
+/* Removes a call on this side only. A unary call is also cancelled. */
 static void take_call_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_call_list_remove(&connection->calls, call);
@@ -351,7 +352,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
     }
 }
 
-/* On a stream the server always answers: if nothing else, that the deadline has passed. */
+/* On a stream the server always answers, if only to say that the deadline has passed. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
     take_call_back(connection, call);
@@ -390,8 +391,8 @@ void eb_connection_settle(struct eb_connection *connection)
     }
 }
 
-/* Writes until the socket is full or nothing is left: a session holds output back while some waits.
- */
+/* Writes until the socket is full or nothing is left: while some output is waiting, a session holds
+ * back the rest. */
 void eb_connection_flush(struct eb_connection *connection)
 {
     if (!connection->is_dirty || connection->transport.state != EB_TRANSPORT_OPEN) {

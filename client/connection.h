@@ -42,17 +42,17 @@ struct eb_connection {
     const struct eb_connection_config *config;
     void *context; /* the owner's */
     struct eb_transport transport;
-    struct eb_grpc_client *session;     /* NULL: the connection is closed */
-    struct eb_grpc_client_call *stream; /* NULL: not started, or has ended */
+    struct eb_grpc_client *session;     /* NULL if the connection is closed */
+    struct eb_grpc_client_call *stream; /* NULL if it has not started, or has ended */
     struct eb_call_list calls;
     bool is_dirty;       /* has something to write */
-    bool is_stream_over; /* ended as stream_end says; its calls have not been told yet */
+    bool is_stream_over; /* it has ended as stream_end says; its calls are not told yet */
     bool is_ending;      /* the session is being destroyed */
     bool is_unsound;     /* this side has ended the stream; stream_end says why */
     bool has_spoken;     /* the server has sent valid HTTP/2 */
     bool has_answered;   /* the server has answered a call, not just refused it */
     struct eb_window windows[EB_CALL_PRIORITIES];
-    uint64_t asked_ns; /* when the first call since the last read was sent; 0: none is in flight */
+    uint64_t asked_ns; /* send time of the first call since the last read; 0: none in flight */
     uint64_t last_read_ns;
     struct eb_error stream_end;
 };

@@ -75,8 +75,8 @@ static bool is_connected(const struct eb_dispatcher *dispatcher)
     return false;
 }
 
-/* Sets *why for a call whose deadline has passed. If the last attempt to connect has failed, that
- * is the reason: the call ends in the same way as one that is tried a last time. */
+/* Sets *why for a call whose deadline has passed. If the last attempt to connect has failed, sets
+ * *why to the reason for that, so that the call ends as it would after its last attempt. */
 static void explain_expiry(const struct eb_call *call, struct eb_error *why)
 {
     const struct eb_dispatcher *dispatcher = call->dispatcher;
@@ -319,7 +319,7 @@ static bool is_all_closed(const struct eb_dispatcher *dispatcher)
     return true;
 }
 
-/* Counts a failed attempt for all waiting calls, because no connection can be had. */
+/* Counts a failed attempt for all waiting calls, because no connection can be opened. */
 static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -345,8 +345,8 @@ static void back_off(struct eb_dispatcher *dispatcher)
     }
 }
 
-/* Notes why there is no connection until the next attempt. Returns false if there is one all the
- * same, or may be soon. */
+/* Stores the reason why there is no connection until the next attempt. Returns false if there is a
+ * connection after all, or may be one soon. */
 static bool note_connect_error(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
     if (count_live(dispatcher) > 0) {

@@ -106,8 +106,8 @@ struct embag_result {
     size_t values_bytes;           /* product of shape, times the size of the type */
     size_t missing_by_query_count; /* query_count with concat, feature_count for a group, else 0 */
     /* With report_missing: [missing] positions of the indices that named no row, ascending. They
-     * count in the query's indices or the group's values; with concat, the positions of each query
-     * follow in turn. NULL: none. */
+     * are positions in the query's indices or the group's values; with concat, first those in the
+     * first query, then those in the second, and so on. NULL if there are none. */
     const uint32_t *missing_positions;
     /* With errors_per_query: the error of this query or group, unless EMBAG_OK. A result with an
      * error has no values: type, rank, missing and values_bytes are 0. */

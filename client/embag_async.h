@@ -83,9 +83,9 @@ enum embag_status embag_submit(struct embag_client *client, const struct embag_r
  * nothing if no lookup has this number, or if it is over. */
 void embag_cancel(struct embag_client *client, uint64_t id);
 
-/* Takes the oldest completion from the queue; waits for one at most timeout_us (0: does not wait;
- * EMBAG_FOREVER: without end). Returns false, leaving *completion as it was, if none came or the
- * client is being closed. */
+/* Takes the oldest completion from the queue. Waits for one at most timeout_us: not at all if that
+ * is 0, without a limit if it is EMBAG_FOREVER. Returns false, leaving *completion as it was, if
+ * none came or the client is being closed. */
 bool embag_next(
     struct embag_client *client, uint64_t timeout_us, struct embag_completion *completion);
 

@@ -1,5 +1,5 @@
-/* A client's thread with everything it needs: its loop, its memory, and the mailbox by which calls
- * get there.
+/* A client's thread with everything it needs: its loop, its memory, and the mailbox through which
+ * it gets calls.
  * Thread: post and post_cancel from any; open, close and deinit from any but its own. Memory:
  * allocated by open, except the blocks of the pools; the engine must not move. */
 #pragma once

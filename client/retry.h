@@ -13,7 +13,7 @@
 struct eb_retry_case {
     enum eb_status status;
     uint32_t retry_after_ms; /* the pause that the server asked for; 0: none */
-    uint32_t attempts;       /* times it was sent or tried to be sent, this one included */
+    uint32_t attempts;       /* attempts to send it so far, including this one */
     uint32_t retries_max;
     uint64_t now_ns;
     uint64_t deadline_ns;

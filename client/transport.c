@@ -50,7 +50,7 @@ static void close_socket(struct eb_transport *transport)
     }
 }
 
-/* Ends an open stream, or makes an opening one try its next address. */
+/* Ends an open stream. If the stream is still being opened, tries the next address. */
 static void lose_for(struct eb_transport *transport, const char *why)
 {
     const struct eb_endpoint *endpoint = transport->endpoint;
@@ -88,7 +88,7 @@ void eb_transport_close(struct eb_transport *transport)
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "the client closed it");
     if (transport->is_resolving) {
-        /* If it cannot be cancelled any more, its callback comes all the same. */
+        /* If it can no longer be cancelled, its callback is called all the same. */
         (void)uv_cancel((uv_req_t *)&transport->resolve);
     } else {
         close_socket(transport);
@@ -123,8 +123,8 @@ static void begin_transport(struct eb_transport *transport)
     transport->handler->on_open(transport->context);
 }
 
-/* Decrypts and hands on bytes. TLS's own output is written before an error is reported, because it
- * may tell the peer why. */
+/* Decrypts bytes and passes them on. TLS's own output is written before an error is reported,
+ * because it may tell the peer why. */
 static void receive_transport_sealed(
     struct eb_transport *transport, const uint8_t *bytes, size_t count)
 {
@@ -215,7 +215,8 @@ static void on_alarm(struct eb_alarm *alarm)
     lose(EB_CONTAINER_OF(alarm, struct eb_transport, alarm), UV_ETIMEDOUT);
 }
 
-/* Returns the end of this address's share: all addresses left share the time left evenly. */
+/* Returns the time until which this address is tried: the addresses that are left share the time
+ * that is left evenly. */
 static uint64_t share_until_ns(const struct eb_transport *transport)
 {
     uint64_t left = 1;
@@ -277,7 +278,7 @@ static void on_resolve(uv_getaddrinfo_t *request, int status, struct addrinfo *a
     finish_transport(transport);
 }
 
-/* Ends a name that libuv refuses at once like one that is not found. */
+/* Handles a name that libuv refuses at once in the same way as one that is not found. */
 static void on_no_name(struct eb_alarm *alarm)
 {
     finish_transport(EB_CONTAINER_OF(alarm, struct eb_transport, alarm));
@@ -353,7 +354,7 @@ static void on_transport_write(uv_write_t *request, int status)
     }
 }
 
-/* Hands what the socket did not take to libuv, which writes it as the socket drains. */
+/* Passes what the socket did not take to libuv, which writes it as the socket drains. */
 static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {

@@ -36,8 +36,8 @@ static void shrink(struct eb_window *window)
     window->steps = window->steps > least ? window->steps - EB_WINDOW_LATE_STEPS : EB_WINDOW_STEPS;
 }
 
-/* Opens the window by one step, but only if half of it is used: otherwise nothing is known about a
- * larger one. */
+/* Opens the window by one step, but only if half of it is used. Otherwise the answers say nothing
+ * about a larger window. */
 static void grow_window(struct eb_window *window)
 {
     bool is_used = window->sent_count >= window->steps / EB_WINDOW_STEPS / 2;

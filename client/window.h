@@ -36,7 +36,7 @@ bool eb_window_has_room(const struct eb_window *window);
 /* Returns whether a call that has left_ns will likely be answered in time. */
 bool eb_window_is_in_time(const struct eb_window *window, uint64_t left_ns);
 
-/* Counts a call that is sent. Returns whether it is sent alone: no other is in flight. */
+/* Counts a call that is sent. Returns whether it is sent alone, with no other call in flight. */
 bool eb_window_send(struct eb_window *window);
 
 /* A call that was answered. */
@@ -49,12 +49,13 @@ struct eb_window_sample {
 /* One of the next three is called for each call that was sent. */
 /* Counts a call that was answered. */
 void eb_window_answer(struct eb_window *window, const struct eb_window_sample *sample);
-/* Counts a call that was refused or is no longer needed. for_load: the server is overloaded. */
+/* Counts a call that was refused or is no longer needed. `for_load` says that the server is
+ * overloaded. */
 void eb_window_drop(struct eb_window *window, bool for_load);
-/* Counts a call whose deadline has passed. will_answer: an answer still comes;
- * eb_window_settle_late counts it. */
+/* Counts a call whose deadline has passed. `will_answer` says that an answer is still to come;
+ * eb_window_settle_late will count it. */
 void eb_window_expire(struct eb_window *window, bool will_answer);
-/* Counts the answer to an expired call. Returns false if none was still to come. */
+/* Counts the answer to an expired call. Returns false if no such answer was still to come. */
 bool eb_window_settle_late(struct eb_window *window);
 /* Notes that no more late answers will come. */
 void eb_window_forget_late(struct eb_window *window);

@@ -14,7 +14,7 @@
 
 /* Digits are short flags for getopt_long, so that it prints no message of its own for them. */
 #define DIGITS "0123456789"
-/* Bytes of "embag: models status", or of the name of a program. */
+/* Room for "embag: models status", or for the name of a program. */
 #define WHOSE_BYTES 64
 static_assert(EB_FLAGS_MAX < '0', "no flag is taken for a digit");
 
@@ -65,7 +65,7 @@ static bool read_argument_number(const struct eb_flag *flag, const char *text, u
     return true;
 }
 
-/* Reads one element of a list, of a type, at *text, and moves *text past it. */
+/* Reads one element of a list, a value of the given type, at *text, and moves *text past it. */
 static bool read_argument_value(const char **text, enum embag_type type, void *out)
 {
     char *end = NULL;

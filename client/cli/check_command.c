@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Defaults and ranges of the server's settings of these names (server/base/limits.h). */
+/* Defaults and ranges of the server settings with these names (server/base/limits.h). */
 #define ROW_BYTES_DEFAULT 65536
 #define ROW_BYTES_LEAST 4
 #define ROW_BYTES_MOST 16777216

@@ -40,7 +40,7 @@ static const char usage[] =
 
 struct options {
     const char *server;
-    const char *cases; /* NULL: time lookups */
+    const char *cases; /* file of cases; NULL to time lookups instead */
     uint64_t lookup_count;
     struct embag_access access;
 };
@@ -323,7 +323,7 @@ static bool run_spec_cases(struct embag_client *client, const char *path)
 /* One sample of the model: a bag for each table. */
 struct sample {
     const struct eb_workload *workload;
-    uint64_t rows[TABLES_MAX]; /* of the tables that are served */
+    uint64_t rows[TABLES_MAX]; /* numbers of rows of the served tables */
     char names[TABLES_MAX][EB_WORKLOAD_TABLE_NAME_BYTES];
     int64_t indices[INDICES_MAX];
     struct embag_query queries[TABLES_MAX];

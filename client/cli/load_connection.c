@@ -243,7 +243,8 @@ void eb_load_connection_skip(struct eb_load_connection *connection, uint64_t due
     pthread_mutex_unlock(&connection->lock);
 }
 
-/* Waits for the next slot that becomes free. Returns false if none did. The lock is held. */
+/* Waits until a slot becomes free. Returns false if none did by `until_ns`. The caller holds the
+ * lock. */
 static bool wait_freed(struct eb_load_connection *connection, uint64_t until_ns)
 {
     struct timespec until = {

@@ -21,7 +21,7 @@ struct eb_load_slot {
     uint64_t sent_ns;
 };
 
-/* Zeroes mean that it is not open. */
+/* Not open if zeroed. */
 struct eb_load_connection {
     struct embag_client *client;
     const struct eb_load_pool *pool;
@@ -60,9 +60,11 @@ void eb_load_connection_shorten(struct eb_load_connection *connection, uint64_t 
 bool eb_load_connection_send(struct eb_load_connection *connection, uint64_t due_ns);
 /* Counts a request that was due and will not be sent. */
 void eb_load_connection_skip(struct eb_load_connection *connection, uint64_t due_ns);
-/* Waits until a request may be sent. Returns false if that is not before until_ns. */
+/* Waits until a request may be sent, but no longer than until_ns. Returns false if none may be
+ * sent. */
 bool eb_load_connection_wait(struct eb_load_connection *connection, uint64_t until_ns);
-/* Waits until no request is in flight. Returns false if that is not before until_ns. */
+/* Waits until no request is in flight, but no longer than until_ns. Returns false if any still
+ * is. */
 bool eb_load_connection_drain(struct eb_load_connection *connection, uint64_t until_ns);
 /* Adds what has been counted so far to *stats. Returns the number of requests in flight. */
 unsigned eb_load_connection_report(

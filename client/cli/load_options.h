@@ -14,7 +14,8 @@
 #define EB_LOAD_STEPS_MAX 100
 #define EB_LOAD_VERSIONS_AHEAD_MAX 10000
 
-/* Rates of an open load, from lowest to highest. Without steps: a single run, no sweep. */
+/* Rates of an open load, from lowest to highest. If there are no steps, there is a single run and
+ * no sweep. */
 struct eb_load_sweep {
     double from;
     double to;
@@ -51,12 +52,12 @@ struct eb_load_options {
     struct eb_load_sweep sweep;
     const char *svg; /* file for the curve of a sweep */
     bool is_verified;
-    /* Versions after the served one whose answers are computed beforehand. */
+    /* Number of versions after the served one whose answers are computed beforehand. */
     uint32_t versions_ahead;
     bool is_json;
 };
 
-/* Returns the least time that a request without an answer counts as in percentiles: the timeout, or
+/* Returns the least latency that a request without an answer has in percentiles: the timeout, or
  * the deadline if that is longer. */
 uint64_t eb_load_options_unanswered_us(const struct eb_load_options *options);
 /* Reads and checks the arguments; the first is the program. Errors are printed to stderr with a

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of requests without --requests: enough that their rows do not fit a cache, within a memory
- * limit. */
+/* Number of requests without --requests: so many that their rows do not fit in a cache, within a
+ * memory limit. */
 #define COUNT_DEFAULT 4096
 #define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
-#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* all requests, some 90 MiB */
+#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* of all requests; these take some 90 MiB */
 /* Budget for expected answers. They are computed beforehand, because computing them while answers
  * are awaited would slow the load down. */
 #define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)
@@ -120,7 +120,7 @@ static bool read_load_keys(struct eb_pack_keys *keys, const char *path)
     return false;
 }
 
-/* Always returns false. */
+/* Prints why the keyed table cannot be used. Always returns false. */
 static bool refuse_keyed(const char *table, const char *why)
 {
     fprintf(
@@ -431,8 +431,8 @@ static void fill_pool(struct eb_load_pool *pool, const struct eb_load_options *o
     }
 }
 
-/* Turns each request's queries into one group: of all tables' names, or the model's group called
- * `name`. The indices already lie one after the other. */
+/* Turns each request's queries into one group, which names all tables, or is the model's group
+ * called `name`. The indices already lie one after the other. */
 static void group(struct eb_load_pool *pool, const char *name)
 {
     const struct eb_load_target *target = pool->target;

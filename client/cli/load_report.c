@@ -79,7 +79,8 @@ static void print_errors(FILE *out, const struct eb_load_stats *stats)
     }
 }
 
-/* Reports lateness. If half of all requests are this late, the scheduler is not the cause. */
+/* Reports how late requests were sent. If half of all requests are this late, the scheduler is not
+ * the cause. */
 static void print_lateness(FILE *out, const struct eb_load_result *result)
 {
     double late_us = eb_load_histogram_quantile_us(&result->stats.late, 0.5);
@@ -216,7 +217,7 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
         "compute_us", per_answer(stats, stats->compute_us));
 }
 
-/* Returns null if there is no text. */
+/* Returns the text as a JSON string, or null if there is no text. */
 static json_t *text_or_null(const char *text)
 {
     return text ? json_string(text) : json_null();

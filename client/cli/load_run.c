@@ -63,7 +63,7 @@ struct progress {
     bool is_line_open;
 };
 
-/* Begins at the current time. */
+/* Starts the progress lines at the current time. */
 static void init_progress(struct progress *progress, struct eb_load_connection *connections,
     unsigned connection_count, const struct eb_load_window *window)
 {
@@ -78,7 +78,7 @@ static void init_progress(struct progress *progress, struct eb_load_connection *
     };
 }
 
-/* Prints the warm-up line. There are no figures before the window. */
+/* Prints the warm-up line. There are no figures before the measured time. */
 static void show_warmup(const struct progress *progress, uint64_t now_ns, unsigned busy)
 {
     fprintf(stderr, "warm-up, %.1f s left: %u in flight%s",
@@ -189,7 +189,8 @@ static bool send_next(struct course *course, uint64_t due_ns)
     return false;
 }
 
-/* Sends at most one request per slot. Those whose requests fail at once wait for the next tick. */
+/* Sends at most one request per slot. A slot whose request fails at once waits for the next
+ * tick. */
 static void fill_connection(struct eb_load_connection *connection)
 {
     unsigned sent_count = 0;
@@ -213,7 +214,7 @@ static void run_closed(struct course *course)
     }
 }
 
-/* Returns whether the timeout of a request has passed: nobody would still wait for it. */
+/* Returns whether the timeout of a request has passed, so that nobody waits for it any more. */
 static bool has_expired(const struct course *course, uint64_t due_ns, uint64_t now_ns)
 {
     return now_ns > due_ns + course->run->options->timeout_us * NS_PER_US;

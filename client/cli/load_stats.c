@@ -93,8 +93,8 @@ static bool is_stats_good(
     return outcome->done_ns - outcome->due_ns <= window->deadline_ns && !outcome->is_wrong;
 }
 
-/* Counts a request without an answer: with the time that was waited for it, but at least the
- * timeout and the deadline. */
+/* Counts a request without an answer. Its latency is the time that was waited for it, but at least
+ * the timeout and the deadline. */
 static void add_unanswered(
     struct eb_load_stats *stats, const struct eb_load_window *window, uint64_t waited_ns)
 {

@@ -18,14 +18,14 @@ struct eb_load_histogram {
     uint64_t buckets[EB_LOAD_HISTOGRAM_BUCKETS];
 };
 
-#define EB_LOAD_STATUS_COUNT 17 /* all status numbers of gRPC are below */
+#define EB_LOAD_STATUS_COUNT 17 /* all status numbers of gRPC are below this */
 
 /* The time in which requests and answers count, and the limits that classify them. */
 struct eb_load_window {
     uint64_t begin_ns;
     uint64_t end_ns;
-    uint64_t deadline_ns;   /* most time of a good answer, from when it was due; UINT64_MAX: none */
-    uint64_t unanswered_ns; /* the least time that a request without an answer counts as */
+    uint64_t deadline_ns;   /* longest time of a good answer, since it was due; UINT64_MAX: any */
+    uint64_t unanswered_ns; /* least latency of a request without an answer */
     bool is_closed;         /* closed load: each answered request is followed by the next at once */
 };
 
@@ -33,7 +33,7 @@ struct eb_load_window {
  * nothing was counted. */
 struct eb_load_stats {
     struct eb_load_histogram latency;    /* of answers, from when the request was due */
-    struct eb_load_histogram unanswered; /* least waiting times of requests without an answer */
+    struct eb_load_histogram unanswered; /* least latencies of requests without an answer */
     struct eb_load_histogram late;       /* delay from due to sent, of requests that were sent */
     uint64_t good_count;                 /* answers within the deadline */
     uint64_t by_status[EB_LOAD_STATUS_COUNT]; /* [0] counts answers */

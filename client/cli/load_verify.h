@@ -11,17 +11,17 @@
 
 #include <pthread.h>
 
-/* Zeroes mean that it cannot compare. */
+/* If zeroed, answers cannot be compared. */
 struct eb_load_verify {
     const struct eb_load_pool *pool; /* NULL: not initialised */
     uint64_t version;                /* first version whose answers are kept */
     uint8_t *kept;                   /* [pool->kept_versions][pool->count][pool->answer_bytes] */
     pthread_mutex_t lock;            /* guards what follows */
-    uint64_t *later_versions;        /* [pool->count]; equal to `version`: no answer yet */
-    uint8_t *later; /* laid out as `kept` is for one version; each answer of its own version */
+    uint64_t *later_versions;        /* [pool->count] versions in `later`; `version` if none */
+    uint8_t *later; /* [pool->count][pool->answer_bytes] answers in later_versions */
 };
 
-/* Computes the answers that are kept. Returns false after printing an error to stderr: out of
+/* Computes the answers that are kept. Returns false after printing an error to stderr if out of
  * memory. */
 bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_pool *pool);
 void eb_load_verify_deinit(struct eb_load_verify *verify);

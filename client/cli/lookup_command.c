@@ -256,7 +256,7 @@ static int look_up(
     return 0;
 }
 
-/* Returns the query without weights: to read those, their type may be needed from the server. */
+/* Returns the query without weights: reading the weights may require their type from the server. */
 static struct embag_query make_query(const struct options *options)
 {
     return (struct embag_query){

@@ -93,7 +93,7 @@ static bool make_directory(const char *path)
     return mkdir(path, 0777) == 0 || errno == EEXIST || refuse_writer("create the directory", path);
 }
 
-/* Makes a directory and those above it. */
+/* Creates a directory and its missing parents. */
 static bool make_directories(const char *path)
 {
     char part[VERSION_PATH_BYTES];

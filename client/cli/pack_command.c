@@ -43,7 +43,7 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
 static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* by enum */
 #undef X
 
-/* --part is not given. */
+/* The value of --part if it is not given. */
 #define PART_UNKNOWN UINT64_MAX
 
 struct options {

@@ -1,7 +1,7 @@
 /* The keys of a table's rows, read from TABLE.keys.npy or a packed table, and the index that is
  * built from them.
  * Thread: one at a time; the threads that build an index are joined. Memory: keys are on the heap,
- * the index has a mapping. */
+ * the index is in a mapping of its own. */
 #pragma once
 
 #include "client/cli/source_file.h"
@@ -21,7 +21,8 @@ bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failu
 
 /* Reads NAME.npy. Returns false with *failure set, without the path; then *keys is empty. */
 bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
-/* Reads all files if `path` names one of several. Otherwise the same as eb_pack_keys_read. */
+/* Does the same as eb_pack_keys_read, but if `path` names one of several files, reads all of
+ * them. */
 bool eb_pack_keys_read_whole(
     struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
 /* Reads the keys of a packed table that has some. Returns false with *failure set, without the

@@ -51,8 +51,8 @@ struct eb_pack_result {
 };
 
 /* Packs a table. Returns false with *failure set, including the path of the file that it is about.
- * Then no file is left, unless a file could not be given its name: the files before it have theirs.
- */
+ * No file is left then, with one exception: if a file cannot be renamed to its final name, the
+ * files that were renamed before it stay. */
 bool eb_pack_table(
     const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_failure *failure);
 
@@ -67,9 +67,8 @@ double eb_pack_error_mean(const struct eb_pack_deviation *deviation);
 
 struct eb_pack_draw;
 
-/* The errors that a table gets when it is stored in another storage: errors of its values, and of
- * sums of bags of its rows, drawn at random. Zeroes mean an empty one. The sample of bags is on the
- * heap. */
+/* The errors that come from converting a table to another storage: errors of its values, and of
+ * sums of bags of its rows, drawn at random. Empty if zeroed. The sample of bags is on the heap. */
 struct eb_pack_error {
     uint32_t elements;
     struct eb_pack_deviation values;

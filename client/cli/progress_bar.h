@@ -15,7 +15,7 @@ struct eb_progress_bar {
     bool is_line_open;
 };
 
-/* Begins. If there are no bytes, nothing is ever shown. */
+/* Starts the bar. If there are no bytes, nothing is ever shown. */
 void eb_progress_bar_init(struct eb_progress_bar *bar, const char *name, uint64_t total_bytes);
 /* Adds `bytes` to what is done. */
 void eb_progress_bar_advance(struct eb_progress_bar *bar, uint64_t bytes);

@@ -42,8 +42,8 @@ struct eb_sampler {
     uint64_t mask;
 };
 
-/* Begins for a table of `row_count` rows (at least 1). `indices_per_bag` gives the number of
- * accesses of a batch, for distributions that depend on it. */
+/* Initialises a sampler for a table of `row_count` rows (at least 1). `indices_per_bag` gives the
+ * number of accesses of a batch, for distributions that depend on it. */
 void eb_sampler_init(struct eb_sampler *sampler, const struct eb_sampler_distribution *distribution,
     uint64_t row_count, uint32_t indices_per_bag, uint64_t seed);
 /* Draws the next row. */
@@ -63,7 +63,7 @@ struct eb_load_arrival {
     struct eb_sampler random;
 };
 
-/* Begins. `rate` is above 0. The same seed gives the same times. */
+/* Starts the process. `rate` is above 0. The same seed gives the same times. */
 void eb_load_arrival_init(struct eb_load_arrival *arrival, double rate, uint64_t seed);
 /* Returns when the next request is due, in nanoseconds since the start. Never decreases. */
 uint64_t eb_load_arrival_next_ns(struct eb_load_arrival *arrival);

@@ -10,10 +10,10 @@
 
 #include <stddef.h>
 
-/* The rows of a table as they lie in the file. Row r begins at tensor.data_offset + r *
+/* The rows of a table as they are laid out in the file. Row r begins at tensor.data_offset + r *
  * row_stride_bytes with its scale and bias, if it has them; its values begin row_offset_bytes after
- * that. In fused rows scale, bias and codes lie as `fused` says; eb_fused_row_split turns them into
- * rows of that form. For fused rows tensor.storage and tensor.dims describe the values. */
+ * that. In fused rows, `fused` says where scale, bias and codes are; eb_fused_row_split turns them
+ * into rows of that form. For fused rows tensor.storage and tensor.dims describe the values. */
 struct eb_source_table {
     char *name;
     struct eb_tensor tensor;
@@ -22,7 +22,7 @@ struct eb_source_table {
     uint64_t row_offset_bytes;
     bool is_fused;
     struct eb_fused_format fused;
-    char *unfit; /* why this tensor cannot be a table; NULL: it can */
+    char *unfit; /* why this tensor cannot be a table; NULL if it can */
 };
 
 /* A range of bytes of a table's rows. */
@@ -33,7 +33,7 @@ struct eb_source_range {
 
 /* One of several npy files that hold one table or its keys. */
 struct eb_npy_piece {
-    struct eb_table_file look; /* closed; the file's state when its header was read */
+    struct eb_table_file look; /* the file, closed again, as it was when its header was read */
     struct eb_tensor tensor;
 };
 
@@ -68,8 +68,8 @@ bool eb_source_file_is_known(const char *path);
  * *failure set, without the path; then nothing is open. */
 bool eb_source_file_open(
     struct eb_source_file *source, const char *path, struct eb_failure *failure);
-/* Opens all files of a table or of keys if `path` names one npy piece of several. Otherwise the
- * same as eb_source_file_open; a packed piece stays a piece. */
+/* Opens all files of a table or of keys if `path` names one npy piece of several. Otherwise does
+ * the same as eb_source_file_open. Of several packed files, only the named one is opened. */
 bool eb_source_file_open_whole(
     struct eb_source_file *source, const char *path, struct eb_failure *failure);
 /* Interprets the rows of a table as fused rows of `dim` values, or, if `dim` is 0, of as many as

@@ -27,7 +27,8 @@ const struct eb_workload *eb_workload_find(const char *name);
 /* Returns the names of all workloads, separated by ", ". */
 const char *eb_workload_names(void);
 
-/* Returns the rows of a table if row counts are divided by `scale`, which is at least 1. */
+/* Returns the number of rows of a table if row counts are divided by `scale`, which is at least
+ * 1. */
 uint64_t eb_workload_rows(const struct eb_workload *workload, uint32_t table, uint64_t scale);
 uint32_t eb_workload_indices_per_bag(const struct eb_workload *workload, uint32_t table);
 /* Writes "t00", "t01", ... "t100", ...; `table` is below EB_WORKLOAD_TABLES_MAX. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 /* Two features of two bags each, both of one table here: rows (0) (2 3), then () (4 9). There is no
- * row 9: it is skipped, and told. */
+ * row 9: it is skipped, and the answer reports it. */
 static const char *const features[] = {"emb_table", "emb_table"};
 static const int64_t rows[] = {0, 2, 3, 4, 9};
 static const int32_t lengths[] = {1, 2, 0, 2};

@@ -1,7 +1,7 @@
 /* One case to measure: batches of bags over one table, or over the tables of a workload, and a
  * stock of indices that is large enough for rows to have left the caches when they are read again.
  *
- * States: HOT repeats one batch, so that its rows are in cache as far as they fit. STEADY uses
+ * States: HOT repeats one batch, so that those of its rows that fit are in cache. STEADY uses
  * another batch each time. FLUSHED does too, and flushes its rows from all caches first.
  *
  * Thread: read-only after initialisation; functions are pure. Memory: everything is borrowed. */

@@ -6,7 +6,8 @@
 
 #define BAG_COUNT_MAX 12
 #define RAGGED_INDICES_MAX 9
-/* More than the distance over which vector functions prefetch rows. */
+/* Limits of SHAPE_LONG. Its bags can be longer than the distance over which vector functions
+ * prefetch rows. */
 #define LONG_BAG_COUNT_MAX 3
 #define LONG_INDICES_MAX 70
 #define INDEX_COUNT_MAX (LONG_BAG_COUNT_MAX * LONG_INDICES_MAX)

@@ -1,4 +1,4 @@
-"""Finds the tables of the names that requests use, in a model's description."""
+"""Finds, in a model's description, the tables that the names in a request refer to."""
 
 from __future__ import annotations
 
