@@ -17,7 +17,7 @@ static const struct {
 
 static const char split_pattern[] = "-00000-of-00000";
 #define SPLIT_BYTES (sizeof split_pattern - 1)
-#define SPLIT_PART 1 /* positions of the numbers */
+#define SPLIT_PART 1 /* positions of the two numbers: the piece, and the number of pieces */
 #define SPLIT_PARTS 10
 
 static bool is_split(const char *at)
@@ -40,7 +40,7 @@ static uint32_t read_digits(const char *at)
     return number;
 }
 
-/* Moves the numbers of a split file from the base to `out`. */
+/* Moves the numbers of a split file from the end of its base to `out`. */
 static void split(const char *name, struct eb_file_name *out)
 {
     if (out->base_bytes < SPLIT_BYTES || !is_split(name + out->base_bytes - SPLIT_BYTES)) {

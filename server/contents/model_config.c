@@ -20,7 +20,7 @@
 
 /* ---- the file as libcyaml reads it: every value is a text, or NULL if the file has none ----
  *
- * The texts are on the heap, by malloc. Code that takes one out leaves NULL in its place. */
+ * The texts come from malloc. Code that takes one out leaves NULL in its place. */
 
 struct model_table_texts {
     char *name;
@@ -152,7 +152,7 @@ static const cyaml_schema_field_t top_fields[] = {
 static const cyaml_schema_value_t top_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct model_texts, top_fields)};
 
-/* Sets *texts; NULL: the document is empty. Returns false if that fails: *failure says what is
+/* Sets *texts, to NULL if the document is empty. Returns false if that fails: *failure says what is
  * wrong and where. */
 static bool load_texts(
     const uint8_t *yaml, size_t yaml_bytes, struct model_texts **texts, struct eb_failure *failure)
@@ -201,14 +201,14 @@ static const struct word storage_words[] = {
 
 /* The position of a value in the file. */
 struct place {
-    const char *list; /* "tables"; NULL: in "versions" itself */
+    const char *list; /* name of the list, such as "tables"; NULL in "versions" itself */
     size_t index;
     uint32_t name_bytes_max;
     struct eb_failure *failure;
 };
 
-/* Sets "tables[2].storage: 'int7' WHY". Leaves out the value if it is NULL. Always returns
- * false. */
+/* Sets *failure to a text such as "tables[2].storage: 'int7' WHY". Leaves out the value if it is
+ * NULL. Always returns false. */
 static bool refuse_config(
     const struct place *place, const char *field, const char *value, const char *why)
 {
@@ -332,12 +332,13 @@ static bool read_config_source(
     return table->source || eb_failure_set(place->failure, "out of memory");
 }
 
-/* Returns whether `dim` is given if the format needs it, because padding looks like codes. */
+/* Returns whether the table has a `dim` or does not need one. Some formats need it, because their
+ * padding looks like codes. */
 static bool check_dim(const struct place *place, const struct eb_model_config_table *table)
 {
     static const struct {
         const char *name;
-        int per_byte; /* values; 0: the format does not need dim */
+        int per_byte; /* values in a byte; 0 if the format does not need dim */
     } formats[EB_MODEL_FORMAT_COUNT] = {
         [EB_MODEL_FORMAT_TORCHREC_INT8] = {"torchrec_int8", 1},
         [EB_MODEL_FORMAT_TORCHREC_INT4] = {"torchrec_int4", 2},
@@ -471,7 +472,7 @@ static int compare_config_name(const void *name, const void *entry)
     return strcmp(name, name_of(entry));
 }
 
-/* A list while it is read. */
+/* A list that is being read. */
 struct list {
     const char *name;
     void *entries;
@@ -837,8 +838,8 @@ static bool is_same_feature(
            a->max_ids == b->max_ids;
 }
 
-/* Returns whether the groups are equal. Their features are indices, which mean the same only if all
- * features are the same. */
+/* Returns whether two groups are equal. Their features are indices, so this is valid only if all
+ * features of both configurations are the same. */
 static bool is_same_group(
     const struct eb_model_config_group *a, const struct eb_model_config_group *b)
 {

@@ -41,22 +41,24 @@
 
 #include <stddef.h>
 
-/* Caps: a larger file is not a model.yaml. 64 KiB hold some 800 tables. */
+/* Limits. A file that exceeds one of them is refused. 64 KiB hold some 800 tables. */
 #define EB_MODEL_CONFIG_BYTES_MAX (4 << 20)
 #define EB_MODEL_CONFIG_TABLES_MAX 65536
 #define EB_MODEL_CONFIG_FEATURES_MAX 65536
 #define EB_MODEL_CONFIG_GROUPS_MAX 4096
-#define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* features of one group */
+#define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* most features of one group */
 #define EB_MODEL_CONFIG_LABELS_MAX 64
-/* Matching takes time in proportion to the bytes of all patterns times the bytes of all names. It
- * runs on the thread that loads. Names of tensors may have 100 MB together. */
-#define EB_MODEL_CONFIG_PATTERNS_MAX 64 /* of only, and as many of exclude */
+/* Limits on patterns. Matching takes time in proportion to the bytes of all patterns times the
+ * bytes of all names, on the thread that loads. The names of a file's tensors may have 100 MB
+ * together. */
+#define EB_MODEL_CONFIG_PATTERNS_MAX 64 /* most patterns of `only`, and most of `exclude` */
 #define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 255u
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
 /* X(NAME, text, STORAGE, LAYOUT): formats of tensors whose u8 rows hold codes instead of values.
- * The codes have this storage and this layout of kernels/fused_row.h. */
+ * The codes have the storage STORAGE, and the rows have the layout LAYOUT of
+ * kernels/fused_row.h. */
 #define EB_MODEL_FORMAT_LIST(X)                                                                    \
     X(FBGEMM_INT8, "fbgemm_int8", INT8, F32_LAST)                                                  \
     X(FBGEMM_INT4, "fbgemm_int4", INT4, F16_LAST)                                                  \
@@ -76,11 +78,11 @@ enum eb_model_format {
 /* The name must be the first member of each of the next four structs. */
 struct eb_model_config_table {
     char *name;
-    char *source; /* its name in the files; never NULL */
+    char *source; /* the table's name in the files; never NULL */
     enum eb_model_format format;
-    uint32_t dim; /* values of a row of codes; 0: as many as fill it. Formats TORCHREC_ need it,
-                     because rows may be padded */
-    enum eb_storage storage; /* UNSPECIFIED: as it is in the file */
+    uint32_t dim; /* number of values in a row of codes; 0 if there are as many as fill it. The
+                     formats TORCHREC_... need it, because rows may be padded */
+    enum eb_storage storage; /* UNSPECIFIED means the storage in the file */
     enum eb_missing missing; /* UNSPECIFIED: not given */
     bool has_default;
     int64_t default_index; /* a row, or -1: zeros; for a keyed table any key */
@@ -91,17 +93,17 @@ struct eb_model_config_feature {
     char *name;
     char *table;
     enum eb_reduction reduction; /* UNSPECIFIED: not given */
-    enum eb_missing missing;     /* UNSPECIFIED: the table's */
-    bool has_default;            /* false: the table's default applies */
+    enum eb_missing missing;     /* UNSPECIFIED means that of the table */
+    bool has_default;            /* default_index is given; otherwise the table's default applies */
     int64_t default_index;
     struct eb_id_map id_map;
-    uint64_t max_ids; /* of one bag; 0: no limit */
+    uint64_t max_ids; /* most ids of one bag; 0 means no limit */
 };
 
 struct eb_model_config_group {
     char *name;
     size_t feature_count;
-    size_t *features; /* indices in eb_model_config.features */
+    size_t *features; /* the group's features, as indices in eb_model_config.features */
 };
 
 struct eb_model_config_label {
@@ -115,7 +117,8 @@ struct eb_model_config_patterns {
 };
 
 struct eb_model_config {
-    uint32_t name_bytes_max; /* of this configuration's names; patterns match no longer name */
+    uint32_t name_bytes_max; /* most bytes of a name in this configuration; patterns match no longer
+                                name */
     struct eb_model_config_patterns only;
     struct eb_model_config_patterns exclude;
     size_t table_count;
@@ -127,16 +130,17 @@ struct eb_model_config {
     size_t label_count;
     struct eb_model_config_label *labels; /* sorted by name */
     uint32_t keep;   /* resident versions, including the served one; at least 1 */
-    uint32_t keep_s; /* seconds for which a version stays after it was served */
-    uint64_t serve;  /* version to serve; 0: the highest that loads */
+    uint32_t keep_s; /* seconds for which a version stays in memory after it was served */
+    uint64_t serve;  /* version to serve; 0 means the highest that loads */
 };
 
-/* Sets the configuration of a model without a file: no tables described, two versions, 600 s, the
- * highest version. */
+/* Sets the configuration of a model without a file: describes no tables, keeps two versions, keeps
+ * each for 600 s, and serves the highest version. */
 void eb_model_config_init(struct eb_model_config *config);
 /* Reads the file at `path`. If there is none, does the same as init. Names have at most
- * name_bytes_max bytes. Returns false with *config as after init and *failure set. It names the
- * file, the position in it ("tables[2].storage", counted from 0), the value and what is allowed. */
+ * name_bytes_max bytes. Returns false, with *config as after init, if the file is not valid.
+ * *failure names the file, the position in it ("tables[2].storage", counted from 0), the value and
+ * what is allowed. */
 bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
     struct eb_failure *failure);
 /* Does the same for bytes in memory. *failure does not name the file. */

@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES_FIRST 16 /* room for pieces at first; it doubles when full */
+#define PIECES_FIRST 16 /* room for pieces at first; it is doubled when it is full */
 
 /* The choice of tables by the patterns only and exclude of model.yaml. Notes which patterns
  * match. */
 struct table_choice {
-    const struct eb_model_config *config; /* NULL: every table is chosen */
-    bool *is_matched;                     /* per pattern: those of only, then those of exclude */
+    const struct eb_model_config *config; /* NULL if every table is chosen */
+    bool *is_matched; /* one for each pattern: those of `only`, then those of `exclude` */
 };
 
 /* The state of a scan. */
@@ -54,7 +54,7 @@ static void add_note(struct eb_load_note *note, const char *name, const char *wh
     }
 }
 
-/* Begins a choice by `config`, which may be NULL and is borrowed. */
+/* Begins a choice with the patterns of `config`, which is borrowed and may be NULL. */
 static bool init_choice(
     struct table_choice *choice, const struct eb_model_config *config, struct eb_failure *failure)
 {
@@ -136,8 +136,8 @@ static bool reserve_scan_piece(struct scanning *scanning)
     return true;
 }
 
-/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. Returns NULL with
- * *failure set if out of memory. */
+/* Adds a piece of the file that was added last; copies the `name_bytes` bytes of the piece's name.
+ * Returns NULL with *failure set if out of memory. */
 static struct eb_piece *add_scan_piece(
     struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
 {
@@ -227,7 +227,7 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Returns whether there is memory for `json_bytes` bytes of JSON and the parsed result. */
+/* Returns whether there is enough memory for `json_bytes` bytes of JSON and its parsed form. */
 static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
@@ -243,8 +243,8 @@ static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
     return eb_failure_blame(failure, ENOMEM);
 }
 
-/* Adds a tensor, even one that cannot be a table, because lists of tensors name it too. Takes its
- * `unfit`. */
+/* Adds a tensor, even one that cannot be a table, because lists of tensors name those too. Takes
+ * its text `unfit`. */
 static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
 {
     struct eb_piece *piece =
@@ -328,7 +328,8 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Returns whether a file counts as a table: it is the first of the files with the table's rows. */
+/* Returns whether to count a table for this file: it is the first of the files with the table's
+ * rows. */
 static bool is_table(const struct eb_file_name *parsed)
 {
     return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->piece == 0);

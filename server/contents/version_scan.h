@@ -1,5 +1,5 @@
-/* Lists the contents of a version directory by the headers of its files: pieces, each with a whole
- * table, some of its rows, or keys.
+/* Lists the contents of a version directory, which it reads from the headers of the files. The
+ * contents are pieces, each with a whole table, some of its rows, or keys.
  * Thread: one at a time. Memory: the lists are on the heap. */
 #pragma once
 
@@ -10,13 +10,13 @@
 struct eb_model_config;
 
 /* Bytes of memory that must be available for each byte of a safetensors header, or of a list of
- * tensors, before it is read. At most 78 were seen, for an array of empty objects, and 17 for
- * descriptions of tensors; their pieces take as much again. */
+ * tensors, before it is read. At most 78 were measured, for an array of empty objects. Descriptions
+ * of tensors needed 17, and the pieces made from them as much again. */
 #define EB_VERSION_SCAN_JSON_MEMORY UINT64_C(100)
 
 struct eb_scanned_file {
     char *path;
-    struct eb_table_file look; /* the file's stamp when its header was read; closed */
+    struct eb_table_file look; /* the closed file, with its stamp when its header was read */
 };
 
 /* Consecutive rows or keys in one file. */
@@ -24,11 +24,11 @@ struct eb_piece {
     char *name; /* name of the table in the file */
     bool is_keys;
     uint32_t number;
-    uint32_t count; /* 0: the table is not split */
+    uint32_t count; /* number of pieces; 0 if the table is not split */
     size_t file;    /* index in eb_version_scan.files */
     struct eb_tensor tensor;
-    struct eb_packed_format *packed; /* its header; NULL: another format */
-    char *unfit;                     /* why it cannot be a table; NULL: it can */
+    struct eb_packed_format *packed; /* header of a packed file; NULL for other formats */
+    char *unfit;                     /* reason why it cannot be a table; NULL if it can */
     bool is_left_out;                /* private: left out by model.yaml's patterns */
 };
 
@@ -37,8 +37,8 @@ struct eb_piece {
 
 struct eb_load_note {
     size_t count;
-    struct eb_failure first; /* the first one with its reason; empty: none */
-    struct eb_failure named; /* the first ones, each with its reason; empty: none */
+    struct eb_failure first; /* the first item with its reason; empty if there is none */
+    struct eb_failure named; /* the first items, each with its reason; empty if there are none */
 };
 
 /* For the log: files and tensors of the version that did not become tables, and patterns of
@@ -53,9 +53,9 @@ struct eb_version_scan {
     size_t file_count;
     struct eb_scanned_file *files;
     size_t piece_count;
-    struct eb_piece *pieces; /* sorted by name, rows before keys, then number */
-    size_t unfit_count;      /* tensors after these that cannot be tables, in the same order */
-    size_t left_out_count;   /* tables that model.yaml's patterns leave out */
+    struct eb_piece *pieces; /* sorted by name, then rows before keys, then by number */
+    size_t unfit_count; /* number of pieces after these that cannot be tables, in the same order */
+    size_t left_out_count; /* number of tables that model.yaml's patterns leave out */
     struct eb_load_notes notes;
 };
 

@@ -7,11 +7,12 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_BYTES 6
-/* Bytes of magic, version, and a length of two (1.0) or four bytes. */
+/* Bytes of the magic, the version, and a length of two bytes (version 1.0) or four (later
+ * versions). */
 #define PREFIX_BYTES 10
 #define PREFIX_BYTES_LONG 12
 #define ALIGNMENT 64
-#define WORD_BYTES 24 /* longest key or type that has a meaning, and a NUL */
+#define WORD_BYTES 24 /* bytes of the longest key or type that has a meaning, with its NUL */
 
 /* NumPy's type codes without the byte order. */
 static const struct {

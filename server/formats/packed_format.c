@@ -14,7 +14,7 @@
 #define DIGEST_END 16 /* offset of the first byte that the digest covers */
 #define VERSION 1
 #define CHECKSUM_BYTES 8
-/* Longest stride as a multiple of a row's bytes. No layout of ours has a longer one. */
+/* Longest stride as a multiple of a row's bytes. No layout that embag writes has a longer one. */
 #define STRIDE_FACTOR_MAX 2
 
 /* The header's bytes, in order. */

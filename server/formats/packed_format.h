@@ -1,6 +1,6 @@
 /* The head of TABLE.embag, a table that is packed once and loaded many times. The file has the rows
  * as they lie in memory (kernels/table.h), quantised or not, the keys of a keyed table, and
- * checksums that show any changed bit. Numbers are little-endian.
+ * checksums that reveal any changed bit. Numbers are little-endian.
  *
  *   offset  bytes  of the header
  *        0      8  magic: 93 "EMBAG" 0d 0a; no text contains it, and text mode would change it
@@ -28,7 +28,7 @@
  *
  * Rows, keys and key index follow the head in this order, each at the next multiple of 4096, so
  * that a file can be mapped. The last of them ends the file. Rows are not aligned to 2 MiB: page
- * caches hold files in small pages, and a file of ten rows would have 2 MiB.
+ * caches hold files in small pages, and a file of ten rows would take 2 MiB.
  *
  * Every byte, including the zeros between sections, is in the magic, in the range of the digest or
  * in a block. So every changed bit and every truncation is noticed. The digest covers the
@@ -36,8 +36,8 @@
  *
  * Pieces form one table only if they were packed together. The packing is eb_packed_format_chain
  * over the digests that the files, in their order, would have if their packing were 0. So equal
- * tables packed in equal ways give equal files. A piece that is packed again by itself keeps its
- * packing.
+ * tables that are packed in the same way give equal files. A piece that is packed again by itself
+ * keeps its packing.
  *
  * Thread: pure functions. Memory: none. */
 #pragma once
@@ -50,12 +50,12 @@
 #define EB_PACKED_FORMAT_HEADER_BYTES 512
 #define EB_PACKED_FORMAT_ALIGNMENT 4096
 #define EB_PACKED_FORMAT_BLOCK_BYTES (UINT64_C(1) << 20)
-/* Largest file. It bounds the memory of a head to 128 MiB. */
+/* Largest file. This limits the memory that a head takes to 128 MiB. */
 #define EB_PACKED_FORMAT_FILE_BYTES_MAX (UINT64_C(1) << 44)
 
 enum eb_packed_kind { EB_PACKED_ROWS, EB_PACKED_KEYS, EB_PACKED_KEY_INDEX, EB_PACKED_KIND_COUNT };
 
-/* Range of a section in the file. Both are 0 if the section is missing. */
+/* Range of a section in the file. Offset and bytes are 0 if the section is missing. */
 struct eb_packed_section {
     uint64_t offset;
     uint64_t bytes;
@@ -67,7 +67,7 @@ struct eb_packed_format {
     struct eb_tensor tensor;
     enum eb_type type;
     uint64_t row_stride_bytes;
-    uint64_t row_offset_bytes; /* of a row's values, as in struct eb_row_format */
+    uint64_t row_offset_bytes; /* offset of a row's values, as in struct eb_row_format */
     uint64_t rows_total;
     uint64_t row_first;
     uint32_t parts;
@@ -80,22 +80,23 @@ struct eb_packed_format {
     uint64_t digest;
 };
 
-/* Computes where everything lies, for a table whose storage, rank, dims, type, row_stride_bytes,
- * bytes of keys and key index, rows_total, row_first, parts, part, unknown_row and packing are set.
- * Returns false if that is not possible: *failure names the field that is wrong. */
+/* Computes the offsets and sizes of a file's contents. The caller has set storage, rank, dims,
+ * type, row_stride_bytes, bytes of keys and key index, rows_total, row_first, parts, part,
+ * unknown_row and packing. Returns false if that is not possible: *failure names the field that is
+ * wrong. */
 bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_failure *failure);
 
-/* Returns the rows of part `part` of a table of rows_total rows: those with row mod parts =
- * part. */
+/* Returns the number of rows in part `part` of a table of rows_total rows. These are the rows with
+ * row mod parts = part. */
 uint64_t eb_packed_format_part_rows(uint64_t rows_total, uint32_t parts, uint32_t part);
 /* Returns whether a file holds all rows of its table. */
 bool eb_packed_format_is_whole(const struct eb_packed_format *format);
 
-/* Returns whether the file is of a keyed table: it has keys or, if it has no rows, an empty key
- * index. */
+/* Returns whether the file is that of a keyed table: it has keys or, if it has no rows, an empty
+ * key index. */
 bool eb_packed_format_is_keyed(const struct eb_packed_format *format);
 
-/* Return the number of blocks after the head, and the bytes of one of them. */
+/* Return the number of blocks after the head, and the number of bytes in one of them. */
 uint64_t eb_packed_format_block_count(const struct eb_packed_format *format);
 uint64_t eb_packed_format_block_bytes(const struct eb_packed_format *format, uint64_t block);
 /* Returns the checksum of a block's bytes. */
@@ -103,17 +104,17 @@ uint64_t eb_packed_format_checksum(const void *bytes, uint64_t size);
 /* Returns the offset of a block's checksum in the head. */
 uint64_t eb_packed_format_checksum_offset(uint64_t block);
 
-/* Writes the header into a head of head_bytes, for a format that is laid out. The head's checksums
- * must be set, and its other bytes zero. Sets the digest. */
+/* Writes the header into a head of head_bytes, for a format that eb_packed_format_lay_out has
+ * completed. The head's checksums must be set, and its other bytes zero. Sets the digest. */
 void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head);
 
-/* Finds the size of the head of a file of file_bytes. `header` is the first
+/* Finds the size of the head of a file that has file_bytes. `header` is the first
  * EB_PACKED_FORMAT_HEADER_BYTES bytes of the file, or the whole file if it is shorter. Returns
  * false with *failure set if it is not a packed file, has another version or is cut short. */
 bool eb_packed_format_measure(
     const uint8_t *header, uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure);
-/* Returns the packing of a list of files. `chain` is that of the files before the last one, or 0 if
- * there are none; `digest` is the last one's. */
+/* Returns the packing of a list of files. `chain` is the packing of the list without its last file,
+ * or 0 if that list is empty; `digest` is the digest of the last file. */
 uint64_t eb_packed_format_chain(uint64_t chain, uint64_t digest);
 
 /* Reads a whole head. Returns false with *failure set if it is damaged or its fields are not

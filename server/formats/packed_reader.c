@@ -7,7 +7,8 @@
 
 #define NO_BLOCK UINT64_MAX
 
-/* Reads the head and its size; the caller frees it. Returns NULL with *failure set. */
+/* Reads the head and its size; the caller frees the head. Returns NULL with *failure set if that
+ * fails. */
 static uint8_t *read_packed_head(
     const struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
 {

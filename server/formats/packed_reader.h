@@ -11,7 +11,8 @@ struct eb_packed_reader {
     struct eb_packed_format format;
     uint8_t *head;
     uint8_t *block;       /* room for the largest block */
-    uint64_t block_index; /* index of the checked block that is there; UINT64_MAX: none */
+    uint64_t block_index; /* index of the checked block that `block` holds; UINT64_MAX if there is
+                             none */
 };
 
 /* Reads and checks the head. `file` must be open, and is borrowed until close. Returns false with
@@ -22,12 +23,13 @@ bool eb_packed_reader_open(
 void eb_packed_reader_close(struct eb_packed_reader *reader);
 
 /* Reads `bytes` bytes at `offset` of the file, which must lie between the head and the file's end.
- * Whole blocks go straight to `out`, so large portions that end at block boundaries are best.
+ * Whole blocks are read straight to `out`, so large portions that end at block boundaries are best.
  * Returns false if a block is damaged or cannot be read: *failure names it, and the bytes at `out`
  * are not valid. */
 bool eb_packed_reader_read(struct eb_packed_reader *reader, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);
 
-/* Reads one block only to check it; there are eb_packed_format_block_count. */
+/* Reads one block only to check it. eb_packed_format_block_count returns how many blocks there
+ * are. */
 bool eb_packed_reader_check(
     struct eb_packed_reader *reader, uint64_t block, struct eb_failure *failure);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Bytes of "/proc/self/fd/" and a number. */
+/* Room for "/proc/self/fd/" and a number. */
 #define DESCRIPTOR_PATH_BYTES 32
 
 static const char *find_written_hint(int error)
@@ -30,7 +30,7 @@ static const char *find_written_hint(int error)
     }
 }
 
-/* Says what failed, by errno. Always returns false. */
+/* Sets *failure to what failed and to the reason in errno. Always returns false. */
 static bool refuse_written(
     const struct eb_packed_writer *writer, const char *what, struct eb_failure *failure)
 {
@@ -46,14 +46,15 @@ static int directory_length(const char *path)
     return slash ? (int)(slash + 1 - path) : 0;
 }
 
-/* Writes the path by which a file without a name can be linked. */
+/* Writes the path through which a file without a name can be linked. */
 static void name_descriptor(int descriptor, char out[DESCRIPTOR_PATH_BYTES])
 {
     snprintf(out, DESCRIPTOR_PATH_BYTES, "/proc/self/fd/%d", descriptor);
 }
 
-/* Opens a file without a name, which disappears with the process however that ends. Returns a
- * negative number if the file system has no such files, or if it could not be named later. */
+/* Opens a file without a name. It disappears when the process ends, however that happens. Returns a
+ * negative number if the file system does not support such files, or if the file could not be given
+ * a name later. */
 static int open_nameless(const struct eb_packed_writer *writer)
 {
     char name[DESCRIPTOR_PATH_BYTES];
@@ -100,11 +101,12 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
         return refuse_written(writer, "written", failure);
     }
     writer->is_open = true;
-    /* So far only the owner may read it, but the server may run as another user. */
+    /* So far only the owner may read the file, but the server may run as another user. */
     if (fchmod(writer->descriptor, 0644) != 0) {
         return refuse_written(writer, "made readable for other users", failure);
     }
-    /* Some file systems cannot reserve space; then a lack of it shows later. */
+    /* Some file systems cannot reserve space. On those, writing fails later if there is too
+     * little. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
         errno != EOPNOTSUPP) {
         return eb_failure_set(failure,
@@ -221,7 +223,7 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *fa
     if (!write_written_head(writer, failure)) {
         return false;
     }
-    /* Many files may have ended and wait to be published. */
+    /* Free the block now, because many files may be complete and wait to be published. */
     free(writer->block);
     writer->block = NULL;
     writer->is_ended = true;
@@ -237,7 +239,7 @@ bool eb_packed_writer_mark(
 }
 
 /* Gives a hidden file its name. NFS and some others cannot rename without replacing. Those have
- * hard links, which do not replace either. */
+ * hard links, which do not replace an existing file either. */
 static bool rename_hidden(const struct eb_packed_writer *writer)
 {
     const char *from = writer->hidden_path;
@@ -261,7 +263,7 @@ static bool link_nameless(const struct eb_packed_writer *writer)
     return linkat(AT_FDCWD, name, AT_FDCWD, writer->path, AT_SYMLINK_FOLLOW) == 0;
 }
 
-/* Gives the file its name. The name is on the disk only after its directory is synced. */
+/* Gives the file its name. The name is on the disk only after the directory is synced. */
 static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_failure *failure)
 {
     if (!(writer->is_hidden ? rename_hidden(writer) : link_nameless(writer))) {

@@ -12,7 +12,7 @@ struct eb_packed_writer {
     char *path;
     char *directory;   /* directory of the file */
     char *hidden_path; /* DIRECTORY/.NAME.XXXXXX */
-    bool is_hidden;    /* the file is at hidden_path; false: it has no name yet, or its final one */
+    bool is_hidden; /* the file is at hidden_path; otherwise it has no name yet, or its final one */
     bool is_open;
     bool is_ended;
     int descriptor; /* valid if is_open */
@@ -21,15 +21,16 @@ struct eb_packed_writer {
     uint64_t offset_bytes; /* offset in the file of the next byte */
 };
 
-/* Begins a file with the final name `path`, for a format that is laid out. Reserves its space on
- * the disk. Returns false if the file exists already, there is no space, or for another reason in
- * *failure, with the path; nothing is left then. */
+/* Begins a file with the final name `path`, for a format that eb_packed_format_lay_out has
+ * completed. Reserves its space on the disk. Returns false if the file exists already, if there is
+ * no space, or if something else fails: *failure has the path and the reason, and nothing is
+ * left. */
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_failure *failure);
-/* Removes the file if it was not published. Accepts a zeroed writer and a closed one. */
+/* Removes the file if it was not published. Accepts a writer that is zeroed or already closed. */
 void eb_packed_writer_close(struct eb_packed_writer *writer);
 
-/* Begins a section that has bytes. All sections before it must be complete. */
+/* Begins a section that is not empty. All sections before it must be complete. */
 bool eb_packed_writer_begin(
     struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_failure *failure);
 /* Appends to the section, in portions of any size. */

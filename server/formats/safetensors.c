@@ -12,8 +12,8 @@
 
 struct dtype {
     const char *name;
-    enum eb_storage storage; /* UNSPECIFIED: not a type that a table can have */
-    unsigned bits;           /* bits of an element; 0: unknown */
+    enum eb_storage storage; /* UNSPECIFIED if a table cannot have the type */
+    unsigned bits;           /* bits of an element; 0 if unknown */
 };
 
 static const struct dtype dtypes[] = {
@@ -46,7 +46,7 @@ struct reading {
     struct dtype dtype;
     uint64_t elements;
     bool is_unfit;
-    struct eb_failure unfit; /* why it cannot be a table */
+    struct eb_failure unfit; /* reason why it cannot be a table */
     struct eb_failure *failure;
 };
 
@@ -240,7 +240,7 @@ static bool locate_safetensors(struct eb_failure *failure, const char *name)
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
-/* Checks that the metadata is an object of strings. It has no meaning here, but a tensor of its
+/* Checks that the metadata is an object of strings. It has no meaning here, but a tensor with its
  * name would. */
 static bool check_metadata(json_t *metadata, struct eb_failure *failure)
 {
@@ -336,7 +336,7 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
     if (!root && error.text[0] == '\0') {
-        /* Every error in the JSON itself has a text. */
+        /* Errors in the JSON itself always have a text, so this one is not in the JSON. */
         eb_failure_set(failure, "out of memory");
     } else if (!root) {
         eb_failure_set(failure, "byte %d: the header is not valid JSON: %s; write the file again",

@@ -1,5 +1,5 @@
-/* Reads the safetensors format: a length, a JSON header, raw little-endian data. Knows all its
- * numeric types that tables can have (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64).
+/* Reads the safetensors format: a length, a JSON header, raw little-endian data. Supports all of
+ * its numeric types that tables can have (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64).
  * Source: the format section of the safetensors documentation. Its rules are enforced: no holes, no
  * overlaps, nothing after the last byte, unique names. A tensor with an unknown field is refused. A
  * valid tensor that cannot be a table (a scalar, a mask, a type that the format may add later) is
@@ -21,7 +21,7 @@
 struct eb_safetensors_entry {
     char *name;
     struct eb_tensor tensor; /* if unfit, only data_offset and data_bytes are set */
-    char *unfit;             /* why it cannot be a table; NULL: it can */
+    char *unfit;             /* reason why it cannot be a table; NULL if it can */
 };
 
 struct eb_safetensors {
@@ -33,8 +33,8 @@ struct eb_safetensors {
  * false with *failure set if the length is not valid. */
 bool eb_safetensors_head_bytes(
     const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure);
-/* Parses the whole head, which must list at least one tensor, even if none can be a table. Returns
- * false with *failure set and *out empty. */
+/* Parses the whole head. It must list at least one tensor, but none of them need be a table.
+ * Returns false with *failure set and *out empty if the head is not valid. */
 bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_safetensors *out, struct eb_failure *failure);
 /* Accepts a zeroed list. */
@@ -59,8 +59,8 @@ struct eb_tensor_index {
     struct eb_tensor_location *locations;
 };
 
-/* Parses the file's content. Returns false with *failure set, without the path, and *index
- * empty. */
+/* Parses the file's content. Returns false with *index empty and *failure set, without the path, if
+ * it is not valid. */
 bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
     struct eb_failure *failure);
 /* Accepts a zeroed index. */

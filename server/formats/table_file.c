@@ -7,8 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Returns the file's birth time, or its ctime if that is not known. A new hard link changes a
- * file's ctime but not its birth time. If an inode number is used again, both differ. */
+/* Returns the file's birth time, or its ctime if the birth time is not known. A new hard link
+ * changes a file's ctime but not its birth time. If a later file gets the same inode number, both
+ * times differ. */
 static struct timespec read_birth(int descriptor, const struct stat *status)
 {
     struct statx more;
@@ -63,8 +64,8 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
         eb_table_file_close(file);
         return false;
     }
-    /* Ask for a larger read-ahead. If the system heeds it, the disk stays busy while rows are
-     * copied. */
+    /* Ask for a larger read-ahead. If the system follows this advice, the disk stays busy while
+     * rows are copied. */
     (void)posix_fadvise(file->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
     return true;
 }

@@ -19,12 +19,13 @@ struct eb_table_file {
     struct timespec born; /* birth time; if not known, the last change of any kind (ctime) */
 };
 
-/* Opens the file. Never blocks on a file that is not regular. Returns false with *failure set,
- * without the path, and nothing open. */
+/* Opens the file. Never blocks on a file that is not regular. Returns false with nothing open if
+ * that fails; *failure has the reason, without the path. */
 bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure);
 void eb_table_file_close(struct eb_table_file *file);
 
-/* Reads exactly `bytes` bytes from `offset`. Returns false with *failure set, without the path. */
+/* Reads exactly `bytes` bytes from `offset`. Returns false if that fails; *failure has the reason,
+ * without the path. */
 bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);
 

@@ -26,8 +26,7 @@ bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure)
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(tensor, shape);
     uint64_t bytes = eb_storage_bytes(tensor->storage);
-    /* Multiply by the rows last, so that a table without rows cannot hide a product that
-     * overflows. */
+    /* Multiply by the number of rows last, so that 0 rows cannot hide a product that overflows. */
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (i > 0 && tensor->dims[i] == 0) {
             return eb_failure_set(failure,

@@ -24,11 +24,11 @@ bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_failure
  * be a table: its rank is 0, its rows have no values, or its size exceeds 64 bits. */
 bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure);
 
-/* Returns the elements of one row: the product of the trailing dims. The tensor must be
- * measured. */
+/* Returns the number of elements in one row, which is the product of the trailing dims. The tensor
+ * must be measured. */
 uint64_t eb_tensor_row_elements(const struct eb_tensor *tensor);
 
-/* Bytes for the longest shape: eight numbers of 20 digits, separators and brackets. */
+/* Room for the text of the longest shape: eight numbers of 20 digits, separators and brackets. */
 #define EB_TENSOR_SHAPE_BYTES 192
 
 /* Writes the shape as Python writes a tuple: "(5, 2)", "(5,)". Returns its length. */
