@@ -82,7 +82,8 @@ section() {
     ((failed == 0))
 }
 
-# Configures a preset. A build directory from before the checkout was moved or copied starts afresh.
+# Configures a preset. If the checkout was moved or copied, an existing build directory is
+# configured afresh.
 configure() {
     local preset=$1 cache=build/$1/CMakeCache.txt fresh=()
     shift

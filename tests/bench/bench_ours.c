@@ -33,7 +33,7 @@ static struct eb_bag_query make_query(
     };
 }
 
-/* Reports a failed check and ends the process. It does not happen, because the options are checked
+/* Reports a failed check and ends the process. This cannot happen, because the options are checked
  * and the indices are drawn from the table. */
 static void refuse_query(const struct eb_bag_error *error)
 {

@@ -13,8 +13,8 @@ struct eb_bench_session {
     const struct eb_sampler_distribution *distribution;
     struct eb_page_count pages;
     struct eb_page_count peer_pages;
-    /* For these tables, this distribution, state and number of threads, and any shape of bags; 0:
-     * not measured yet. */
+    /* The roofline for these tables, this distribution, state and number of threads. It is the same
+     * for all shapes of bags. 0: not measured yet. */
     double roofline_ns_per_row;
     const char *roofline_way;
 };

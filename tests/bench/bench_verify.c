@@ -63,7 +63,7 @@ static double find_divisor(const struct bag *bag)
 
 struct expected {
     double value;
-    double bound; /* before the result is rounded to its type */
+    double bound; /* allowed error before the result is rounded to its type */
 };
 
 /* Returns the epsilon of the accumulator. It is doubled for f64, because the expected sums are f64

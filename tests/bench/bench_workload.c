@@ -43,7 +43,7 @@ static const struct eb_table *find_largest_table(const struct model *model)
     return largest;
 }
 
-/* Returns the number of batches, half of whose rows do not fit the caches. */
+/* Returns a number of batches so large that the rows of half of them do not fit in the caches. */
 static uint64_t count_batches(const struct model *model)
 {
     uint64_t indices = 0;

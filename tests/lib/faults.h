@@ -76,7 +76,8 @@
                 EB_FAULT_linkat(X) EB_FAULT_fnmatch(X) EB_FAULT_pread(X) EB_FAULT_pwrite(X)        \
                     EB_FAULT_fsync(X) EB_FAULT_eb_machine_available_bytes(X)
 
-/* Hooks by symbol: functions that are called instead; NULL: the real one is called. */
+/* Hooks by symbol: functions that are called instead. If a hook is NULL, the real function is
+ * called. */
 struct eb_faults {
 #define X(result, symbol, parameters, arguments) result(*symbol) parameters;
     EB_FAULT_ALLOCATIONS(X)
@@ -90,11 +91,11 @@ EB_FAULT_ALLOCATIONS(X)
 EB_FAULT_CALLS(X)
 #undef X
 
-/* Restarts the count of the calling thread's allocations and makes only its `number`-th one fail;
- * 0: none fails. */
+/* Restarts the count of the calling thread's allocations and makes only its `number`-th one fail,
+ * or none if `number` is 0. */
 void eb_faults_fail_allocation(unsigned number);
-/* Returns the number of allocations that the calling thread has requested since then, including the
- * failed one. */
+/* Returns the number of allocations that the calling thread has requested since the count was
+ * restarted, including the failed one. */
 unsigned eb_faults_allocation_count(void);
 /* Counts an allocation of the calling thread and returns whether it must fail. For hooks of other
  * functions that allocate. */

@@ -118,7 +118,7 @@ def _set_layout(rng, query, bags):
     query.layout = rng.choice([*LAYOUT_MAKERS])
     LAYOUT_MAKERS[query.layout](rng, query, bags)
     query.bounds_form = str(rng.choice(FORMS[:2] if query.layout == 'lengths' else FORMS))
-    # A layout without entries, or packed bags of no indices, can only be told by `layout` itself.
+    # Only the field `layout` can express a layout without entries, or packed bags of no indices.
     empty = query.layout == 'packed' and query.indices_per_bag == 0
     empty |= query.bounds is not None and len(query.bounds) == 0 and query.num_segments == 0
     query.say_layout = bool(empty or _chance(rng, 0.3))

@@ -25,7 +25,7 @@ void table_memory_deinit(struct table_memory *memory);
 struct eb_table table_draw(
     const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim);
 
-/* Returns the key of row `row` in a keyed table. It has 32 bits if the row number has. */
+/* Returns the key of row `row` in a keyed table. It fits in 32 bits if the row number does. */
 int64_t table_key(int64_t row);
 
 /* Turns the table into a keyed table, whose keys are those of table_key. */
