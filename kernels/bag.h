@@ -2,9 +2,9 @@
  * each bag. It covers OpenVINO's EmbeddingBagOffsets-15, EmbeddingBagPacked-15 and
  * EmbeddingSegmentsSum-3, and PyTorch's EmbeddingBag.
  *
- * A lookup takes three steps. `eb_bag_measure` looks at sizes only and finds how large result and
- * scratch will be. `eb_bag_check` reads the bounds and indices and brings all layouts to one
- * internal form. `eb_bag_pool` (bag_stream.h) computes, and cannot fail.
+ * A lookup takes three steps. `eb_bag_measure` uses only sizes, and computes how large the result
+ * and the scratch will be. `eb_bag_check` reads the bounds and indices and brings all layouts to
+ * one internal form. `eb_bag_pool` (bag_stream.h) computes, and cannot fail.
  *
  * In pseudocode, for each bag and each element of a row, with rows i of the bag in index order, x
  * the row's element and w its weight:
@@ -86,7 +86,7 @@ const char *eb_reduction_name(enum eb_reduction reduction);
 /* The functions of one instruction set (bag_ops.h). */
 struct eb_bag_ops;
 
-/* An array of little-endian integers as it came off the wire, at any alignment. */
+/* An array of little-endian integers as it was received, at any alignment. */
 struct eb_int_array {
     const void *data; /* may be NULL if bytes is 0 */
     uint64_t bytes;
@@ -96,51 +96,52 @@ struct eb_int_array {
 /* The properties of a query that depend only on its table, reduction, missing and output_type. */
 struct eb_bag_kind {
     uint64_t result_row_bytes;
-    /* Bytes that reading a row of the table touches: the row's and its scale's. */
+    /* Bytes that reading a row of the table touches: those of the row and of its scale. */
     uint64_t gather_row_bytes;
     enum eb_type output_type; /* never unspecified */
 };
 
-/* A query as its caller gives it. Enums must be valid and specified, except `layout` (unspecified:
- * no layout was given) and `output_type` (unspecified: T). Everything else may be anything that a
- * peer sends. */
+/* A query as its caller gives it. Enums must be valid and specified, except that `layout` may be
+ * unspecified (no layout was given), and so may `output_type` (which then is T). Everything else
+ * may be anything that a peer sends. */
 struct eb_bag_query {
     const struct eb_table *table;
     /* The kind that eb_bag_kind_find found for a query with the same table, reduction, missing and
-     * output_type. NULL: eb_bag_measure finds it. */
+     * output_type. If it is NULL, eb_bag_measure finds the kind. */
     const struct eb_bag_kind *kind;
-    const struct eb_id_map *id_map; /* borrowed; NULL: none, as always for a keyed table */
-    uint64_t max_ids;               /* most indices of one bag; 0: no limit. Not with NONE */
-    int64_t default_index;          /* a row number or a key; no id map changes it */
+    const struct eb_id_map *id_map; /* borrowed; NULL if none, as always for a keyed table */
+    uint64_t max_ids;      /* most indices of one bag; 0 means no limit. Not allowed with NONE */
+    int64_t default_index; /* a row number or a key; no id map changes it */
     enum eb_reduction reduction;
     enum eb_missing missing;
     enum eb_type output_type;
     enum eb_layout layout;
     struct eb_int_array indices; /* [num_indices] or [bags * indices_per_bag] */
     struct eb_int_array bounds;  /* offsets, lengths or segment ids, as layout says */
-    uint64_t num_segments;       /* SEGMENTS */
-    uint64_t num_bags; /* 0: not given; counts the bags if the layout does not, else must agree */
-    uint64_t indices_per_bag; /* PACKED */
-    const void *weights;      /* [num_indices] of weights_type, any alignment; NULL: none */
+    uint64_t num_segments;       /* number of bags, with SEGMENTS */
+    uint64_t num_bags; /* 0 if not given; the number of bags if the layout does not determine it,
+                          otherwise it must agree with the layout */
+    uint64_t indices_per_bag; /* number of indices of each bag, with PACKED */
+    const void *weights;      /* [num_indices] of weights_type, at any alignment; NULL if none */
     uint64_t weights_bytes;
     enum eb_type weights_type; /* T, or F32 if T is a floating-point type */
     bool include_last_offset;  /* bounds has one entry more than there are bags */
-    bool has_default;          /* default_index is given */
+    bool has_default;          /* whether default_index is given */
 };
 
 /* The sizes of a query's result and of the memory that computing it needs. No product of them
  * overflows. */
 struct eb_bag_extent {
     uint64_t index_count;
-    uint64_t result_rows; /* bags; NONE: index_count */
+    uint64_t result_rows; /* number of bags; index_count with NONE */
     uint64_t result_row_bytes;
     enum eb_type output_type;
-    uint64_t gather_row_bytes; /* that of its kind */
+    uint64_t gather_row_bytes; /* gather_row_bytes of its kind */
     /* Size of the scratch for eb_bag_check, a multiple of 64: 8 bytes per index, 4 more with
      * weights (8 for f64 and integers), 4 per bag. Row numbers come first, then weights, then bag
      * starts. */
     uint64_t scratch_bytes;
-    uint64_t weights_offset; /* in the scratch; 0: no weights */
+    uint64_t weights_offset; /* offset in the scratch; 0 if there are no weights */
     uint64_t starts_offset;
 };
 
@@ -167,12 +168,12 @@ struct eb_bag_job {
     void *scratch; /* [scratch_bytes of the extent], aligned to 64; may be NULL if that is 0 */
     const struct eb_table *table;
     const int64_t *rows;    /* [row list] row numbers or EB_ROW_ZERO, bag after bag */
-    const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL: none */
+    const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL if none */
     const uint32_t *starts; /* [bag_count + 1] into rows; NULL for NONE: bag b is rows[b] alone */
     uint32_t bag_count;     /* count of rows in the result */
     enum eb_reduction reduction;
     enum eb_type output_type;
-    int64_t default_row;    /* row for empty bags; -1: zeros */
+    int64_t default_row;    /* row for empty bags; -1 means zeros */
     uint64_t missing_count; /* count of checked indices that name no row */
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
@@ -182,7 +183,7 @@ struct eb_bag_job {
 /* A row number in eb_bag_job.rows: a row of exact +0 in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
 
-/* Finds the kind of a query. Returns false if no query of this kind is sound; then *error is set
+/* Finds the kind of a query. Returns false if no query of this kind is sound; it then sets *error
  * and nothing else. */
 bool eb_bag_kind_find(
     const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_error *error);

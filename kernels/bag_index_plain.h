@@ -1,5 +1,6 @@
-/* The index pass one integer at a time: all of the reference, and for the others the arrays that
- * are too short for vectors. `width` is the array's, and a constant in every use.
+/* The index pass, one integer at a time. The reference uses it for all arrays, the other variants
+ * for arrays that are too short for vectors. `width` is the width of the array's integers, and is a
+ * constant in every use.
  * Thread: pure. Memory: none. */
 #pragma once
 

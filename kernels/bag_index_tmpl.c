@@ -4,9 +4,9 @@
  * DEFINE_INDEX_FNS(name, take_keys) then defines its table.
  *
  * Numbers are 64 bits wide here, whatever their width was. A number n lies in 0 .. last if neither
- * n nor last - n is negative. So the functions gather signs, and need no comparison of unsigned
- * numbers, which not every instruction set has. The rest of an array is read by a vector that ends
- * where the array ends.
+ * n nor last - n is negative. So the functions only gather signs. They need no comparison of
+ * unsigned numbers, which not every instruction set has. The rest of an array, if it is shorter
+ * than a vector, is read as part of a vector that ends where the array ends.
  * Thread: pure. Memory: none. */
 #include "kernels/bag_index_plain.h"
 #include "kernels/key_index.h"

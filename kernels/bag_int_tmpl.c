@@ -1,6 +1,6 @@
 /* Folding of integer columns in vectors of VECTOR_BYTES. The including file defines that as the
- * length of its instruction set's vectors. GCC's vector types produce the instructions. Defines
- * `folds`. Lanes of sums are unsigned: they wrap.
+ * length of its instruction set's vectors. The code uses GCC's vector types. It defines `folds`.
+ * Lanes of sums are unsigned, so that they wrap.
  * Thread: pure. Memory: none. */
 #include "kernels/bag_int.h"
 

@@ -159,8 +159,9 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     return true;
 }
 
-/* Counts the bags of an empty array of offsets or lengths. Without indices, num_bags is the count.
- * With indices, which then belong to no bag, empty offsets mean that there are no bags. */
+/* Counts the bags of an empty array of offsets or lengths. If there are no indices, num_bags is the
+ * count. If there are indices, they belong to no bag, and empty offsets mean that there are no
+ * bags. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_error *error)
 {

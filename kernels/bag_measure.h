@@ -1,15 +1,16 @@
 /* Parts of measuring and checking that several files need: the texts of errors, the size of
- * weights, and the extent of a query that is mostly known already. Thread: pure. Memory: none. */
+ * weights, and the extent of a query of which most sizes are known already. Thread: pure. Memory:
+ * none. */
 #pragma once
 
 #include "kernels/bag.h"
 
-/* Fills in *error. The text is cut at its field's size. */
+/* Fills in *error. Truncates the text to the size of its field. */
 void eb_bag_error_format(struct eb_bag_error *error, enum eb_bag_error_class class,
     const char *format, ...) __attribute__((cold, format(printf, 3, 4)));
 
-/* Does the same and evaluates to false, the value that a failed check returns. Since compilers see
- * the constant here, consecutive checks test nothing twice. */
+/* Does the same and evaluates to false, the value that a failed check returns. Because compilers
+ * see that constant here, they need not test the result of one check again before the next. */
 #define eb_bag_error_set(...) (eb_bag_error_format(__VA_ARGS__), false)
 
 static inline bool eb_bag_weights_are_given(const struct eb_bag_query *query)
@@ -17,7 +18,7 @@ static inline bool eb_bag_weights_are_given(const struct eb_bag_query *query)
     return query->weights || query->weights_bytes > 0;
 }
 
-/* Returns the size of a weight in a job for a table of this T: 4 or 8. */
+/* Returns the size of a weight in a job for a table whose T is `type`: 4 or 8 bytes. */
 uint64_t eb_bag_weights_bytes(enum eb_type type);
 
 #define EB_BAG_SCRATCH_ALIGNMENT 64

@@ -60,7 +60,7 @@ bool eb_bag_parallel_unbind(void)
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team)
 {
     assert(team->thread_count > 0);
-    omp_set_dynamic(0); /* Get a team as large as asked for. */
+    omp_set_dynamic(0); /* Let the team be as large as requested. */
     unsigned ran = 0;
 #pragma omp parallel num_threads((int)team->thread_count) default(none) shared(team, ran)
     {

@@ -1,16 +1,16 @@
-/* A team of threads that computes tiles for as long as its supplier has any: one OpenMP parallel
- * region for the life of a process. The caller decides where tiles come from and what happens when
- * they are finished.
+/* A team of threads that computes tiles until its supplier ends it: one OpenMP parallel region for
+ * the life of a process. The caller decides where tiles come from and what happens when they are
+ * finished.
  * Thread: eb_bag_parallel_run keeps the calling thread, which is one of the team. Memory: none. */
 #pragma once
 
 #include "kernels/bag_stream.h"
 
 /* Called by every thread of the team for its next tile. If `may_wait`, the thread has nothing to
- * do, and the call blocks until there is a tile; false then ends the thread (each thread must be
- * told). Otherwise the thread is about to compute a tile and can be given the next one ahead, so
- * that its rows are prefetched in time; false then means that there is none, or that other threads
- * are free to take it. */
+ * do, and the call blocks until there is a tile. The result false then ends the thread, and each
+ * thread must get it once. If not `may_wait`, the thread is about to compute a tile and asks for
+ * the one after it, so that the rows of that tile are prefetched in time. The result false then
+ * means that there is none, or that other threads are free to take it. */
 typedef bool (*eb_bag_next_fn)(
     void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile);
 /* Called by the thread that has computed `tile`. */
@@ -27,7 +27,7 @@ struct eb_bag_team {
 };
 
 /* Runs the threads until `next` has told each of them to end. Returns the number of threads that
- * ran, which is less than asked for if the system gave fewer. */
+ * ran, which is less than thread_count if the system provided fewer. */
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team);
 
 /* Lets the calling thread run on all processors of OpenMP's places again. If the environment binds

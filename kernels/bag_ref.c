@@ -60,8 +60,8 @@ static uint64_t sum_int(const struct reference_bag *bag, uint32_t element)
     return acc;
 }
 
-/* Divides the sum. Sums of at most 2^24 values of 32 bits are exact here; sums of 64-bit values
- * have wrapped. */
+/* Divides the sum. A sum of at most 2^24 values of 32 bits is exact in 64 bits; a sum of 64-bit
+ * values may have wrapped. */
 static uint64_t mean_int(const struct reference_bag *bag, uint32_t element)
 {
     uint64_t total = sum_int(bag, element);
@@ -130,7 +130,7 @@ static void pool_row(const struct reference_bag *bag, uint8_t *out)
 }
 
 /* Writes the result of an empty bag: its default row alone, without weight and reduction. A default
- * of -1 is the number of the zero row. */
+ * of -1 is the number of the zero row (EB_ROW_ZERO). */
 static void fill_row(const struct eb_bag_range *range, uint8_t *out)
 {
     struct eb_bag_job filled = *range->job;

@@ -19,8 +19,8 @@ static uint64_t find_row_bytes(const struct eb_bag_job *job)
     return eb_storage_row_bytes(job->table->storage, job->table->row_elements);
 }
 
-/* Returns the least bytes that a bag takes: those of a row or, if more, of its result, which is
- * longer than a row of codes. */
+/* Returns the fewest bytes that a bag takes: those of one row or, if they are more, those of the
+ * bag's result, which is longer than a row of codes. */
 static uint64_t find_bag_bytes_min(const struct eb_bag_job *job)
 {
     uint64_t row_bytes = find_row_bytes(job);
@@ -33,7 +33,8 @@ static uint64_t at_least_one(uint64_t count)
     return count > 0 ? count : 1;
 }
 
-/* Returns the end of the bags that gather about `bytes_target`, and write no more. */
+/* Returns the end of the bags from bag_first on that together read about `bytes_target` bytes of
+ * rows, and write no more bytes of results than that. */
 static uint32_t find_bag_end(
     const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
 {
@@ -54,7 +55,8 @@ static uint32_t find_bag_end(
     return high;
 }
 
-/* Returns the bytes of rows or, if more, of results of bags [bag_first, bag_end). */
+/* Returns the bytes of the rows of bags [bag_first, bag_end) or, if they are more, of their
+ * results. */
 static uint64_t count_tile_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
 {
     uint64_t least_bytes = (bag_end - bag_first) * find_bag_bytes_min(job);
@@ -63,8 +65,8 @@ static uint64_t count_tile_bytes(const struct eb_bag_job *job, uint32_t bag_firs
     return bytes > least_bytes ? bytes : least_bytes;
 }
 
-/* Returns how many columns of a bag of `bytes` one tile gets, so that there are as many pieces as
- * targets in the bag. */
+/* Returns how many columns of a bag one tile gets. The bag, which has `bytes` bytes, is cut into
+ * about bytes / bytes_target pieces. */
 static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_t bytes_target)
 {
     uint64_t row_bytes = find_row_bytes(job);
@@ -96,7 +98,7 @@ static void cut_columns(const struct eb_bag_job *job, uint64_t bytes_target, str
     }
 }
 
-/* Takes bags from the cut on, up to the job's end, except a giant one. */
+/* Takes bags from the cut on. Stops at the job's end, or before a giant bag. */
 static uint64_t take_bags(
     const struct eb_bag_job *job, uint64_t bytes_target, uint64_t bytes, struct eb_bag_cut *cut)
 {

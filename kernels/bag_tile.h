@@ -9,13 +9,13 @@
 struct eb_bag_tile {
     const struct eb_bag_job *jobs; /* [job_count], one after the other */
     uint32_t job_count;            /* at least 1 */
-    uint32_t bag_first;            /* in the first job */
-    uint32_t bag_end;              /* in the last job */
+    uint32_t bag_first;            /* first bag, in the first job */
+    uint32_t bag_end;              /* end of the bags, in the last job */
     /* Range of columns of every row: whole rows (0, UINT32_MAX) unless the tile is a portion of one
      * bag. */
     uint32_t element_first;
     uint32_t element_end;
-    void *owner; /* for its supplier */
+    void *owner; /* private to the supplier of the tile */
 };
 
 /* The bags of one job that a tile holds. */
@@ -24,7 +24,7 @@ struct eb_bag_range {
     uint32_t bag_first;
     uint32_t bag_end;
     uint32_t element_first;
-    uint32_t element_end; /* at most the row's elements */
+    uint32_t element_end; /* at most the number of the row's elements */
 };
 
 /* Returns the range of jobs[n] of a tile. */
@@ -75,8 +75,9 @@ struct eb_bag_cut {
 /* Returns whether nothing is left to cut. Skips jobs without bags. */
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut);
 
-/* Cuts the next tile: about `bytes_target` bytes of rows or, if these are more, of results; at
- * least one bag, or one or two cache lines of the columns of one. So a bag of many narrow rows is
- * one tile. The cut must not be over. Does not touch tile->owner. */
+/* Cuts the next tile. It has about `bytes_target` bytes of rows or, if these are more, of results.
+ * It has at least one bag or, if a bag is cut by columns, at least one or two cache lines of each
+ * of its rows. So a bag of many narrow rows is one tile. The cut must not be over. Does not touch
+ * tile->owner. */
 void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,
     struct eb_bag_cut *cut, struct eb_bag_tile *tile);

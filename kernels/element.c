@@ -6,7 +6,8 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are little-endian");
 
-/* A binary format of at most 16 bits with subnormals. Its codes are without the sign bit. */
+/* A binary floating-point format of at most 16 bits with subnormals. Codes do not include the sign
+ * bit. */
 struct format {
     int mantissa_bits;
     int exponent_min; /* exponent of the smallest normal number */

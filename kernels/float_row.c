@@ -10,15 +10,15 @@
 #define F32_NAN UINT32_C(0x7fc00000)
 #define F32_MAGNITUDE UINT32_C(0x7fffffff)
 
-/* A float format of at most 16 bits. Its codes are without the sign bit. */
+/* A float format of at most 16 bits. Codes do not include the sign bit. */
 struct narrow_format {
     int bits;
     int mantissa_bits;
     int exponent_bias;
     uint32_t too_large;     /* code for values that are too large */
     uint32_t special_first; /* first code that is not a finite value */
-    uint32_t infinity;      /* past all codes if there is no infinity */
-    uint32_t nan;           /* the quiet NaN */
+    uint32_t infinity;      /* code of infinity; above all codes if the format has no infinity */
+    uint32_t nan;           /* code of the quiet NaN */
 };
 
 static const struct narrow_format f16 = {16, 10, 15, 0x7c00, 0x7c00, 0x7c00, 0x7e00};
@@ -47,8 +47,8 @@ static inline float power_of_two(int exponent)
 }
 
 /* Returns `condition ? yes : no` without a branch. Compilers must not evaluate a floating-point
- * operation whose result is not used, so they would make a branch of the conditional and not
- * vectorize the loop. */
+ * operation whose result is not used. They would therefore turn a conditional expression into a
+ * branch and not vectorize the loop. */
 static inline uint32_t choose_row_reader(bool condition, uint32_t yes, uint32_t no)
 {
     return no ^ ((yes ^ no) & (0 - (uint32_t)condition));

@@ -7,14 +7,14 @@
 #include <string.h>
 
 /* Rounding to f16 changes a number by at most 2^-11 of its value, or by 2^-25 if it is subnormal.
- * The bounds are twice that, since the scale has been rounded too. */
+ * These bounds are twice as large, because the scale has been rounded too. */
 #define F16_ROUNDING 0x1p-10
 #define F16_ROUNDING_LEAST 0x1p-24
 
 /* Codes of EB_FUSED_F32_ALIGNED are padded to a multiple of this many bytes. */
 #define ALIGNED_BYTES 4
 
-/* Most coded rows of a table that may have a negative scale: one of this many. */
+/* At most one in this many coded rows of a table may have a negative scale. */
 #define NEGATIVE_SHARE 4
 
 /* The offsets and sizes of a fused row's parts. */
@@ -55,7 +55,7 @@ static struct parts find_parts(const struct eb_fused_format *format)
     return parts;
 }
 
-/* Reads a scale or bias. The dense storages have the number of their type. */
+/* Reads a scale or bias. A dense storage has the same number as its type. */
 static float load_number(enum eb_type type, const uint8_t *bytes)
 {
     return (float)eb_element_load_float((enum eb_storage)type, bytes);
@@ -83,8 +83,8 @@ void eb_fused_row_split(
     memcpy(row, bytes + parts.codes_offset, parts.codes_bytes);
 }
 
-/* Returns whether all bytes are 0. Looks only at the bytes up to the first other one, which are few
- * in most rows. */
+/* Returns whether all bytes are 0. Stops at the first byte that is not, which comes early in most
+ * rows. */
 static bool is_zeros(const uint8_t *bytes, uint64_t count)
 {
     uint64_t at = 0;
@@ -94,8 +94,7 @@ static bool is_zeros(const uint8_t *bytes, uint64_t count)
     return at == count;
 }
 
-/* Returns whether rounding to f16 may have made the scale, which is negative, of one that was
- * not. */
+/* Returns whether the scale, which is negative, may be negative only because of rounding to f16. */
 static bool is_rounding(const struct eb_fused_format *format, const struct eb_row_scale *scale)
 {
     double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);

@@ -1,5 +1,6 @@
-/* FBGEMM's fused rows: codes with their scale and bias in the row itself. Ours lie apart
- * (quantize.h). These functions convert from one format to the other.
+/* FBGEMM's fused rows: codes with their scale and bias in the row itself. In our rows, scale and
+ * bias are separate from the codes (quantize.h). These functions convert from one format to the
+ * other.
  *
  *   layout      bytes of a row, in order                            in FBGEMM
  *   F32_LAST    codes, f32 scale, f32 bias                          8-bit, "SBFloat"
@@ -30,7 +31,7 @@ enum eb_fused_layout {
     EB_FUSED_LAYOUT_COUNT
 };
 
-/* The format of a fused table's rows. Any storage of codes goes with any layout. */
+/* The format of a fused table's rows. Every storage of codes can be combined with every layout. */
 struct eb_fused_format {
     enum eb_storage storage; /* INT8, INT4 or INT2 */
     enum eb_fused_layout layout;
@@ -41,33 +42,35 @@ struct eb_fused_format {
 uint64_t eb_fused_row_bytes(const struct eb_fused_format *format);
 
 /* Splits a fused row: writes its codes to `row` (eb_storage_row_bytes), and its scale and bias,
- * widened exactly, to *scale. They are copied as they are: a file may contain infinities and
+ * widened exactly, to *scale. Scale and bias are not checked: a file may contain infinities and
  * NaNs. */
 void eb_fused_row_split(
     const struct eb_fused_format *format, const void *fused, void *row, struct eb_row_scale *scale);
 
-/* The evidence of a row's scale on whether the layout fits. A scale that is read from the wrong
- * offset consists of codes, which make it negative in every other row, or of padding, which makes
- * it 0. */
+/* What a row's scale indicates about whether the layout is the right one. A scale that is read from
+ * the wrong offset consists of codes, which make it negative in every other row, or of padding,
+ * which makes it 0. */
 enum eb_fused_sign {
-    EB_FUSED_UNCODED,  /* none: all codes are 0, and any scale goes with them */
-    EB_FUSED_POSITIVE, /* the scale is above 0, or below it by no more than FBGEMM's rounding: if
-                          all values of a row are nearly equal, f16 may round the bias above them.
-                          All codes together then span less than the rounding of the bias */
+    EB_FUSED_UNCODED,  /* nothing: all codes are 0, which is compatible with any scale */
+    EB_FUSED_POSITIVE, /* the scale is above 0, or below 0 by no more than FBGEMM's rounding
+                          explains: if all values of a row are nearly equal, rounding to f16 may
+                          move the bias above them. All codes together then span less than the
+                          rounding error of the bias */
     EB_FUSED_ZERO,     /* the scale is 0. FBGEMM writes such rows: it makes 8-bit codes with an f32
                           scale, which becomes 0 as f16 if a row spans less than 7.6e-6 */
-    EB_FUSED_NEGATIVE  /* the scale is below 0 by more than that. FBGEMM writes no such row */
+    EB_FUSED_NEGATIVE  /* the scale is below 0 by more than rounding explains. FBGEMM writes no such
+                          row */
 };
 
 /* Returns the sign of the row whose codes are at `row`, with this finite scale and bias. */
 enum eb_fused_sign eb_fused_row_sign(
     const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale);
 
-/* Counts of the signs of a table's rows. Zeroed at first. */
+/* Counts of the signs of a table's rows; zeroed before the first row is counted. */
 struct eb_fused_counters {
-    uint64_t coded; /* rows whose codes are not all 0 */
-    uint64_t zero;  /* coded rows by sign */
-    uint64_t negative;
+    uint64_t coded;    /* rows whose codes are not all 0 */
+    uint64_t zero;     /* coded rows with EB_FUSED_ZERO */
+    uint64_t negative; /* coded rows with EB_FUSED_NEGATIVE */
 };
 
 /* Counts a row. */

@@ -9,9 +9,9 @@
  *                      x = (x XOR x >> 27) * 0x94D049BB133111EB
  *                      x XOR x >> 31
  *
- * Before the modulo, the hash of id 0 with seed 0 is 0xA706DD2F4D197E6F, of id 1 with seed 0
- * 0x08B4FDA8C892B50E, of id -1 with seed 0 0x2DD82C88FA32B270, of id 12345 with seed 42
- * 0xCBF6B25960247D3B.
+ * Examples of hashes, before the modulo: 0xA706DD2F4D197E6F for id 0 with seed 0;
+ * 0x08B4FDA8C892B50E for id 1 with seed 0; 0x2DD82C88FA32B270 for id -1 with seed 0;
+ * 0xCBF6B25960247D3B for id 12345 with seed 42.
  * Thread: pure functions. Memory: none. */
 #pragma once
 
@@ -28,16 +28,16 @@ enum eb_id_map_kind { EB_ID_MAP_LIST(X) EB_ID_MAP_COUNT };
 #undef X
 
 struct eb_id_map {
-    enum eb_id_map_kind kind; /* NONE: ids are row numbers */
+    enum eb_id_map_kind kind; /* NONE if ids are row numbers */
     uint64_t seed;            /* for HASH_MODULO */
 };
 
-/* Returns "none" and so on. */
+/* Returns the name of a kind: "none" and so on. */
 const char *eb_id_map_name(enum eb_id_map_kind kind);
 
 /* Returns the hash of HASH_MODULO, before any modulo. */
 uint64_t eb_id_map_hash(uint64_t seed, int64_t id);
 
-/* Replaces each of `count` ids by its row. The kind must not be NONE, and row_count must be at
+/* Replaces each of `count` ids with its row. The kind must not be NONE, and row_count must be at
  * least 1. */
 void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count);

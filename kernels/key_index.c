@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Average keys of a partition. They are enough that even with a billion rows no partition has one
- * seventh more than the average, and few enough that a partition's buckets and keys fit into L2. */
+/* Average number of keys in a partition. It is so large that even with a billion rows no partition
+ * has a seventh more keys than the average, and so small that a partition's buckets and keys fit
+ * into L2. */
 #define PARTITION_KEYS 4096
-/* Four buckets for 17 keys: 0.85 of the slots are used. */
+/* There are four buckets for 17 keys, so that 0.85 of the slots are used. */
 #define BUCKETS_PER_KEYS 4
 #define KEYS_PER_BUCKETS 17
-/* Most keys that are moved to make room for one. */
+/* Most keys that are moved to make room for one key. */
 #define MOVES_MAX 500
 
 /* ---- looking up one key, and checking an index ---- */
@@ -144,10 +145,10 @@ bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint6
 
 /* ---- building ---- */
 
-/* A key that has no bucket yet. A partition's entries lie packed in the memory of its buckets until
- * they are placed. */
+/* A key that has no bucket yet. Until the keys of a partition are placed, its entries are stored
+ * one after the other in the memory of its buckets. */
 struct entry {
-    uint32_t key[2]; /* an int64, without its alignment of more than 4 */
+    uint32_t key[2]; /* an int64 in two halves, so that the struct is aligned to 4 bytes only */
     uint32_t row;
 };
 
@@ -214,8 +215,8 @@ static int compare_build_entries(const void *a, const void *b)
     return (left->row > right->row) - (left->row < right->row);
 }
 
-/* Finds out why entries found no room: two of them have the same key, or keys are badly
- * distributed. */
+/* Finds out why there was no room for entries: either two of them have the same key, or keys are
+ * badly distributed. */
 static enum eb_key_outcome explain_build(
     struct entry *entries, uint32_t count, struct eb_key_pair *pair)
 {
@@ -289,9 +290,9 @@ static int64_t load_key(const struct eb_key_build *build, uint64_t row)
     return key;
 }
 
-/* Returns SipHash-2-4 of a slice's keys. Slices' digests are joined by the same function. A simpler
- * hash could be steered: someone who knows its seeds could find keys that are badly distributed
- * with them, and one more key that leads the hash to those seeds. */
+/* Returns SipHash-2-4 of a slice's keys. The same function joins the digests of slices. A simpler
+ * hash could be manipulated: somebody could choose a seed, find keys that it distributes badly, and
+ * find one more key that makes the hash produce that seed. */
 uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice)
 {
     struct eb_key_range rows = slice_rows(build, slice);
@@ -371,7 +372,7 @@ void eb_key_build_allot(struct eb_key_build *build)
     }
 }
 
-/* Keys for which a partition has no room are left out. Placing its keys reveals that. */
+/* Leaves out keys for which their partition has no room. eb_key_build_place notices that. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
 {
     uint64_t seed = header_of(build)->seed;
@@ -438,9 +439,10 @@ static unsigned choose_slot(struct partition *partition, uint32_t at)
     return (unsigned)((partition->dice >> 32) % EB_KEY_SLOTS);
 }
 
-/* Puts a key whose first bucket is full into its second. If that is full too, puts it into its
- * first and moves one of the keys there to its other bucket, and so on. So hardly more keys leave
- * their first buckets than must. Returns false if too many keys would have to move. */
+/* Puts a key whose first bucket is full into its second bucket. If that is full too, puts the key
+ * into its first bucket and moves one of the keys there to that key's other bucket, and so on. So
+ * hardly more keys leave their first buckets than is necessary. Returns false if too many keys
+ * would have to move. */
 static bool make_build_room(struct partition *partition, int64_t key, uint32_t row)
 {
     uint64_t hash = eb_key_hash(partition->seed, key);
@@ -465,8 +467,8 @@ static bool make_build_room(struct partition *partition, int64_t key, uint32_t r
     return false;
 }
 
-/* The outcome of looking for an entry's key in its buckets: not there, there with the entry's row,
- * there with another row. */
+/* The outcome of a search for an entry's key in its buckets: the key is not there, is there with
+ * the entry's row, or is there with another row. */
 enum standing { STANDS_NOWHERE, STANDS_AS_ITSELF, STANDS_FOR_ANOTHER };
 
 static enum standing look_at(const struct eb_key_bucket *bucket, const struct entry *entry)
@@ -483,8 +485,8 @@ static enum standing look_at(const struct eb_key_bucket *bucket, const struct en
     return standing;
 }
 
-/* Looks into both buckets, whatever it finds in the first: a key that is there with this entry's
- * row may be in the other bucket with another row. */
+/* Searches both buckets, whatever is in the first one: a key that is there with this entry's row
+ * may also be in the other bucket with another row. */
 static enum standing find_standing(const struct partition *partition, const struct entry *entry)
 {
     uint64_t hash = eb_key_hash(partition->seed, key_of_entry(entry));
@@ -548,7 +550,7 @@ enum eb_key_outcome eb_key_build_place(
     };
     struct entry *entries = scratch;
     uint32_t room = entries_max(build);
-    /* The last share's keys end here. */
+    /* The position after the last share's keys is the number of the partition's keys. */
     uint32_t count = counts_of(build, build->share_count - 1)[number];
     memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
     if (count > room) {

@@ -1,4 +1,4 @@
-/* Finds the rows of a table by their keys with an index, and builds that index.
+/* Finds the rows of a table from their keys with an index, and builds that index.
  *
  * The index is immutable and holds every key with its row number. Both together take 15.1 bytes per
  * row; the smallest index takes 192 bytes. It consists of plain bytes, little-endian and
@@ -7,8 +7,9 @@
  *
  * This header declares the lookups first, then the steps of a build, and last the layout of the
  * bytes, which is for the files that look keys up and for tests.
- * Thread: lookups are pure functions, for any number of threads. The steps of a build say how
- * threads share them. Memory: nothing is allocated; the bytes are borrowed and must not move. */
+ * Thread: lookups are pure functions, for any number of threads. The description of a build below
+ * says how threads share its steps. Memory: nothing is allocated; the bytes are borrowed and must
+ * not move. */
 #pragma once
 
 #include "kernels/mix64.h"
@@ -17,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most rows. They are numbered in 32 bits, and one number means that there is none. */
+/* Most rows. They are numbered in 32 bits, and one number means that there is no row. */
 #define EB_KEY_INDEX_ROWS_MAX (UINT64_C(0xFFFFFFFE))
 /* Alignment of the bytes. */
 #define EB_KEY_INDEX_ALIGNMENT 64
@@ -30,8 +31,8 @@ struct eb_key_index {
     uint32_t partition_buckets;
 };
 
-/* Replaces each of `count` keys by the number of its row, or by `missing_row` if it has none.
- * Returns how many keys have none. Buckets are prefetched ahead of their use. */
+/* Replaces each of `count` keys with the number of its row, or with `missing_row` if it has no row.
+ * Returns how many keys have no row. Buckets are prefetched ahead of their use. */
 uint64_t eb_key_index_take_rows(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 
@@ -42,9 +43,9 @@ uint64_t eb_key_avx2_take_rows(
 /* Returns the row of one key, or -1. */
 int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key);
 
-/* Opens an index of a table of `row_count` rows in constant time: looks at the header only, which
- * may hold anything. The bytes must be aligned to EB_KEY_INDEX_ALIGNMENT. Returns false with a
- * constant text in *reason. */
+/* Opens an index of a table of `row_count` rows in constant time: reads only the header, which may
+ * hold anything. The bytes must be aligned to EB_KEY_INDEX_ALIGNMENT. Returns false if the header
+ * is not valid; *reason is then a constant text. */
 bool eb_key_index_open(struct eb_key_index *index, const void *bytes, uint64_t byte_count,
     uint64_t row_count, const char **reason);
 
@@ -57,11 +58,11 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
 }
 
 /* Verifies that every row has exactly one key, that no two keys are the same, and that a lookup
- * finds each of them. Looks at up to `count` buckets from *bucket on, which is 0 at first, and
- * moves *bucket past those that are sound. When all are, the whole index is. `seen` is scratch
- * memory aligned to 8, with any contents at first. Returns false with a constant text in *reason.
- * *bucket is then the bad bucket, or the count of buckets if all are sound but hold too few
- * rows. */
+ * finds each of them. Checks up to `count` buckets from *bucket on, which is 0 at first, and moves
+ * *bucket past those that are sound. If all buckets are sound, the whole index is. `seen` is
+ * scratch memory aligned to 8, with any contents at first. Returns false if something is wrong;
+ * *reason is then a constant text, and *bucket is the bad bucket, or the count of buckets if all
+ * are sound but hold too few rows. */
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
 
@@ -85,9 +86,9 @@ bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint6
 
 struct eb_key_plan {
     uint64_t row_count;
-    uint64_t index_bytes;   /* header and buckets */
-    uint64_t scratch_bytes; /* for each thread that calls eb_key_build_place */
-    uint64_t slice_count;   /* slices have EB_KEY_SLICE_ROWS rows, the last one perhaps fewer */
+    uint64_t index_bytes;   /* bytes of the header and the buckets */
+    uint64_t scratch_bytes; /* scratch memory for each thread that calls eb_key_build_place */
+    uint64_t slice_count;   /* slices have EB_KEY_SLICE_ROWS rows; the last one may have fewer */
     uint32_t partition_count;
     uint32_t partition_buckets; /* in each partition */
 };
@@ -104,7 +105,7 @@ struct eb_key_build {
 
 enum eb_key_outcome {
     EB_KEY_OK,
-    EB_KEY_AGAIN,    /* the keys are badly distributed: begin the next attempt */
+    EB_KEY_AGAIN,    /* the keys are badly distributed; the next attempt should begin */
     EB_KEY_DUPLICATE /* two rows have the same key */
 };
 
@@ -115,8 +116,8 @@ struct eb_key_pair {
     uint32_t second_row;
 };
 
-/* Rows of a slice: few enough that any large table has slices for all threads, and enough that the
- * digests take no memory to speak of. */
+/* Rows of a slice: few enough that every large table has slices for all threads, and enough that
+ * the digests take very little memory. */
 #define EB_KEY_SLICE_ROWS (UINT64_C(1) << 16)
 
 /* Most attempts that are worth making. Less than one table in a thousand needs a second one. Nobody
@@ -149,11 +150,12 @@ struct eb_key_range {
 
 void eb_key_build_count(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
 void eb_key_build_allot(struct eb_key_build *build);
-/* Must be called with the rows that were counted, in the same order. */
+/* Moves the keys of rows to their partitions. Must be called with the rows that were counted, in
+ * the same order. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows);
 
-/* `scratch` must have scratch_bytes, aligned to 8. An outcome other than EB_KEY_OK ends the
- * attempt. */
+/* Places the keys of a partition. `scratch` must have scratch_bytes, aligned to 8. An outcome other
+ * than EB_KEY_OK ends the attempt. */
 enum eb_key_outcome eb_key_build_place(
     struct eb_key_build *build, uint32_t partition, void *scratch, struct eb_key_pair *pair);
 
@@ -165,7 +167,7 @@ enum eb_key_outcome eb_key_build_place(
  * cache lines, and finding that there is none costs 1.02. */
 
 #define EB_KEY_SLOTS 5
-/* In place of a row: an empty slot, whose key is 0. A bucket's empty slots come last. */
+/* The row number in an empty slot, whose key is 0. A bucket's empty slots come last. */
 #define EB_KEY_ROW_NONE UINT32_MAX
 
 #define EB_KEY_MAGIC "EBKEYS01"
@@ -186,13 +188,15 @@ struct eb_key_header {
 struct eb_key_bucket {
     int64_t keys[EB_KEY_SLOTS];
     uint32_t rows[EB_KEY_SLOTS];
-    uint32_t marks; /* a bit for each key that has this first bucket and is in its second */
+    uint32_t marks; /* a bit for each key whose first bucket is this one and that is in its second
+                       bucket */
 };
 
 static_assert(sizeof(struct eb_key_header) == 64, "a cache line");
 static_assert(sizeof(struct eb_key_bucket) == 64, "a cache line");
 
-/* A bijection of keys. Each of its bits depends on all bits of the key. */
+/* Returns the hash of a key, which is a bijection. Each bit of the hash depends on all bits of the
+ * key. */
 static inline uint64_t eb_key_hash(uint64_t seed, int64_t key)
 {
     return eb_mix64((uint64_t)key + seed);
@@ -232,8 +236,8 @@ static inline unsigned eb_key_match(const struct eb_key_bucket *bucket, int64_t 
     return matches;
 }
 
-/* Returns the row of the first slot that has the key, or EB_KEY_ROW_NONE if none has it. The first,
- * since a key of 0 also matches empty slots. Has no branch either. */
+/* Returns the row of the first slot that has the key, or EB_KEY_ROW_NONE if none has it. It must be
+ * the first slot, because a key of 0 also matches empty slots. Has no branch either. */
 static inline uint32_t eb_key_matched_row(const struct eb_key_bucket *bucket, unsigned matches)
 {
     unsigned last = 1U << (EB_KEY_SLOTS - 1);

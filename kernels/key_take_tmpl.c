@@ -7,13 +7,13 @@
  *
  * DEFINE_KEY_TAKE_ROWS(name) then defines a function that does what eb_key_index_take_rows does.
  *
- * Prefetching buckets ahead hides the wait for memory. So does a low instruction count in between,
- * since a processor has only a limited number of instructions in flight. With AVX2 a key takes 7 ns
- * if buckets are cached, 14 in 130 MB of them and 15 in 450 MB. For comparison, reading the cache
- * lines at known addresses takes 7 ns in 130 MB and 11 in 450 MB.
+ * Prefetching buckets ahead hides the wait for memory. It also helps to use few instructions in
+ * between, because a processor has only a limited number of instructions in flight. With AVX2 a key
+ * takes 7 ns if buckets are cached, 14 ns in 130 MB of buckets and 15 ns in 450 MB. For comparison,
+ * reading cache lines at known addresses takes 7 ns in 130 MB and 11 ns in 450 MB.
  * Thread: pure. Memory: none. */
 #define INLINE inline __attribute__((always_inline))
-/* Keys whose buckets are being prefetched while one is looked up. */
+/* Number of keys whose buckets are being prefetched while one key is looked up. */
 #define KEYS_AHEAD 32
 /* Most keys that wait for their second bucket. */
 #define LATE_KEYS 64
@@ -26,16 +26,17 @@ struct spots {
     const struct eb_key_bucket *firsts[KEYS_AHEAD];
 };
 
-/* Returns `number` if it is wanted, else `other`, without a branch: one key in eight is not in its
- * first bucket, which no processor can predict, and each misprediction undoes prefetches. */
+/* Returns `number` if is_wanted, else `other`, without a branch. One key in eight is not in its
+ * first bucket. No processor can predict which keys those are, and each misprediction undoes
+ * prefetches. */
 static INLINE int64_t choose_key_row(bool is_wanted, int64_t number, int64_t other)
 {
     int64_t mask = -(int64_t)is_wanted;
     return (number & mask) | (other & ~mask);
 }
 
-/* Prefetches into L2, which waits for more cache lines at once than L1: 14.7 ns per key instead of
- * 16.5 in 450 MB of buckets. */
+/* Prefetches into L2, because L2 can wait for more cache lines at once than L1. A key then takes
+ * 14.7 ns instead of 16.5 in 450 MB of buckets. */
 static INLINE void prefetch_bucket(const struct eb_key_bucket *bucket)
 {
     __builtin_prefetch(bucket, 0, 2);
@@ -50,13 +51,13 @@ static INLINE void prefetch_group(
     }
 }
 
-/* The result of looking into a first bucket. */
+/* The result of searching a key's first bucket. */
 struct finding {
     bool has_row;
     bool is_late; /* the key may be in its second bucket */
 };
 
-/* Replaces a key by its row, or by `missing_row`, unless it is late: then it stays a key. */
+/* Replaces a key with its row or with `missing_row`. Leaves the key if it is late. */
 static INLINE struct finding take_key_first(const struct eb_key_index *index,
     const struct spots *spots, uint64_t at, int64_t missing_row, int64_t *key)
 {
@@ -68,7 +69,7 @@ static INLINE struct finding take_key_first(const struct eb_key_index *index,
     return (struct finding){has_row, is_late};
 }
 
-/* Looks the keys at the positions `late` up in their second buckets. Returns how many have no
+/* Looks up the keys at the positions `late` in their second buckets. Returns how many have no
  * row. */
 static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *index,
     int64_t missing_row, int64_t *keys, const uint64_t *late, unsigned late_count)
@@ -90,7 +91,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
     return missing_count;
 }
 
-/* Looks whole groups of keys up. Returns how many have no row. */
+/* Looks up whole groups of keys. Returns how many have no row. */
 static INLINE uint64_t take_groups(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count)
 {

@@ -1,12 +1,14 @@
 /* The finaliser of splitmix64 (Stafford's variant 13 of MurmurHash3's): a bijection. Each of its
- * bits depends on all bits of its argument. Files of an instruction set compute it for several
+ * bits depends on all bits of its argument. Files for one instruction set compute it for several
  * numbers at once, with the same factors.
  * Thread: pure. Memory: none. */
 #pragma once
 
 #include <stdint.h>
 
-#define EB_MIX64_STEP UINT64_C(0x9E3779B97F4A7C15) /* splitmix64's, between two arguments */
+#define EB_MIX64_STEP                                                                              \
+    UINT64_C(0x9E3779B97F4A7C15) /* from one argument of splitmix64 to the next                    \
+                                  */
 #define EB_MIX64_FIRST UINT64_C(0xBF58476D1CE4E5B9)
 #define EB_MIX64_SECOND UINT64_C(0x94D049BB133111EB)
 

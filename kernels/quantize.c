@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Codes narrower than a byte that are computed at a time before they are packed. They fill whole
- * bytes. */
+/* If codes are narrower than a byte, this many are computed at a time before they are packed. They
+ * fill whole bytes. */
 #define CHUNK_ELEMENTS 256
 
 static_assert(CHUNK_ELEMENTS % 4 == 0, "a chunk's codes fill their bytes at two bits too");
@@ -26,8 +26,8 @@ static unsigned levels_of(enum eb_storage storage)
 }
 
 /* Turns a float's bits into an integer that compares as the floats do, with -0 below +0 and NaNs at
- * both ends. Applied twice, it returns the bits. A loop may compare integers in any order, so
- * compilers vectorize it, unlike one over floats. */
+ * both ends. Applied twice, it returns the bits. Compilers vectorize a loop that compares integers,
+ * because it may do so in any order, but not one that compares floats. */
 static inline uint32_t swap_order(uint32_t bits)
 {
     return bits ^ ((0 - (bits >> 31)) >> 1);
@@ -152,7 +152,8 @@ static float f16_value(uint16_t code)
     return (float)eb_element_load_float(EB_STORAGE_F16, &code);
 }
 
-/* Returns the largest f16 that is at most `value`; infinite if that is below all finite ones. */
+/* Returns the largest f16 that is at most `value`. It is infinite if `value` is below all finite
+ * ones. */
 static float f16_at_most(float value)
 {
     uint16_t code;
@@ -163,8 +164,8 @@ static float f16_at_most(float value)
     return f16_value(code);
 }
 
-/* Returns the smallest f16 that is at least width / levels; infinite if that is above all finite
- * ones. */
+/* Returns the smallest f16 that is at least width / levels. It is infinite if that quotient is
+ * above all finite ones. */
 static float f16_step(double width, double levels)
 {
     uint16_t code;
@@ -215,7 +216,7 @@ uint32_t eb_quantize_find_error(const float *values, uint32_t elements)
     return elements;
 }
 
-/* The values that are too large for a storage, by their size. */
+/* Bounds on the values that are too large for a storage, regardless of sign. */
 struct excess {
     int32_t above; /* in the order of key_of_value */
     int32_t last;

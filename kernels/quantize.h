@@ -14,10 +14,11 @@
  *   the smallest value, and every value of a row in which all are equal, comes back unchanged
  *   (-0 as +0), and no value comes back infinite.
  *
- * Codes lie low bits first; the last byte's unused bits are 0.
+ * Codes are stored low bits first; the last byte's unused bits are 0.
  *
  * Thread: pure functions; threads may work on different rows of a table. Memory: none. Rows lie at
- * any alignment (values at that of floats), and no byte past their last is written or read. */
+ * any alignment (values at that of floats), and no byte past the end of a row is written or
+ * read. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -29,8 +30,8 @@
 /* Stores `elements` values (at least 1) as one row of eb_storage_row_bytes. If `to` is a storage of
  * codes, this also sets *scale. Otherwise `to` is F32 (a copy), F16, BF16, F8_E4M3 or F8_E5M2,
  * rounded as float_row.h describes, and `scale` is ignored and may be NULL. Returns false, for
- * codes only, if a value is not finite or the range is above EB_QUANTIZE_RANGE_MAX. Row and *scale
- * are then unchanged, and eb_quantize_find_error returns which value it is. */
+ * codes only, if a value is not finite or the range is above EB_QUANTIZE_RANGE_MAX. The row and
+ * *scale are then unchanged, and eb_quantize_find_error returns the position of the value. */
 bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements, void *row,
     struct eb_row_scale *scale);
 
@@ -42,8 +43,8 @@ bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements,
  *
  * and q as above: |s q + b - x| <= s (1/2 + 2^-42) holds again, with s now up to
  * (largest - b) / L * (1 + 2^-10) + 2^-24. The smallest value comes back unchanged if f16 holds it.
- * Returns false also if there is no such b or s: a value is below -65504, or more than 65504 L
- * above b. */
+ * Also returns false if there is no such b or s, because a value is below -65504, or more than
+ * 65504 L above b. */
 bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t elements,
     void *row, struct eb_row_scale *scale);
 
@@ -63,7 +64,7 @@ uint32_t eb_quantize_find_error(const float *values, uint32_t elements);
 uint32_t eb_quantize_find_excess(enum eb_storage to, const float *values, uint32_t elements);
 
 /* Returns the values of a row of any floating-point storage, or of codes, for which *scale is read.
- * Values are exact, except those of codes, which are fma(s, q, b) rounded once, and of F64, which
- * are rounded to f32. To convert between storages, use this and eb_quantize_row. */
+ * Values are exact, except those of codes, which are fma(s, q, b) rounded once, and those of F64,
+ * which are rounded to f32. To convert between storages, use this and eb_quantize_row. */
 void eb_dequantize_row(enum eb_storage from, const void *row, const struct eb_row_scale *scale,
     uint32_t elements, float *values);

@@ -17,13 +17,13 @@ struct eb_row_scale {
 struct eb_key_index;
 
 struct eb_table {
-    const struct eb_key_index *keys; /* NULL: indices are row numbers */
+    const struct eb_key_index *keys; /* index of the keys; NULL if indices are row numbers */
     const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
     uint64_t row_count;        /* 0 is legal: every index is missing */
     uint64_t row_stride_bytes; /* at least eb_storage_row_bytes */
-    /* For codes only, else NULL: the eb_row_scale of row r is at scales + r * scale_stride_bytes,
-     * at any alignment. Scales have an array of their own, or lie next to their rows: then one page
-     * holds both. */
+    /* NULL unless rows are codes. The eb_row_scale of row r is at scales + r * scale_stride_bytes,
+     * at any alignment. Scales have an array of their own, or lie next to their rows, so that one
+     * page holds both. */
     const void *scales;
     uint64_t scale_stride_bytes;
     uint32_t row_elements; /* product of the trailing dims, at least 1 */
@@ -31,11 +31,11 @@ struct eb_table {
     /* T: the storage's type. Rows of F16 and BF16 can also have F32; fp8 and codes can also have
      * F16 or BF16. */
     enum eb_type type;
-    int64_t unknown_row; /* row for unknown ids; -1: the table has none */
+    int64_t unknown_row; /* row for unknown ids; -1 if the table has none */
 };
 
-/* Returns whether the members are consistent. The maker of a table asserts this. Its readers only
- * check what keeps them within the rows. */
+/* Returns whether the members are consistent. The code that makes a table asserts this. Code that
+ * reads a table checks only what keeps it within the rows. */
 bool eb_table_is_sound(const struct eb_table *table);
 
 /* Returns the scale of a row of a table of codes. */
@@ -51,9 +51,9 @@ static inline struct eb_row_scale eb_table_scale(const struct eb_table *table, u
  * The cost of reading a row from DRAM is that of the cache lines that it touches. A row of n bytes
  * touches at least ceil(n / 64) of them, and one more if it starts too far into its first one. With
  * a table base aligned to 64 and a stride S, rows start at all multiples of g = gcd(S, 64) within a
- * cache line, at most at 64 - g. No row touches one more than it must if the r bytes of its last
- * cache line (1 to 64) fit after that offset: that is, if r <= g. The smallest such S is n rounded
- * up to a multiple of the smallest power of two that is at least r:
+ * cache line, at most at 64 - g. No row touches one cache line more than it must if the r bytes of
+ * its last cache line (1 to 64) fit after that offset, that is, if r <= g. The smallest such S is n
+ * rounded up to a multiple of the smallest power of two that is at least r:
  *
  *   row bytes   r    rounded up to   stride
  *         400   16   16              400: full as it is
@@ -70,7 +70,7 @@ static inline struct eb_row_scale eb_table_scale(const struct eb_table *table, u
  * bytes are a multiple of the element bytes (a power of two), so is the stride, and elements are as
  * aligned as the base. */
 
-/* Least alignment of a table's base for which the stride keeps its promise. */
+/* Least alignment of a table's base for which eb_row_stride keeps its promise. */
 #define EB_ROW_LINE_BYTES 64
 
 /* Returns the distance in bytes between rows of `row_bytes` (at least 1, at most 2^62). It is the
@@ -79,24 +79,24 @@ static inline struct eb_row_scale eb_table_scale(const struct eb_table *table, u
 uint64_t eb_row_stride(uint64_t row_bytes);
 
 /* The layout of a storage's rows in our own tables. Rows of codes are preceded by their scale and
- * bias. In a table of gigabytes each page that a row touches must be looked up, and a separate
- * array would be a second page. Measured with 2 GB of int8, 128 columns: 18 ns per row this way, 24
- * with a separate array. A separate array makes rows eight bytes shorter, which is better if that
- * array is cached. */
+ * bias. In a table of gigabytes the processor must look up each page that a row touches, and a
+ * separate array of scales would add a second page. Measured with 2 GB of int8, 128 columns: 18 ns
+ * per row this way, 24 ns with a separate array. A separate array makes rows eight bytes shorter,
+ * which is better if that array is cached. */
 struct eb_row_format {
     uint64_t row_offset_bytes; /* offset of row 0's elements; its scale and bias are at 0 */
     uint64_t stride_bytes;     /* a multiple of 4 if there are scales */
-    uint64_t bytes_max;        /* row r ends at or before r * stride_bytes + this */
+    uint64_t bytes_max;        /* row r ends at or before r * stride_bytes + bytes_max */
 };
 
 struct eb_row_format eb_row_format_of(enum eb_storage storage, uint32_t elements);
 
 /* The row that vector code reads in place of EB_ROW_ZERO (bag.h): zeros. They are added with weight
- * 1 instead of the bag's, and 1 * 0 + acc is acc + 0. The values are in table.c, where no loop over
- * rows is: a compiler that sees them makes a second path through each loop for them, and then no
- * longer reads other rows within the instructions that compute (36 instead of 24 cycles for 256
- * codes of 4 bits). */
-#define EB_ZERO_ROW_BYTES 1024 /* most bytes that the columns of one pass take */
+ * 1 instead of the bag's, and 1 * 0 + acc is acc + 0. The values are in table.c, a file without
+ * loops over rows. A compiler that sees the values while it compiles such a loop makes a second
+ * path through the loop for them. It then no longer reads other rows as operands of the
+ * instructions that compute (36 instead of 24 cycles for 256 codes of 4 bits). */
+#define EB_ZERO_ROW_BYTES 1024 /* most bytes of a row that one pass over its columns reads */
 
 extern const uint8_t eb_zero_row[EB_ZERO_ROW_BYTES];
 extern const struct eb_row_scale eb_zero_row_scale;

@@ -31,7 +31,7 @@ enum eb_type {
         EB_TYPE_COUNT
 };
 
-/* Formats narrower than T that a row may be stored in, X(NAME, number, bits, text). The dense
+/* X(NAME, number, bits, text): formats narrower than T in which a row may be stored. The dense
  * formats share T's number and text. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2. */
 #define EB_STORAGE_FP8_LIST(X)                                                                     \
     X(F8_E4M3, 13, 8, "f8_e4m3")                                                                   \
@@ -44,8 +44,8 @@ enum eb_type {
     X(INT4, 16, 4, "int4")                                                                         \
     X(INT2, 17, 2, "int2")
 
-/* The format of a row in memory. All but the dense formats have T = f32 unless a file gives
- * another. */
+/* The format of a row in memory. Formats other than the dense ones have T = f32 unless a file
+ * specifies another T. */
 enum eb_storage {
     EB_STORAGE_UNSPECIFIED = 0,
 #define X(name, number, size, text) EB_STORAGE_##name = number,
@@ -73,7 +73,7 @@ static inline bool eb_type_is_float(enum eb_type type)
 {
     return type == EB_F32 || type == EB_F64 || type == EB_F16 || type == EB_BF16;
 }
-/* Returns whether it is a signed integer type. */
+/* Returns whether `type` is a signed integer type. */
 bool eb_type_is_signed(enum eb_type type);
 
 /* Returns the bits of one element. */
@@ -93,9 +93,9 @@ static inline unsigned eb_storage_bits(enum eb_storage storage)
     }
 }
 
-/* Returns the bytes of one element. Not for INT4 and INT2. */
+/* Returns the bytes of one element. The storage must not be INT4 or INT2. */
 size_t eb_storage_bytes(enum eb_storage storage);
-/* Returns the bytes of a row of `elements`, without a scale and a bias. */
+/* Returns the bytes of a row of `elements` elements, without scale and bias. */
 static inline uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements)
 {
     return (elements * eb_storage_bits(storage) + 7) / 8;
@@ -115,13 +115,13 @@ static inline bool eb_storage_is_code(enum eb_storage storage)
 
 const char *eb_storage_name(enum eb_storage storage);
 
-/* Returns the T of a table of this storage, unless a file gives another. */
+/* Returns the T that a table with this storage has unless a file specifies another. */
 static inline enum eb_type eb_storage_type(enum eb_storage storage)
 {
     assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
-    /* The dense formats have the number of their type. */
+    /* A dense format has the same number as its type. */
     return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
 }
-/* Returns whether a table of that T may be stored in this format: any T in its own dense format;
- * F32 in the other two dense formats of 16 bits; F32, F16 and BF16 in fp8 and codes. */
+/* Returns whether a table whose T is `type` may be stored in this format: any T in its own dense
+ * format; F32 in the other two dense formats of 16 bits; F32, F16 and BF16 in fp8 and codes. */
 bool eb_storage_holds(enum eb_storage storage, enum eb_type type);

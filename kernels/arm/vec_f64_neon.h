@@ -1,4 +1,4 @@
-/* Vectors of 2 doubles with Advanced SIMD, for bag_fold.h.
+/* Vectors of 2 doubles with Advanced SIMD, for bag_float_tmpl.c.
  * Thread: pure. Memory: none. */
 #pragma once
 

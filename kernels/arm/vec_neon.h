@@ -1,6 +1,6 @@
-/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has, for bag_fold.h. The
- * floating-point control register must be as a process starts with it: nearest, ties to even, no
- * flushing of subnormals.
+/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has, for bag_float_tmpl.c.
+ * The floating-point control register must have the value with which a process starts: rounding to
+ * nearest, ties to even, no flushing of subnormals.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -64,10 +64,11 @@ static INLINE VEC vec_canonical(VEC v)
     return vbslq_f32(is_nan(v), quiet, v);
 }
 
-/* Loading: 4 elements of a storage, or fewer. Then the contents of the other lanes do not
- * matter. */
+/* Loading: 4 elements of a storage, or fewer. If there are fewer, the contents of the other lanes
+ * do not matter. */
 
-/* Loads `count` bytes, of at most `whole` bytes for 4 elements. `whole` is at most 8. */
+/* Loads `count` bytes. `whole` is the size of 4 elements, at most 8 bytes, and `count` is at most
+ * that. */
 static INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[8] = {0};
@@ -107,8 +108,8 @@ static INLINE VEC widen_e5m2(uint8x8_t bytes)
     return widen_f16(vshl_n_u16(widen_bytes(bytes), 8));
 }
 
-/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
- * would read as a number. */
+/* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
+ * that is too small by a factor of 2^8. Its one NaN would read as a number. */
 static INLINE VEC widen_e4m3(uint8x8_t bytes)
 {
     uint16x4_t magnitude = vdup_n_u16(0x7f);
@@ -125,8 +126,8 @@ static INLINE VEC widen_int8(uint8x8_t codes)
     return vcvtq_f32_u32(vmovl_u16(widen_bytes(codes)));
 }
 
-/* Widens codes of a few bits, all in the lowest two bytes. `right` is the negated shift of each
- * code. */
+/* Widens codes of a few bits, all of which are in the lowest two bytes. `right` has the shift of
+ * each code, negated. */
 static INLINE VEC widen_bits(uint8x8_t codes, int32x4_t right, uint32_t mask)
 {
     uint32x4_t all = vdupq_lane_u32(vreinterpret_u32_u8(codes), 0);

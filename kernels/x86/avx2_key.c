@@ -1,4 +1,4 @@
-/* Looking up keys with AVX2: four are hashed at once. */
+/* Looks up keys with AVX2, which hashes four of them at once. */
 #include "kernels/key_index.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_fold.h.
+/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_float_tmpl.c.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -63,10 +63,11 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm256_blendv_ps(v, quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-/* Loading: 8 elements of a storage, or fewer. Then the contents of the other lanes do not
- * matter. */
+/* Loading: 8 elements of a storage, or fewer. If there are fewer, the contents of the other lanes
+ * do not matter. */
 
-/* Loads `count` bytes, of at most `whole` bytes for 8 elements. `whole` is at most 16. */
+/* Loads `count` bytes. `whole` is the size of 8 elements, at most 16 bytes, and `count` is at most
+ * that. */
 static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[16] = {0};
@@ -93,8 +94,8 @@ static INLINE VEC widen_e5m2(__m128i bytes)
     return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8));
 }
 
-/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
- * would read as a number. */
+/* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
+ * that is too small by a factor of 2^8. Its one NaN would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m128i magnitude = _mm_set1_epi16(0x7f);

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ, for bag_fold.h.
+/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ, for bag_float_tmpl.c.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -63,8 +63,8 @@ static INLINE VEC vec_canonical(VEC v)
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 }
 
-/* Loading: 16 elements of a storage, or fewer. Then the contents of the other lanes do not
- * matter. */
+/* Loading: 16 elements of a storage, or fewer. If there are fewer, the contents of the other lanes
+ * do not matter. */
 
 static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
 {
@@ -72,8 +72,9 @@ static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
                        : _mm_maskz_loadu_epi8(mask_of(count), bytes);
 }
 
-/* Loads the bytes of `count` codes; 16 codes take `whole` bytes, at most 8. Returns an integer,
- * because compilers broadcast that from memory, which does not occupy the vector ports. */
+/* Loads the bytes of `count` codes. `whole` is the size of 16 codes, at most 8 bytes. Returns an
+ * integer, because compilers broadcast integers straight from memory, which does not occupy the
+ * vector ports. */
 static INLINE int64_t load_codes(const uint8_t *codes, unsigned count, const unsigned whole)
 {
     int64_t some = 0;
@@ -98,8 +99,8 @@ static INLINE VEC widen_e5m2(__m128i bytes)
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
 }
 
-/* Shifted to the mantissa of an f16, an e4m3 reads as an f16 that is too small by 2^8. Its one NaN
- * would read as a number. */
+/* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
+ * that is too small by a factor of 2^8. Its one NaN would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m256i magnitude = _mm256_set1_epi16(0x7f);
@@ -180,7 +181,8 @@ static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned co
     } else if (type == EB_F32) {
         _mm512_mask_storeu_ps(out, mask_of(count), v);
     } else {
-        /* Unmasked, the conversion is a macro that unoptimised builds warn about. */
+        /* Without the mask, the conversion is a macro that causes warnings in unoptimised
+         * builds. */
         __m256i words = type == EB_F16 ? _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT)
                                        : narrow_bf16(v);
         _mm256_mask_storeu_epi16(out, mask_of(count), words);

@@ -1,4 +1,4 @@
-/* Vectors of 4 doubles with AVX2, FMA and F16C, for bag_fold.h.
+/* Vectors of 4 doubles with AVX2, FMA and F16C, for bag_float_tmpl.c.
  * Thread: pure. Memory: none. */
 #pragma once
 

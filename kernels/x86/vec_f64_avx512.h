@@ -1,4 +1,4 @@
-/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ, for bag_fold.h.
+/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ, for bag_float_tmpl.c.
  * Thread: pure. Memory: none. */
 #pragma once
 
