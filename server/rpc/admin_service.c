@@ -11,9 +11,9 @@
 /* A command and its caller. */
 struct eb_admin_command {
     struct eb_model_command command;
-    struct eb_mail mail; /* carries it to the admin endpoint, and back with the outcome */
+    struct eb_mail mail; /* carries the command to the admin endpoint, and back with the outcome */
     struct eb_service_loop *loop;
-    struct eb_rpc_call *call; /* only for the loop's thread; NULL: the caller has gone */
+    struct eb_rpc_call *call; /* used only on the loop's thread; NULL if the caller has gone */
     enum eb_model_outcome outcome;
     char text[EB_FAILURE_BYTES];
     char model[];
@@ -225,7 +225,7 @@ static void start_serve(struct eb_rpc_call *call, const struct eb_grpc_message *
     start_admin_call(call, message, EB_MODEL_SERVE);
 }
 
-/* Detaches the command from its caller. The command goes on. */
+/* Detaches the command from its caller. The command continues. */
 static void forget_admin_call(struct eb_rpc_call *call)
 {
     if (call->command) {

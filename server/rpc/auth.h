@@ -1,5 +1,5 @@
-/* Defines who may call, and what. A principal is known by a bearer token, by the name in a client's
- * certificate, or by both.
+/* Defines who may call, and which methods and models. A principal is recognised by a bearer token,
+ * by the name in a client's certificate, or by both.
  * Thread: any; an open eb_auth does not change. Memory: on the heap until its last hold is gone. */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 struct eb_principal {
     char *name;        /* its name in the auth_file; for logs and error texts */
-    char *client_name; /* see eb_tls_stream_has_name; NULL: known only by its token */
+    char *client_name; /* see eb_tls_stream_has_name; NULL if it is recognised only by its token */
     struct eb_secret_digest token;
     bool has_token;
     bool has_all_models;
@@ -20,7 +20,7 @@ struct eb_principal {
     size_t model_count;
 };
 
-/* The principals of an auth_file. auth_file.h makes it. */
+/* The principals of an auth_file. The functions of auth_file.h make this struct. */
 struct eb_auth {
     uint64_t generation; /* above 0; unique in the process */
     atomic_uint holds;
@@ -29,7 +29,8 @@ struct eb_auth {
     struct eb_principal *principals; /* [count] */
 };
 
-/* The principal of every caller that is not authenticated: may do everything. */
+/* The principal of callers that need no authentication, because there is no auth_file or the
+ * connection is local: may do everything. */
 extern const struct eb_principal eb_auth_anybody;
 /* The principal of an unknown caller: may do nothing. */
 extern const struct eb_principal eb_auth_nobody;
@@ -47,10 +48,11 @@ const struct eb_principal *eb_auth_find_token(
 /* Returns whether a peer has shown that it has the name. */
 typedef bool (*eb_auth_has_name_fn)(const void *peer, const char *name);
 
-/* Returns the first principal whose client_name the peer has; NULL if there is none. */
+/* Returns the first principal whose client_name the peer has shown; NULL if there is none. */
 const struct eb_principal *eb_auth_find_named(
     const struct eb_auth *auth, eb_auth_has_name_fn has_name, const void *peer);
 
 bool eb_principal_may_look_up(const struct eb_principal *principal, const char *model);
-/* Returns whether the principal may know of the model: it may look it up, or is an admin. */
+/* Returns whether the principal may learn that the model exists: it may look it up, or is an
+ * admin. */
 bool eb_principal_may_see(const struct eb_principal *principal, const char *model);

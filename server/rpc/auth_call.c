@@ -13,8 +13,8 @@ static bool has_name(const void *peer, const char *name)
     return eb_conn_has_client_name(peer, name);
 }
 
-/* Finds the caller by its certificate, once per connection and version of the rules: reading a
- * certificate takes long. */
+/* Finds the caller by its certificate. Does so once per connection and generation of the rules,
+ * because reading a certificate takes long. */
 static const struct eb_principal *find_caller_named(
     struct eb_rpc_conn *conn, const struct eb_auth *auth)
 {
@@ -25,7 +25,7 @@ static const struct eb_principal *find_caller_named(
     return conn->auth.principal;
 }
 
-/* Finds the caller. If it sends a token, only the token counts, even if the server does not know
+/* Finds the caller. If it sends a token, only the token decides, even if the server does not know
  * it. */
 static void find_principal(struct eb_rpc_call *call)
 {
@@ -44,7 +44,7 @@ static void find_principal(struct eb_rpc_call *call)
     }
 }
 
-/* Returns whether the principal may make the call; if not, sets *error. */
+/* Returns whether the principal may make the call. If not, sets *error. */
 static bool decide_access(const struct eb_auth_call *self, struct eb_error *error)
 {
     if (!self->principal) {

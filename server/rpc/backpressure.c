@@ -3,7 +3,7 @@
 /* Returns how many bytes of answers the peer has not taken yet. */
 static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
 {
-    /* Small answers are copied to the write buffer, and from then on count only there. */
+    /* Small answers are copied to the write buffer, and are counted only there from then on. */
     uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
     return conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
 }
@@ -23,8 +23,8 @@ uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn)
     return shared_bytes > ample_bytes ? shared_bytes : ample_bytes;
 }
 
-/* Returns how many bytes a connection may hold. This is never 0: a connection that holds nothing
- * would have nothing to wait for. */
+/* Returns the number of held bytes at which a connection is over its share. It is never 0: a
+ * connection that holds nothing would have nothing to wait for. */
 static uint64_t find_share_bytes(const struct eb_rpc_conn *conn)
 {
     uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;

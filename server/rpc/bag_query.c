@@ -6,7 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The kernels' enums have the wire's numbers, so that a checked value is translated by a cast. */
+/* The kernels' enums have the numbers of the wire format, so that a checked value is translated by
+ * a cast. */
 #define X(name, number, bytes, text)                                                               \
     static_assert((int)EB_##name == (int)EMBAG__V1__DATA_TYPE__DATA_TYPE_##name, "DataType"        \
                                                                                  " " text);

@@ -6,17 +6,17 @@
 #include "proto/status.h"
 #include "server/models/model_version.h"
 
-/* The position of one query in its request: the names for its errors, the settings of all queries
- * of the request, and the feature of the query before it. */
+/* The position of one query in its request, which names it in error texts. Also the settings of all
+ * queries of the request, and the feature of the query before it. */
 struct eb_bag_query_position {
     const struct eb_model_version *version;
     const char *table; /* name of the table or feature; of the group if no feature is meant */
     bool is_group;     /* whether this is a group of the request, or a feature of one */
-    size_t number;  /* index of the query or of the group in the request; EB_NO_QUERY: errors give
+    size_t number;  /* index of the query or of the group in the request; EB_NO_QUERY if errors give
                        only the name */
-    size_t feature; /* index of the feature in the group; EB_NO_FEATURE: the whole group */
-    enum eb_type output_type;      /* of all queries; unspecified: each table's own */
-    const struct eb_feature *last; /* of the query before; a hint; NULL: none */
+    size_t feature; /* index of the feature in the group; EB_NO_FEATURE for the whole group */
+    enum eb_type output_type;      /* of all queries; if unspecified, each table's own */
+    const struct eb_feature *last; /* of the query before, as a hint; NULL if there is none */
 };
 
 #define EB_NO_QUERY SIZE_MAX
@@ -24,8 +24,8 @@ struct eb_bag_query_position {
 
 struct eb_bag_query_weights {
     const void *data;
-    uint64_t bytes; /* 0: no weights */
-    int32_t type;   /* DataType; 0: not given */
+    uint64_t bytes; /* 0 if there are no weights */
+    int32_t type;   /* DataType; 0 if not given */
 };
 
 /* Returns the array in the form that the kernels take. */
@@ -37,7 +37,8 @@ static inline struct eb_int_array eb_bag_query_array(const struct eb_wire_array 
 /* Sets the error for a name that no table or feature of the version has. Always returns NULL. */
 const struct eb_feature *eb_bag_query_refuse_name(
     const struct eb_bag_query_position *position, struct eb_error *error) __attribute__((cold));
-/* Returns the place's table or feature. Returns NULL, with *error set, if none has that name. */
+/* Returns the table or feature at the position. Returns NULL, with *error set, if none has that
+ * name. */
 static inline const struct eb_feature *eb_bag_query_find(
     const struct eb_bag_query_position *position, struct eb_error *error)
 {
@@ -47,7 +48,7 @@ static inline const struct eb_feature *eb_bag_query_find(
 }
 
 /* Sets *query to the feature's defaults, without weights. Leaves layout and its fields, indices and
- * bounds unset. Copies member by member, so that not all are read before the first is stored. */
+ * bounds unset. Copies member by member, so that the first is stored before all are read. */
 static inline void eb_bag_query_begin(const struct eb_feature *feature, struct eb_bag_query *query)
 {
     query->table = &feature->table->table;
@@ -64,23 +65,23 @@ static inline void eb_bag_query_begin(const struct eb_feature *feature, struct e
     query->has_default = feature->has_default;
 }
 
-/* Fills in *query for the place's feature. Members that the request does not set have the feature's
+/* Fills in *query for the feature. Members that the request does not set have the feature's
  * defaults. Returns false with *error set; its text names the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_position *position,
     const struct eb_feature *feature, const struct eb_wire_query *wire, struct eb_bag_query *query,
     struct eb_error *error);
 
-/* Replaces these members of a query that eb_bag_query_begin has set; 0 leaves one as it is. The
- * query keeps its kind if no member changes. */
+/* Replaces these members of a query that eb_bag_query_begin has set; an argument of 0 leaves its
+ * member as it is. The query keeps its kind if no member changes. */
 void eb_bag_query_choose(
     struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type);
-/* Adds weights to a query that is filled in. Returns false with *error set if a weights type is
- * given but no weights, though there are indices. */
+/* Adds weights to a query that is filled in. Returns false with *error set if a type of weights is
+ * given without any weights, unless there are no indices. */
 bool eb_bag_query_weigh(const struct eb_bag_query_position *position,
     const struct eb_bag_query_weights *weights, struct eb_bag_query *query, struct eb_error *error);
 
-/* Sets *error: the query's place, then the text. Always returns false, so that a caller can refuse
- * and return in one line. */
+/* Sets *error: the query's position, then the text. Always returns false, so that a caller can
+ * refuse and return in one line. */
 bool eb_bag_query_refuse(const struct eb_bag_query_position *position, struct eb_error *error,
     enum eb_status status, const char *format, ...) __attribute__((cold, format(printf, 4, 5)));
 /* Refuses the query because of an error of the kernels. Always returns false. */

@@ -88,7 +88,7 @@ static bool describe_labels(struct eb_arena *arena, const struct eb_snapshot_mod
     return true;
 }
 
-/* The part of the catalogue that is asked for. */
+/* The requested part of the catalogue. */
 struct selection {
     uint64_t only; /* number of the only version; 0: all versions */
     bool has_tables;
@@ -180,7 +180,7 @@ struct eb_outgoing *eb_catalogue_list_models(
     return answer_all(unary, (struct selection){.has_tables = true}, error);
 }
 
-/* Describes the model that is asked for. Returns false with *error set. */
+/* Describes the requested model. Returns false with *error set. */
 static bool find_described(const struct eb_unary_request *unary,
     const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
     struct eb_error *error)

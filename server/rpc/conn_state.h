@@ -1,6 +1,7 @@
-/* The service's states: of the process, a loop, a connection and a call. Also the lists of lookups
- * and calls that a connection works on. Nothing is decided here: see backpressure.h for when work
- * waits, rpc_call.h for how a call is answered, outcome.h for how a request ends.
+/* The state that the service keeps of the process, of a loop, of a connection and of a call. Also
+ * the lists of lookups and calls that a connection works on. Nothing is decided here: see
+ * backpressure.h for when work waits, rpc_call.h for how a call is answered, outcome.h for how a
+ * request ends.
  * Thread: the loop's. Memory: states are on the heap, bounded by the limits of connections and
  * calls. service.c creates and frees each of them. */
 #pragma once
@@ -25,8 +26,8 @@ struct eb_model_command;
 
 /* The address of the model manager, for commands. */
 struct eb_admin_endpoint {
-    struct eb_mailbox *mailbox; /* the manager's thread's; open as long as any loop is */
-    /* Starts the command. Called on that thread. The command's on_done follows. */
+    struct eb_mailbox *mailbox; /* mailbox of the manager's thread; open as long as any loop is */
+    /* Starts the command. Called on the manager's thread. The command's on_done follows. */
     void (*ask)(void *context, struct eb_model_command *command);
     void *context;
 };
@@ -34,10 +35,11 @@ struct eb_admin_endpoint {
 /* The service of all loops of a process; read-only while serving. */
 struct eb_service {
     struct eb_lookup_context lookups;
-    struct eb_snapshot *snapshot; /* what a new loop begins with */
+    struct eb_snapshot *snapshot; /* the snapshot that a new loop begins with */
     struct eb_server_facts facts; /* for GetServer */
     struct eb_admin_endpoint admin;
-    struct eb_auth *auth; /* what a new loop begins with; NULL: callers are not authenticated */
+    /* The rules that a new loop begins with; NULL if callers are not authenticated. */
+    struct eb_auth *auth;
 };
 
 /* The service's state of one loop. */
@@ -45,11 +47,11 @@ struct eb_service_loop {
     struct eb_lookup_pool lookups;
     struct eb_table_counters tables;
     const struct eb_service *service;
-    struct eb_auth *auth;   /* NULL: callers are not authenticated */
+    struct eb_auth *auth;   /* NULL if callers are not authenticated */
     struct eb_arena arena;  /* for unary requests, commands and watches */
     unsigned command_count; /* unfinished commands of ModelAdmin */
-    bool is_leaving;        /* the server drains, or will after drain_delay_ms; health reports it */
-    struct eb_list watches; /* struct eb_health_watch, by link */
+    bool is_leaving;        /* whether the server drains, or will after drain_delay_ms */
+    struct eb_list watches; /* struct eb_health_watch, linked by eb_health_watch.link */
     struct eb_access_log access_log;
     struct eb_slow_list slow;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* the lookups that have a call */
@@ -57,26 +59,29 @@ struct eb_service_loop {
     struct eb_sent_times sent;
 };
 
-/* Counters of one connection's lookups of one priority that are being worked on. */
+/* Counters of the lookups of one connection and one priority that are in progress. */
 struct eb_rpc_load {
     uint64_t count;
-    uint64_t held_bytes; /* messages, working memory and answers of lookups that the executor has */
+    uint64_t held_bytes; /* messages, working memory and answers of the lookups that are with the
+                            executor */
 };
 
 /* The principal that a connection's certificate names. */
 struct eb_auth_conn {
-    uint64_t generation; /* of the rules by which `principal` was found; 0: not looked for yet */
+    uint64_t generation; /* generation of the rules that gave `principal`; 0 if it was not searched
+                            for yet */
     const struct eb_principal *principal;
 };
 
 /* The caller of a call. */
 struct eb_auth_call {
-    uint64_t generation; /* of the rules by which `principal` was found; 0: not looked for yet */
-    const struct eb_principal *principal; /* NULL: unknown */
+    uint64_t generation; /* generation of the rules that gave `principal`; 0 if it was not searched
+                            for yet */
+    const struct eb_principal *principal; /* NULL if unknown */
     struct eb_secret_digest token;
     enum eb_method_access access; /* the access of its method */
     bool has_token;
-    bool is_junk; /* the authorization header cannot hold a token */
+    bool is_junk; /* whether the authorization header cannot hold a token */
 };
 
 /* The service's state of one connection. */
@@ -84,17 +89,18 @@ struct eb_rpc_conn {
     struct eb_conn *conn;
     struct eb_service_loop *loop;
     struct eb_auth_conn auth;
-    struct eb_list lookups; /* those in progress, by eb_lookup.link */
+    struct eb_list lookups; /* those in progress, linked by eb_lookup.link */
     struct eb_rpc_load interactive;
     struct eb_rpc_load batch;
-    uint64_t answer_bytes; /* held by answers, from when they are given out until sent */
+    uint64_t answer_bytes; /* bytes that answers hold, from when they are given out until they are
+                              sent */
     unsigned watch_count;
     uint64_t waiting_count; /* calls that wait until the connection may do more */
     bool is_resuming;
     uint64_t paused_count;            /* streams that are not being read */
-    struct eb_grpc_hold held_lookups; /* messages of unary lookups that wait, or have not ended */
+    struct eb_grpc_hold held_lookups; /* messages of unary lookups that wait or have not ended */
     struct eb_grpc_hold held_unary;   /* the same for calls that are not lookups */
-    struct eb_list calls;             /* in the order of service, by eb_rpc_call.link */
+    struct eb_list calls; /* in the order in which they are served, linked by eb_rpc_call.link */
 };
 
 /* The service's state of one call. */
@@ -105,19 +111,19 @@ struct eb_rpc_call {
     unsigned method_index; /* as in eb_method_entry */
     struct eb_auth_call auth;
     struct eb_list link;  /* in the connection's calls */
-    uint64_t arrival_ns;  /* uv_hrtime when its message was complete; not for a stream */
+    uint64_t arrival_ns;  /* uv_hrtime when its message was complete; not used for a stream */
     uint64_t in_flight;   /* lookups of this call that are being worked on */
-    uint64_t deadline_ns; /* uv_hrtime; UINT64_MAX: none */
-    struct eb_admin_command *command; /* the command in progress; NULL: none */
-    struct eb_health_watch *watch;    /* NULL: none */
-    bool is_request_ended;            /* a stream: its peer has sent all */
-    bool is_draining;    /* a stream: takes no more requests, but answers those it has */
-    bool has_dropped;    /* while draining: a message came that will not be answered */
-    bool is_finished;    /* its status has been sent */
-    bool is_paused;      /* a stream: it is not being read */
-    bool is_reported;    /* its outcome was logged, or will be logged with its lookup's */
-    bool is_undecodable; /* it ends because a message could not be decoded */
-    bool is_waiting;     /* its whole message has come and waits; not for a stream */
+    uint64_t deadline_ns; /* uv_hrtime; UINT64_MAX if there is none */
+    struct eb_admin_command *command; /* the command in progress; NULL if there is none */
+    struct eb_health_watch *watch;    /* NULL if there is none */
+    bool is_request_ended; /* of a stream: whether its peer has sent all of its requests */
+    bool is_draining; /* of a stream: whether it takes no more requests, but answers those it has */
+    bool has_dropped; /* while draining: whether a message came that will not be answered */
+    bool is_finished; /* whether its status has been sent */
+    bool is_paused;   /* of a stream: whether it is not being read */
+    bool is_reported; /* whether its outcome was logged, or will be logged with its lookup's */
+    bool is_undecodable; /* whether it ends because a message could not be decoded */
+    bool is_waiting;     /* whether its whole message has come and waits; not used for a stream */
 };
 
 /* Returns whether the call's method is bidirectional: it takes many requests and gives many
@@ -139,7 +145,7 @@ static inline struct eb_loop *eb_rpc_call_loop(const struct eb_rpc_call *call)
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
 
-/* Adds a lookup to its connection and call. It stays there until it is over. */
+/* Adds a lookup to its connection and call, which keep it until it is over. */
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call);
 /* Removes a lookup from its connection and call. Does nothing if the connection is gone. */
 void eb_rpc_conn_unlink(struct eb_lookup *lookup);
@@ -147,10 +153,10 @@ void eb_rpc_conn_unlink(struct eb_lookup *lookup);
 void eb_rpc_call_forget(struct eb_lookup *lookup);
 /* Counts the bytes that a linked lookup holds while it waits, until it is unlinked. */
 void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes);
-/* Stops counting bytes that were given back, or are counted elsewhere now. Does nothing if the
+/* Subtracts bytes that were given back, or are counted elsewhere now. Does nothing if the
  * connection is gone. */
 void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes);
-/* Returns the call's lookup with that id; the one linked last if there are several; NULL if there
- * is none. Takes time in proportion to the lookups in the same bucket, whatever the number in
- * flight. */
+/* Returns the call's lookup with that id. Returns the one linked last if there are several, and
+ * NULL if there is none. Takes time in proportion to the number of lookups in the same bucket,
+ * whatever the number in flight. */
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id);

@@ -70,7 +70,7 @@ static size_t find_memo_slot(const struct eb_feature_memo *memo)
     return age < EB_FEATURE_MEMO_AGE_MIN ? memo->count : oldest;
 }
 
-/* Returns whether the decoder will recognize the group's list when it comes again. */
+/* Returns whether the decoder will recognise the group's list when it comes again. */
 static bool can_be_known(const struct eb_wire_group *group)
 {
     return group->run && group->run_bytes <= EB_FEATURE_MEMO_RUN_BYTES_MAX &&

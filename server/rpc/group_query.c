@@ -94,7 +94,8 @@ static bool make_lengths(const struct eb_bag_query_position *position,
     return true;
 }
 
-/* Finds the start of each feature's values, and checks that the features use all values. */
+/* Finds the start of each feature's values, and checks that the features together use all
+ * values. */
 static bool find_feature_starts(const struct eb_bag_query_position *position,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {

@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest name of a service, which is accepted even if name_bytes_max is less. */
+/* Longest name of a service. Names of up to this length are accepted even if name_bytes_max is
+ * less. */
 #define SERVICE_NAME_BYTES_MAX 64
 
 /* One call of Watch. */
 struct eb_health_watch {
     struct eb_rpc_call *call;
     struct eb_list link;        /* in the list of the loop's watches */
-    enum eb_health_status told; /* the last status sent; UNKNOWN: none yet */
+    enum eb_health_status told; /* the last status sent; UNKNOWN if none was */
     char name[];
 };
 
@@ -33,10 +34,10 @@ static bool is_service(const char *name)
     return name[0] == '\0';
 }
 
-/* The state that a status is derived from, and the caller it is sent to. */
+/* The state that a status is derived from, and the caller that it is sent to. */
 struct view {
     const struct eb_snapshot *snapshot;
-    const struct eb_principal *caller; /* is not told of models that it may not see */
+    const struct eb_principal *caller; /* gets no status of models that it may not see */
     bool is_leaving;
 };
 
@@ -133,8 +134,8 @@ static struct eb_outgoing *list_health(const struct eb_unary_request *unary, str
 
 /* ---- Watch ---- */
 
-/* Sends the status if it has changed. If it cannot be sent now, the next tick sends it. The next
- * tick also sends a change that comes from new access rules. */
+/* Sends the status if it has changed. If it cannot be sent now, the next tick sends it. A change of
+ * the access rules can also change the status; the next tick sends that too. */
 static void tell_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
@@ -199,7 +200,7 @@ static struct eb_health_watch *create_watch(const char *name, struct eb_error *e
     return watch;
 }
 
-/* Makes the watch that a message asks for. Returns NULL with *error set if it cannot. */
+/* Creates the watch that a message requests. Returns NULL with *error set if it cannot. */
 static struct eb_health_watch *read_watch(
     struct eb_rpc_call *call, const struct eb_grpc_message *message, struct eb_error *error)
 {

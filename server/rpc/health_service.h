@@ -1,6 +1,6 @@
-/* The service grpc.health.v1.Health: reports whether the whole server, a service or a model, each
- * by its name, can answer. A caller that may not see a model is told that there is none of that
- * name.
+/* The service grpc.health.v1.Health: reports whether the whole server, a service or a model can
+ * answer, whichever the request names. A caller that may not see a model gets the same answer as
+ * for a model that does not exist.
  * Thread: the call's loop. Memory: each watch is on the heap until its call is over. */
 #pragma once
 
@@ -11,6 +11,6 @@
 
 extern const struct eb_method_table eb_health_service_methods;
 
-/* Tells the watches of a loop what has changed. Called when the loop's snapshot was replaced or the
- * server begins to leave. */
+/* Sends the watches of a loop the statuses that have changed. Called when the loop's snapshot was
+ * replaced or the server begins to leave. */
 void eb_health_service_update(struct eb_service_loop *loop);

@@ -6,8 +6,8 @@
 /* The inputs of one table or feature. */
 struct inputs {
     const struct eb_feature *feature;
-    const char *said; /* the table's name in the inputs; empty: the only table */
-    const struct eb_infer_input *roles[EB_INFER_ROLE_COUNT]; /* NULL: none */
+    const char *said; /* the table's name in the inputs; empty for the only table */
+    const struct eb_infer_input *roles[EB_INFER_ROLE_COUNT]; /* NULL if there is none */
     bool is_answered;
 };
 
@@ -17,11 +17,11 @@ struct sorting {
     struct eb_error *error;
     size_t count;
     struct inputs *tables; /* in the order in which the inputs first name them */
-    uint32_t *slots;       /* open addressing: index in `tables` + 1; 0: free */
+    uint32_t *slots;       /* open addressing: index in `tables` + 1; 0 if free */
     size_t slot_count;     /* a power of two, more than twice the count of inputs */
 };
 
-/* There are fewer than four slots per input and one, hence 8 for the first input. */
+/* There are fewer than 4 * (inputs + 1) slots, so the first input may need 8 of them. */
 static_assert(sizeof(struct inputs) + sizeof(struct eb_infer_output) + 8 * sizeof(uint32_t) <=
                   EB_INFER_QUERY_BYTES,
     "what sorting an input takes");
@@ -42,8 +42,8 @@ static bool refuse_infer(
     return eb_bag_query_refuse(&position, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
-/* Returns the table or feature of that name. An empty name stands for the only table. Returns NULL
- * with the error set. */
+/* Returns the table or feature of that name. An empty name means the only table. Returns NULL with
+ * the error set. */
 static const struct eb_feature *find_feature(const struct sorting *sorting, const char *name)
 {
     const struct eb_feature_set *features = &sorting->version->features;
@@ -61,7 +61,7 @@ static const struct eb_feature *find_feature(const struct sorting *sorting, cons
     return NULL;
 }
 
-/* Returns the slot of the feature's inputs, or the free slot that they will have. */
+/* Returns the slot of the feature's inputs, or a free slot for them. */
 static uint32_t *find_infer_slot(const struct sorting *sorting, const struct eb_feature *feature)
 {
     size_t mask = sorting->slot_count - 1;
@@ -230,8 +230,8 @@ static struct inputs *find_inputs(
     return table;
 }
 
-/* Makes a query for each output. `are_listed`: the outputs come from list_outputs, not from the
- * request. */
+/* Makes a query for each output. `are_listed` says whether the outputs come from list_outputs, not
+ * from the request. */
 static bool make_queries(const struct sorting *sorting, struct eb_infer_request *infer,
     struct eb_arena *arena, bool are_listed)
 {

@@ -11,7 +11,8 @@
 #define EB_INFER_QUERY_BYTES 96
 
 /* Fills in the request's queries, one for each output, in order. If the request names no outputs,
- * fills those in too: one for each table, in the order in which inputs name them. Inputs of tables
- * whose output is not requested are not checked further. Returns false with *error set. */
+ * fills those in too: one for each table, in the order in which the inputs first name the tables.
+ * Inputs of tables whose output is not requested are not checked further. Returns false with *error
+ * set. */
 bool eb_infer_query_make(struct eb_infer_request *infer, const struct eb_model_version *version,
     struct eb_arena *arena, uint64_t queries_max, struct eb_error *error);

@@ -14,7 +14,7 @@
  * add. */
 #define REQUEST_FIELDS_MAX 4096
 
-/* Names of Triton's extensions. This one stands for ModelConfig. */
+/* Names of Triton's extensions. This one is the name of the method ModelConfig. */
 static const char *const extensions[] = {"model_configuration"};
 
 static struct eb_outgoing *answer_flag(
@@ -61,7 +61,7 @@ struct eb_outgoing *eb_infer_service_server_metadata(
     return answer;
 }
 
-/* Decodes which model and version are asked for. Returns NULL with *error set. */
+/* Decodes which model and version are requested. Returns NULL with *error set. */
 static struct eb_wire_model_query *read_infer_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
@@ -143,7 +143,7 @@ static bool describe_infer_model(struct eb_arena *arena, const struct eb_snapsho
     return describe_versions(arena, model, out);
 }
 
-/* Describes the model that is asked for. Returns false with *error set. */
+/* Describes the requested model. Returns false with *error set. */
 static bool find_infer_model(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_infer_model *out,
     struct eb_error *error)

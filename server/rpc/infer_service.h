@@ -1,5 +1,5 @@
-/* The service inference.GRPCInferenceService: the Open Inference Protocol. Its ModelInfer is a
- * lookup in another format.
+/* The service inference.GRPCInferenceService: the Open Inference Protocol. Its method ModelInfer is
+ * a lookup in another format.
  * Thread, memory: constants; its functions as in unary.h and lookup_state.h. */
 #pragma once
 

@@ -26,14 +26,15 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");
 
-/* Rough speed of one thread, to decide where a lookup is computed: bytes gathered from memory,
- * bytes written (empty bags gather nothing) and bags dealt with in a microsecond. */
+/* Rough speed of one thread, to decide where a lookup is computed. Numbers per microsecond: of
+ * bytes gathered from memory, of bytes written (empty bags gather nothing) and of bags
+ * processed. */
 #define GATHER_BYTES_PER_US 8192
 #define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
-/* Size from which reading a message takes so long that its deadline is looked at before the request
- * is checked. */
+/* Size from which reading a message takes so long that its deadline is checked before the request
+ * is. */
 #define SLOW_MESSAGE_BYTES 4096
 
 /* ---- the pool ---- */
@@ -111,7 +112,7 @@ static void give_lookup(struct eb_lookup *lookup)
         return;
     }
     lookup->state = EB_LOOKUP_IDLE;
-    /* Reuse the last one first: its memory is in the caches. */
+    /* Reuse the last one first, because its memory is in the caches. */
     eb_list_push_front(&pool->idle, &lookup->link);
     pool->idle_count++;
 }
@@ -138,9 +139,9 @@ void eb_lookup_pool_deinit(struct eb_lookup_pool *pool)
 
 /* ---- reading and checking ---- */
 
-/* Notes that a lookup failed for lack of memory, if it did. Only for a lookup that fails before the
- * executor has it: until then nothing else takes from the answer memory, so a new refusal of that
- * memory is this lookup's. */
+/* If a lookup failed for lack of memory, notes that. Only for a lookup that fails before it is
+ * handed to the executor: until then nothing else takes from the answer memory, so any new refusal
+ * of that memory concerns this lookup. */
 static void note_shortage(struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_RESOURCE_EXHAUSTED &&
@@ -161,9 +162,9 @@ static void read_trace(struct eb_lookup *lookup, const char *text, size_t text_b
 }
 
 /* Reads the request. Takes `message`, which arrived at `arrival_ns`. The lookup's deadline is the
- * earliest of `deadline_ns`, which is the call's, the request's own timeout_us and the longest that
- * is allowed. Returns false with lookup->error (and is_undecodable) set. request_id and
- * is_withdrawal are set if they could be decoded. */
+ * earliest of three: `deadline_ns`, which is the call's; the request's own timeout_us; and the
+ * longest time that is allowed. Returns false with lookup->error (and is_undecodable) set.
+ * request_id and is_withdrawal are set if they could be decoded. */
 static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message,
     uint64_t arrival_ns, uint64_t deadline_ns)
 {
@@ -269,8 +270,8 @@ static bool lay_out_answer(
     return partial->answer;
 }
 
-/* Returns how many results from `first` on go into one partial answer: enough to fill a tile, since
- * each partial answer costs a pass through the queue and a message. */
+/* Returns how many results, beginning with `first`, go into one partial answer. They are enough to
+ * fill a tile, since each partial answer costs a pass through the queue and a message. */
 static size_t count_together(const struct eb_plan *plan, size_t first)
 {
     size_t end = first;
@@ -283,7 +284,7 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
     return end - first;
 }
 
-/* Lays out the answer, as partial answers if they are asked for and there would be more than
+/* Lays out the answer. Lays out partial answers if they are requested and there would be more than
  * one. */
 static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
 {
@@ -308,8 +309,8 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
     return is_good;
 }
 
-/* Returns whether the memory that the lookup takes, with its answer, is within its share. If not,
- * sets lookup->error. */
+/* Returns whether the answer memory that is taken, the lookup's answer included, is within the
+ * connection's share. If not, sets lookup->error. */
 static bool check_share(struct eb_lookup *lookup)
 {
     struct eb_buffer_pool *pool = eb_loop_answer_pool(lookup->pool->loop);
@@ -358,8 +359,7 @@ static struct eb_outgoing *make_error_answer(
     return made;
 }
 
-/* Reports a request of a stream that is over. Only for answers that on_answer_gone does not watch.
- */
+/* Reports that a request of a stream is over. Only for answers that do not call on_answer_gone. */
 static void report_stream_answer(struct eb_rpc_call *call, enum eb_status status)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
@@ -392,8 +392,8 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     }
 }
 
-/* Makes the answer that replaces one that has waited beyond its deadline. Returns NULL if none is
- * sent. */
+/* Makes the answer that replaces one whose deadline has passed while it waited to be sent. Returns
+ * NULL if none is sent. */
 static struct eb_outgoing *answer_late(
     struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
 {
@@ -421,7 +421,7 @@ static struct eb_outgoing *answer_late(
     return made;
 }
 
-/* Reports an answer that was ready in time and has waited beyond its deadline. */
+/* Reports an answer that was ready in time and whose deadline passed while it waited to be sent. */
 static void report_unsent(struct eb_rpc_call *call, const struct eb_reply_terms *terms)
 {
     struct eb_outcome outcome = {.subject = EB_OUTCOME_UNSENT,
@@ -463,7 +463,7 @@ static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
     eb_outcome_report(&outcome, EB_OUTCOME_GONE);
 }
 
-/* Makes on_answer_gone report the lookup's last answer. */
+/* Makes the lookup's last answer call on_answer_gone. */
 static void watch_answer(
     struct eb_rpc_call *call, const struct eb_lookup *lookup, struct eb_reply_terms *terms)
 {
@@ -535,7 +535,7 @@ static void send_partial(struct eb_lookup *lookup, struct eb_outgoing *partial)
 
 /* ---- computing ---- */
 
-/* Completes a lookup with either an error or an answer, and reports it. */
+/* Completes a lookup with an error or an answer, and reports the lookup. */
 static void conclude_lookup(struct eb_lookup *lookup)
 {
     uint64_t now_ns = uv_hrtime();
@@ -556,8 +556,8 @@ static void conclude_lookup(struct eb_lookup *lookup)
     give_inputs(lookup);
 }
 
-/* Sends a partial answer that is not the last. Drops it if the lookup has failed: then the peer has
- * no use for it. */
+/* Sends a partial answer that is not the last. Drops it if the lookup has failed, because the peer
+ * has no use for it then. */
 static void give_partial(struct eb_lookup *lookup, struct eb_outgoing *answer)
 {
     uint64_t now_ns = uv_hrtime();
@@ -577,7 +577,7 @@ static uint64_t *count_queued(const struct eb_lookup *lookup)
 }
 
 /* Ends a lookup that the executor had. Marks its connection, so that calls that wait for the
- * connection to be less busy are resumed after the write. */
+ * connection are resumed after the write. */
 static void finish_queued(struct eb_lookup *lookup)
 {
     if (lookup->conn) {
@@ -678,7 +678,8 @@ static bool submit_works(struct eb_lookup *lookup)
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
-    /* The mails that end the items come to this thread, so not before this function returns. */
+    /* The mails that end the items are delivered to this thread, so not before this function
+     * returns. */
     lookup->state = EB_LOOKUP_QUEUED;
     lookup->open_partial_count = count;
     *count_queued(lookup) += count;
@@ -737,8 +738,8 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
     return !submit_works(lookup);
 }
 
-/* Checks and computes a lookup that was read. Returns true if it is over, with answer or error set;
- * false if it is QUEUED. */
+/* Checks and computes a lookup that was read. Returns true if the lookup is over, with its answer
+ * or error set; false if it is QUEUED. */
 static bool run_lookup(struct eb_lookup *lookup)
 {
     bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
@@ -754,7 +755,7 @@ static bool run_lookup(struct eb_lookup *lookup)
     return true;
 }
 
-/* Refuses a lookup of batch priority that was read: too many of them wait already. */
+/* Refuses a lookup of batch priority that was read, because too many of them wait already. */
 static void refuse_batch(struct eb_lookup *lookup)
 {
     lookup->refusal = EB_REFUSAL_BATCH;
@@ -772,7 +773,7 @@ static void cancel_lookup(struct eb_lookup *lookup)
 
 /* ---- requests ---- */
 
-/* Drops the answer to the request with this id, if it is still to come. */
+/* Drops the answer to the request with this id, if the answer has not been sent yet. */
 static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
 {
     struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
@@ -784,7 +785,8 @@ static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
     }
 }
 
-/* Refuses a request whose id is in flight on the same stream. Comes before all other checks. */
+/* Refuses a request if another with its id is in flight on the same stream. Must be the first
+ * check. */
 static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     if (!eb_rpc_call_is_stream(call)) {
@@ -800,7 +802,7 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
     }
 }
 
-/* Returns whether a request that was read may be run; if not, its error is set. */
+/* Returns whether a request that was read may be run. If not, its error is set. */
 static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
@@ -810,13 +812,13 @@ static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *
     return lookup->error.status == EB_STATUS_OK;
 }
 
-/* Reads a request and runs or submits it. Takes `message`. Returns when that was done, by
- * uv_hrtime. */
+/* Reads a request and runs or submits it. Takes `message`. Returns when that was done
+ * (uv_hrtime). */
 static uint64_t start_lookup(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
-    /* Nothing else takes from the pool or gives to it until the lookup has been run. */
+    /* Until the lookup has been run, nothing else takes from the pool or gives to it. */
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(eb_rpc_conn_loop(conn));
     uint64_t taken_bytes = pool->taken_bytes;
     uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);

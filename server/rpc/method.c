@@ -27,7 +27,7 @@ unsigned eb_method_count(void)
     return (unsigned)count;
 }
 
-/* Finds a method in a table whose first method has the number `index`. */
+/* Finds a method in a table. The first method of the table has the number `index`. */
 static struct eb_method_entry find_method(
     const struct eb_method_table *table, size_t index, const char *name)
 {

@@ -1,6 +1,6 @@
-/* Finds the model, and the version of it, that a request means, and checks whether the caller may
- * know of it. All methods use this.
- * Thread: any. Memory: none; what is found belongs to the snapshot. */
+/* Finds the model, and its version, that a request asks for, and checks whether the caller may see
+ * the model. All methods use this.
+ * Thread: any. Memory: none; the results belong to the snapshot. */
 #pragma once
 
 #include "proto/status.h"
@@ -14,15 +14,16 @@ struct eb_model_choice {
     const struct eb_snapshot *snapshot;
     const struct eb_principal *caller;
     enum eb_model_right right; /* right that the caller must have */
-    const char *model;         /* name; empty: the only model, see eb_snapshot_find */
-    const char *label;         /* label of the version; NULL or empty: none */
-    uint64_t version;          /* number, if there is no label; 0: the version that is served */
+    const char *model;         /* name; empty for the only model, see eb_snapshot_find */
+    const char *label;         /* label of the version; NULL or empty if there is none */
+    uint64_t version;          /* number, if there is no label; 0 for the version that is served */
 };
 
 /* Returns the model. Returns NULL with *error set: PERMISSION_DENIED if the caller lacks the right
  * to the model, even if there is no model of that name; else NOT_FOUND. */
 const struct eb_snapshot_model *eb_model_choice_find(
     const struct eb_model_choice *choice, struct eb_error *error);
-/* Returns the version of that model that answers. Returns NULL with *error set: NOT_FOUND. */
+/* Returns the version of that model that answers the request. Returns NULL with *error set:
+ * NOT_FOUND. */
 struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
     const struct eb_snapshot_model *model, struct eb_error *error);

@@ -5,7 +5,7 @@
 #include <assert.h>
 
 const char eb_outcome_given_up_text[] = "the client cancelled it or disconnected";
-/* The error of a lookup whose call has a status before the lookup is over. */
+/* The error of a lookup whose call got a status before the lookup was over. */
 static const char cut_text[] = "the call ended before the answer was ready";
 
 /* ---- counting ---- */
@@ -53,8 +53,8 @@ static void count_answer_gone(const struct eb_outcome *outcome)
     }
 }
 
-/* Returns whether a stream has ended with an error of its own, rather than with that of its last
- * request or of its connection. */
+/* Returns whether a stream has ended with an error of its own. If not, it ended well, or with the
+ * error of its last request or of its connection. */
 static bool is_stream_failure(enum eb_status status)
 {
     return status != EB_STATUS_OK && status != EB_STATUS_CANCELLED &&
@@ -70,7 +70,7 @@ static void count_call_gone(const struct eb_outcome *outcome)
     if (!call || !eb_rpc_call_is_stream(call) || is_stream_failure(outcome->status)) {
         count_request(counters, method, outcome->status);
     }
-    /* If the session itself ends a call with INTERNAL, the message was malformed too. */
+    /* The message was also malformed if the session itself ends a call with INTERNAL. */
     bool is_malformed = grpc_call->reason || (call && call->is_undecodable);
     counters->undecodable += outcome->status == EB_STATUS_INTERNAL && is_malformed;
     counters->refusals[EB_REFUSAL_MEMORY] += grpc_call->lacked_memory;
@@ -96,8 +96,7 @@ static const char *find_method_name(const struct eb_grpc_call *call)
     return call->path + (call->path[0] == '/');
 }
 
-/* Returns the trace that a request belongs to: the one that its message names, or else its call's.
- */
+/* Returns the trace of a request: the one that its message names, or else its call's. */
 static const struct eb_trace_parent *find_trace(const struct eb_outcome *outcome)
 {
     static const struct eb_trace_parent none;
@@ -136,14 +135,15 @@ static bool is_outcome_wanted(const struct eb_outcome *outcome, bool is_good)
     return eb_access_log_wants(&outcome->conn->loop->access_log, is_good, is_sampled);
 }
 
-/* Returns whether the rate limit leaves room for one more line. */
+/* Returns whether the rate limit allows one more line. */
 static bool is_outcome_admitted(const struct eb_outcome *outcome, bool is_good)
 {
     struct eb_service_loop *loop = outcome->conn->loop;
     return eb_access_log_admits(&loop->access_log, is_good, find_loop_ms(loop));
 }
 
-/* Returns how many indices named no row. Must not be called while the executor has the lookup. */
+/* Returns the number of indices that named no row. Must not be called while the executor has the
+ * lookup. */
 static uint64_t count_missing_rows(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
@@ -157,7 +157,7 @@ static uint64_t count_missing_rows(const struct eb_lookup *lookup)
     return missing;
 }
 
-/* Returns the model's name from the version, if there is one, since a request need not name its
+/* Returns the model's name from the version if there is one, since a request need not name its
  * model. */
 static const char *find_model_name(const struct eb_lookup *lookup)
 {
@@ -213,7 +213,7 @@ static void record_lookup(const struct eb_outcome *outcome, bool is_wanted, bool
     }
 }
 
-/* Most lookups are neither logged nor slow. Keep that path cheap. */
+/* Most lookups are neither logged nor slow. That path must stay cheap. */
 static void log_lookup(const struct eb_outcome *outcome)
 {
     const struct eb_lookup *lookup = outcome->lookup;
@@ -221,14 +221,15 @@ static void log_lookup(const struct eb_outcome *outcome)
     bool is_slow = eb_slow_list_wants(
         &call->conn->loop->slow, eb_passed_ns(lookup->arrival_ns, outcome->over_ns));
     bool is_wanted = is_outcome_wanted(outcome, outcome->status == EB_STATUS_OK);
-    /* A unary call is its only request, so the call is not logged once more. */
+    /* A unary call is its only request, so the call is not logged a second time. */
     call->is_reported = !eb_rpc_call_is_stream(call) || lookup->is_undecodable;
     if (is_wanted || is_slow) {
         record_lookup(outcome, is_wanted, is_slow);
     }
 }
 
-/* Returns when the message of a unary call was complete, even if its request was never ended. */
+/* Returns when the message of a unary call was complete, even if the peer never ended its
+ * request. */
 static uint64_t find_message_ns(const struct eb_rpc_call *call)
 {
     return call->arrival_ns != 0 ? call->arrival_ns : call->call->message_ms * 1000000;
@@ -251,9 +252,9 @@ static void log_request(const struct eb_outcome *outcome)
     eb_access_log_write(&record);
 }
 
-/* Returns whether the end of a call must be logged as that of a request that was not reported. If a
- * stream ends well, or because its connection ends, each of its messages has been answered and
- * reported before. */
+/* Returns whether the end of a call must be logged, because it is also that of a request that was
+ * not reported. If a stream ends well, or because its connection ends, each of its messages has
+ * been answered and reported already. */
 static bool is_unreported(const struct eb_outcome *outcome)
 {
     const struct eb_rpc_call *call = outcome->call;

@@ -1,13 +1,13 @@
-/* Reports how requests end. A request is a call, or one message of a bidirectional call. One
- * function is told of each outcome. It counts it (counters.h, table_counters.h, sent_times.h), logs
- * it (access_log.h) and keeps it if it was slow (slow_list.h).
+/* Reports how requests end. A request is a call, or one message of a bidirectional call.
+ * eb_outcome_report receives each outcome. It counts the outcome (counters.h, table_counters.h,
+ * sent_times.h), logs it (access_log.h) and keeps it if the request was slow (slow_list.h).
  *
  * A request ends in two phases. READY: its values are computed, or an error says why not; its
- * inputs still exist. At READY the request is logged, and what it touched is counted. GONE: its
- * answer has left or never will. At GONE its status and the times of its stages are counted. A call
- * other than a stream is GONE when it is closed, with the status that its peer was told. On a
- * stream each message is GONE with its answer; its status is CANCELLED if the answer does not
- * leave. A stream that ends with an error of its own counts as one more request.
+ * inputs still exist. At READY the request is logged, and the rows that it read are counted. GONE:
+ * its answer has been sent or never will be. At GONE its status and the times of its stages are
+ * counted. A call other than a stream is GONE when it is closed, with the status that its peer was
+ * sent. On a stream each message is GONE with its answer; its status is CANCELLED if the answer is
+ * not sent. A stream that ends with an error of its own counts as one more request.
  *
  * Thread: the loop's. Memory: none. */
 #pragma once
@@ -30,8 +30,8 @@ enum eb_outcome_phase { EB_OUTCOME_READY, EB_OUTCOME_GONE };
  * CALL     GONE   the same
  */
 enum eb_outcome_subject {
-    EB_OUTCOME_LOOKUP,  /* a lookup: a unary call's, or a message of a stream */
-    EB_OUTCOME_UNSENT,  /* a lookup's answer that was ready in time and expired before it left */
+    EB_OUTCOME_LOOKUP, /* a lookup: a unary call's, or a message of a stream */
+    EB_OUTCOME_UNSENT, /* a lookup's answer that was ready in time and expired before it was sent */
     EB_OUTCOME_REQUEST, /* a message of a bidirectional call that is not a lookup, or a call that
                            the session refused because of its headers */
     EB_OUTCOME_CALL     /* a call as a whole */
@@ -40,7 +40,7 @@ enum eb_outcome_subject {
 struct eb_outcome {
     enum eb_outcome_subject subject;
     enum eb_status status;
-    const char *text; /* why it failed; NULL: not given */
+    const char *text; /* why it failed; NULL if not given */
     struct eb_rpc_conn *conn;
     struct eb_rpc_call *call;
     const struct eb_grpc_call *grpc_call;
@@ -50,7 +50,8 @@ struct eb_outcome {
     uint64_t request_id;
     unsigned method_index; /* as in eb_method_entry */
     bool is_of_stream;
-    bool has_lost_trace; /* UNSENT: the request named a trace of its own, which is gone by now */
+    bool has_lost_trace; /* UNSENT: whether the request named a trace of its own, which is no longer
+                            known */
 };
 
 /* The text of a request whose client has reset or cancelled it. */
@@ -66,8 +67,8 @@ static inline void eb_outcome_count_refusal(struct eb_rpc_conn *conn, enum eb_re
     conn->loop->counters->refusals[refusal]++;
 }
 
-/* Reports a lookup that is over, with its answer or error set. Logs nothing if the lookup has lost
- * its call. */
+/* Reports a lookup that is over, with its answer or error set. Logs nothing if the lookup no longer
+ * has a call. */
 void eb_outcome_lookup_ready(const struct eb_lookup *lookup);
 /* Reports a lookup that is about to lose its call: nobody waits for it any longer. */
 void eb_outcome_lookup_lost(const struct eb_lookup *lookup);

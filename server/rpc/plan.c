@@ -8,8 +8,8 @@
 
 #define ERROR_TEXT_BYTES 512
 
-/* Scratch is taken in pieces, since the need is only known query by query. Each piece is twice as
- * large as the one before, so that a large request has few pieces. */
+/* Scratch memory is taken in pieces, since the need is only known query by query. Each piece is
+ * twice as large as the one before, so that a large request has few pieces. */
 #define SCRATCH_BYTES_MIN ((size_t)4 << 10)
 #define SCRATCH_ALIGNMENT 64
 
@@ -41,8 +41,8 @@ static bool fail_limit(const struct eb_bag_query_position *position, struct eb_e
         "including this one, the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
-/* Counts a query against the request's caps, over all queries so far. No sum can wrap: each addend
- * is bounded by the kernels' caps times the longest row. */
+/* Counts a query against the request's caps, which limit sums over all queries so far. No sum can
+ * wrap: each addend is bounded by the kernels' caps times the longest row. */
 static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct eb_bag_extent *extent, struct eb_error *error)
 {
@@ -64,8 +64,8 @@ static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_p
     return true;
 }
 
-/* Checks that a result that lies side by side with the first is like it: in its type and its count
- * of bags. */
+/* Checks that a result that is to lie side by side with the first has the same type and the same
+ * number of bags. */
 static bool check_joined(const struct eb_bag_query_position *position, const struct draft *first,
     const struct draft *draft, struct eb_error *error)
 {
@@ -105,7 +105,7 @@ static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_
     return count_query(plan, position, &draft->extent, error);
 }
 
-/* Does the same for a feature of a group that is laid out. */
+/* Finds the sizes of the query of a feature of a laid-out group, and counts the query. */
 static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
     const struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
@@ -166,8 +166,8 @@ static inline void count_plan_computed(
     counts->gather_bytes += job->gather_bytes;
 }
 
-/* Checks the values of a measured query and makes it the plan's next. `first_index` is the first
- * index of a feature in its group's values, else 0. */
+/* Checks the values of a measured query and makes it the plan's next. `first_index` is as in struct
+ * eb_plan_missing. */
 static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
     const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
@@ -212,8 +212,8 @@ static struct eb_bag_query_position number_queries(const struct eb_plan *plan)
     };
 }
 
-/* Finds the table of one of the request's queries, and its sizes. `position` is that of the query
- * before, or a new one. */
+/* Finds the table of one of the request's queries, and the query's sizes. `position` is that of the
+ * query before, or a new one. */
 static inline bool draft_query(struct eb_plan *plan, size_t number,
     struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
 {
@@ -265,7 +265,7 @@ static const struct eb_feature *const *find_features(struct eb_plan *plan,
     return features;
 }
 
-/* Finds the sizes of features whose tables are found. */
+/* Finds the sizes of features whose tables are known. */
 static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
     struct eb_bag_query_position *position, struct draft *drafts, struct eb_error *error)
 {
@@ -328,15 +328,15 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
         check_plan_features(plan, &group, &position, error)) {
         return true;
     }
-    /* A failed group does not count against the caps: its message holds bytes for each of its
-     * bags. */
+    /* A failed group does not count against the caps, because its message must hold bytes for each
+     * of its bags. */
     plan->asked = asked;
     plan->counts = counts;
     return false;
 }
 
-/* Stores the error in its result. Returns false if it is an error of the whole request, as an
- * exceeded limit is. */
+/* Stores the error in its result. Returns false if the error is one of the whole request, such as
+ * an exceeded limit. */
 static bool keep_plan_error(
     struct eb_plan *plan, struct eb_plan_result *result, struct eb_error *error)
 {
@@ -365,7 +365,7 @@ static inline void begin_result(struct eb_plan *plan, size_t number, bool is_joi
     result->status = EB_STATUS_OK;
 }
 
-/* Ends the result. Returns false if its error is also that of the request. */
+/* Ends the result. Returns false if its error is one of the whole request. */
 static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_error *error)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
@@ -377,8 +377,9 @@ static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_erro
     return true;
 }
 
-/* Gives back what a failed query has taken of the caps, except for its bags: num_bags can name a
- * large number of bags in a few bytes, and all of them are begun before the query fails. */
+/* Subtracts a failed query from the sums that count against the caps, except for its bags: num_bags
+ * can name a large number of bags in a few bytes, and all of them are begun before the query
+ * fails. */
 static void return_caps(struct eb_plan *plan)
 {
     plan->asked.index_count = plan->counts.index_count;

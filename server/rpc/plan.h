@@ -1,5 +1,5 @@
-/* The plan of a request: its queries and features, checked, as jobs of the kernels, and the results
- * that they make.
+/* The plan of a request: its checked queries and features as jobs of the kernels, and the results
+ * that the jobs produce.
  * Thread: the loop's. Memory: the structs come from the request's arena, scratch from the loop's
  * answer pool. */
 #pragma once
@@ -14,25 +14,26 @@
 /* A query whose missing indices are to be listed. */
 struct eb_plan_missing {
     struct eb_bag_query query;
-    uint64_t first_index; /* first index of a feature in its group's values; else 0 */
+    uint64_t first_index; /* position of the feature's first index among its group's values; 0 if
+                             not a feature of a group */
 };
 
-/* The data kept of a query, or of one feature of a group, in addition to its job. */
+/* The data kept of a query, or of one feature of a group, beside its job. */
 struct eb_plan_query {
     const struct eb_named_table *table;
     uint64_t result_row_bytes;
-    const struct eb_plan_missing *missing; /* NULL: nothing to list */
+    const struct eb_plan_missing *missing; /* NULL if there is nothing to list */
     uint64_t index_count;
-    struct eb_int_array indices; /* the request's */
+    struct eb_int_array indices; /* the indices in the request */
     const struct eb_id_map *id_map;
 };
 
 /* One BagResult: of a query, of a group, or of all queries side by side. */
 struct eb_plan_result {
     uint32_t query_first; /* index in plan->queries and in plan->jobs */
-    uint32_t query_count; /* 0: it failed */
+    uint32_t query_count; /* 0 if it failed */
     uint32_t number;      /* index among the request's queries, then its groups */
-    bool is_joined;       /* its queries' results lie side by side */
+    bool is_joined;       /* whether the results of its queries lie side by side */
     enum eb_status status;
     const char *text; /* why it failed */
 };
@@ -40,7 +41,7 @@ struct eb_plan_result {
 /* Sums that count against the request's caps. */
 struct eb_plan_asked {
     uint64_t index_count;
-    uint64_t result_rows; /* includes rows of queries whose values were wrong */
+    uint64_t result_rows; /* includes rows of queries whose values were invalid */
     uint64_t values_bytes;
 };
 
@@ -59,7 +60,7 @@ struct eb_plan {
     const struct eb_limits *limits;
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
-    struct eb_buffer_pool *pool; /* for scratch and answers */
+    struct eb_buffer_pool *pool; /* for scratch memory and answers */
     struct eb_feature_memo *memo;
     struct eb_plan_asked asked;
     struct eb_plan_counts counts;
@@ -79,20 +80,20 @@ struct eb_plan {
  * 512 bytes. */
 #define EB_PLAN_QUERY_BYTES 1408
 
-/* Checks a request. The caller sets the plan's first seven members and zeroes the rest. Returns
- * false with the first error in *error, query by query, sizes before values. With errors_per_query
- * a result holds its own error, and false is only for errors of the whole request. eb_plan_deinit
- * must be called either way. */
+/* Checks a request. The caller sets the plan's first seven members and zeroes the rest. Checks
+ * query by query, and the sizes of each before its values. Returns false with the first error in
+ * *error. With errors_per_query, each result holds its own error, and false is returned only for
+ * errors of the whole request. eb_plan_deinit must be called in either case. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back to the pool. */
 void eb_plan_deinit(struct eb_plan *plan);
 
-/* Sets *error: no memory left for `what`. Always returns false. */
+/* Sets *error to the message that no memory is left for `what`. Always returns false. */
 bool eb_plan_refuse_memory(struct eb_error *error, const char *what);
 
-/* Lays out an answer with results [first, first + count) of a checked plan, a LookupResponse or a
- * ModelInferResponse, and points the jobs of these results into it. The caller must still set the
- * times of a LookupResponse and, if these are not all results, mark the last answer as the last.
- * Returns NULL with *error set. */
+/* Lays out an answer with results [first, first + count) of a checked plan, as a LookupResponse or
+ * a ModelInferResponse, and points the jobs of these results into it. The caller must still set the
+ * times of a LookupResponse. If the results are divided among several answers, it must also mark
+ * the last of them as the last. Returns NULL with *error set. */
 struct eb_outgoing *eb_plan_answer(
     struct eb_plan *plan, size_t first, size_t count, struct eb_error *error);

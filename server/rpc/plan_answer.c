@@ -12,7 +12,7 @@
 struct description {
     struct eb_plan *plan;
     const struct eb_plan_result *results; /* [response.result_count] */
-    const struct eb_wire_result *pattern; /* later ones may be like it; NULL: none yet */
+    const struct eb_wire_result *pattern; /* later results may be like this one; NULL if none yet */
     struct eb_wire_response response;
 };
 
@@ -82,7 +82,7 @@ static uint64_t count_answer_missing(const struct eb_bag_job *jobs, size_t count
     return missing;
 }
 
-/* Describes results side by side: [bags, sum of row sizes]. */
+/* Describes the results of several queries that lie side by side: [bags, sum of row sizes]. */
 static bool describe_joined(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
@@ -117,7 +117,7 @@ static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *f
            plan->queries[from->query_first].table->rank == 2;
 }
 
-/* Returns whether a common result is like the last one that was described in full. */
+/* Returns whether a common result (is_common) is like the last one that was described in full. */
 static bool fits_pattern(const struct description *out, const struct eb_plan_result *from)
 {
     const struct eb_wire_result *pattern = out->pattern;

@@ -28,7 +28,7 @@ static void find_file(struct answer *answer, const struct eb_wire_reflection_req
     }
 }
 
-/* Answers a question about extensions. Messages of proto3 have none. */
+/* Answers a request about extensions. Messages of proto3 have none. */
 static void find_extensions(struct answer *answer, const struct eb_wire_reflection_request *request)
 {
     if (!eb_schema_has_message(request->name)) {

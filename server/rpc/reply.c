@@ -5,14 +5,14 @@
 
 #include <assert.h>
 
-/* Size of the head, such that the message begins on a cache line of its own. */
+/* Size of the head. It makes the message begin on a new cache line. */
 #define HEAD_BYTES 128
 
 struct reply {
     struct eb_outgoing outgoing;
     struct eb_buffer_pool *pool;
     uint64_t held_bytes; /* bytes taken from the pool */
-    uint64_t *charged;   /* the sum that they count in; NULL: none */
+    uint64_t *charged;   /* sum that includes held_bytes (eb_reply_charge); NULL if there is none */
     struct eb_reply_terms terms;
 };
 

@@ -16,7 +16,8 @@ void eb_sent_times_settle(struct eb_sent_times *sent, uint64_t now_ns)
     sent->count = 0;
 }
 
-/* Counts one more answer in the last sample, if it may stand for more. Returns whether it may. */
+/* Counts one more answer in the last sample, if that sample may represent more. Returns whether it
+ * may. */
 static bool share_sample(struct eb_sent_times *sent)
 {
     if (sent->count < EB_SENT_TIMES_EACH_MAX ||

@@ -8,19 +8,19 @@
 
 #include "server/base/counters.h"
 
-/* The first EB_SENT_TIMES_EACH_MAX answers of those written together have a sample each. The last
- * of these samples, and each one after it, then also stands for the answers that follow, for up to
- * EB_SENT_TIMES_SHARE answers in all. */
+/* The first EB_SENT_TIMES_EACH_MAX answers of those written together have a sample each. From the
+ * last of these samples on, each sample represents up to EB_SENT_TIMES_SHARE answers: its own and
+ * those that follow. */
 #define EB_SENT_TIMES_EACH_MAX 8
 #define EB_SENT_TIMES_SHARE 8
-/* Most samples that wait for the end of the write. If there are more, the times of the samples so
- * far end a little too soon. */
+/* Most samples that wait for the end of the write. If there are more, the clock is read early, and
+ * the times of the samples so far end a little too soon. */
 #define EB_SENT_TIMES_SAMPLES_MAX 1024
 
 struct eb_answer_times {
     uint64_t queue_ns;
     uint64_t compute_ns;
-    uint64_t ended_ns; /* when the answer was ready, by uv_hrtime */
+    uint64_t ended_ns; /* when the answer was ready (uv_hrtime) */
 };
 
 /* Samples of one loop. Zeroed except for `counters`. */
@@ -29,17 +29,18 @@ struct eb_sent_times {
     size_t count;
     struct eb_sent_sample {
         struct eb_answer_times times;
-        uint64_t answers;                 /* answers that it stands for */
+        uint64_t answers;                 /* answers that it represents */
     } samples[EB_SENT_TIMES_SAMPLES_MAX]; /* since the clock was last read */
 };
 
-/* Returns how much later `to_ns` is than `from_ns`; 0 if it is not. */
+/* Returns how much later `to_ns` is than `from_ns`; 0 if it is not later. */
 static inline uint64_t eb_passed_ns(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* Samples an answer that has left. Returns false if there is no room: settle, then add again. */
+/* Samples an answer that has been sent. Returns false if there is no room: the caller must settle,
+ * then add again. */
 bool eb_sent_times_add(struct eb_sent_times *sent, const struct eb_answer_times *times);
-/* Counts the samples: their bytes were written by `now_ns` (uv_hrtime). */
+/* Counts the samples, whose bytes were written by `now_ns` (uv_hrtime), and removes them. */
 void eb_sent_times_settle(struct eb_sent_times *sent, uint64_t now_ns);

@@ -13,7 +13,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Most of each kind of message that one connection's unary calls may hold, in largest messages. */
+/* Most bytes of messages that one connection's unary calls may hold, as a number of messages of the
+ * largest size. Lookups and other calls are limited separately. */
 #define HELD_MESSAGES_MAX 2
 
 const struct eb_method_table *const eb_method_tables[] = {
@@ -29,7 +30,7 @@ const struct eb_method_table *const eb_method_tables[] = {
 /* ---- requests ---- */
 
 /* Counts a call that is not a lookup if it was refused for lack of memory. `shortages` is the count
- * before the call was dealt with. */
+ * before the call was handled. */
 static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 {
     bool is_refused = call->is_finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
@@ -148,10 +149,10 @@ static bool unpause(struct eb_rpc_call *call)
     return eb_grpc_call_has_kept(call->call);
 }
 
-/* Resumes, in order, the calls that wait for the connection to be less busy. Stops at the first
+/* Resumes, in order, the calls that wait until the connection may do more. Stops at the first
  * stream that still has messages kept back and moves it to the end of the queue: its next message,
  * or the next write, calls this function again. A call that is started here may end at once and
- * call it too, so a nested pass does nothing. */
+ * also call this function, so a nested call does nothing. */
 static void resume_call(struct eb_rpc_conn *conn)
 {
     if (conn->is_resuming || conn->paused_count + conn->waiting_count == 0 ||
@@ -295,9 +296,9 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
     }
 }
 
-/* Returns when a message was complete. `arrived_ms` is when the session says that it arrived. If
- * the message was kept back, this is the end of that millisecond. If not, it is when the message
- * before it had been dealt with, or when reading began. */
+/* Returns when a message was complete. `arrived_ms` is the session's time of its arrival. If the
+ * message was kept back since then, returns the end of that millisecond. Otherwise returns when the
+ * time slice last read the clock: after the message before, or when reading began. */
 static uint64_t find_arrival_ns(const struct eb_rpc_conn *conn, uint64_t arrived_ms)
 {
     uint64_t now_ns = eb_conn_looked_ns(conn->conn);
@@ -362,7 +363,8 @@ static void on_inflated(void *context)
     (void)eb_conn_end_message(context, uv_hrtime());
 }
 
-/* Reports the end of a call that was not finished here: the session or the peer has ended it. */
+/* Reports the end of a call that the service did not finish: the session or the peer has ended
+ * it. */
 static void report_ended(struct eb_rpc_call *call)
 {
     const struct eb_grpc_call *grpc_call = call->call;
@@ -435,7 +437,7 @@ static void expire_calls(struct eb_rpc_call *call)
         0);
 }
 
-/* Ends the calls whose deadline has passed: a call that waits for its peer has no other event. */
+/* Ends the calls whose deadline has passed. A call that waits for its peer has no other event. */
 static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);

@@ -1,5 +1,5 @@
-/* The services behind all connections: finds the method of a call, starts what its messages ask
- * for, and decides the order in which waiting work continues.
+/* The services of all connections: finds the method of a call, starts the work that its messages
+ * request, and decides the order in which waiting work continues.
  * Thread: events on the loops' threads; the service itself is read-only while serving. Memory: the
  * states of loops, connections and calls are on the heap, bounded by their limits. */
 #pragma once
@@ -7,17 +7,17 @@
 #include "server/rpc/conn_state.h"
 #include "server/stats/stats_collector.h"
 
-/* Fills in options->events and the loop hooks, which loops need to serve. They find the service
- * through options->service, which the caller sets. */
+/* Fills in options->events and the loop hooks, which loops need to serve requests. They find the
+ * service through options->service, which the caller sets. */
 void eb_service_attach(struct eb_loop_options *options);
 
 /* Replaces the snapshot that requests are answered from, starting with the next request. The loop
  * borrows `snapshot` until it gets another. Returns the former one. On the loop's thread. */
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);
-/* Makes health report NOT_SERVING from now on, also to open watches. Calls are served as before. On
- * the loop's thread. */
+/* Makes the health service report NOT_SERVING from now on, also to open watches. Calls are served
+ * as before. On the loop's thread. */
 void eb_service_leave(struct eb_loop *loop);
-/* Fills *out, which is zeroed, with what the loop has counted. On the loop's thread. */
+/* Fills *out, which is zeroed, with the loop's counts. On the loop's thread. */
 void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out);
 /* The functions through which the stats collector queries the service. */
 extern const struct eb_stats_provider eb_service_stats;

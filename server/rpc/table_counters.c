@@ -13,7 +13,7 @@
 /* Two empty texts, one after the other, like those of every count. */
 static const char no_names[2];
 
-/* Halvings after which every count is 0. */
+/* Number of halvings after which every count is 0. */
 #define HALVINGS_MAX 32
 
 /* The counts of the tables of one version. */
@@ -46,7 +46,7 @@ static void drop_hot(struct eb_table_counters *counters, struct eb_table_count *
     }
 }
 
-/* Returns the slot of the table, or of the first one after it. */
+/* Returns the slot of the table, or of the first table that sorts after it. */
 static size_t find_table_slot(
     const struct eb_table_counters *counters, const char *model, const char *table)
 {
@@ -63,7 +63,7 @@ static size_t find_table_slot(
     return first;
 }
 
-/* Returns the table's count if it has that slot, else `beyond`. */
+/* Returns the table's count if that slot is its own, else `beyond`. */
 static struct eb_table_count *find_at(
     struct eb_table_counters *counters, size_t slot, const char *model, const char *table)
 {
@@ -87,8 +87,8 @@ static bool grow_table(struct eb_table_counters *counters)
     return counts;
 }
 
-/* Returns the table's count, which it makes if there is none. Returns `beyond` if there are too
- * many tables or no memory. */
+/* Returns the table's count, which is made if there is none. Returns `beyond` if there are too many
+ * tables or no memory. */
 static struct eb_table_count *keep_count(
     struct eb_table_counters *counters, const char *model, const char *table)
 {
@@ -109,7 +109,7 @@ static struct eb_table_count *keep_count(
     return count;
 }
 
-/* Drops tables that have been gone for long. */
+/* Drops tables that no version has had for long. */
 static void prune(struct eb_table_counters *counters, uint64_t now_ns)
 {
     size_t kept = 0;
@@ -145,7 +145,7 @@ static const struct eb_table_block *find_block(
     return is_there ? &blocks->blocks[first] : NULL;
 }
 
-/* Adds a version's block: its former one, or a new one. */
+/* Adds a version's block, which is the one that it had before or a new one. */
 static void keep_block(struct eb_table_counters *counters, const struct eb_table_blocks *former,
     const struct eb_model_version *version)
 {
@@ -201,7 +201,7 @@ static void mark_gone(struct eb_table_counters *counters, uint64_t now_ns)
     }
 }
 
-/* Frees the former blocks that are no longer in use. */
+/* Frees the former blocks that are not in use any more. */
 static void drop_blocks(const struct eb_table_counters *counters, struct eb_table_blocks *former)
 {
     for (size_t i = 0; i < former->count; i++) {
@@ -215,8 +215,8 @@ static void drop_blocks(const struct eb_table_counters *counters, struct eb_tabl
 void eb_table_counters_swap(
     struct eb_table_counters *counters, const struct eb_snapshot *snapshot, uint64_t now_ns)
 {
-    /* The former snapshot holds its versions, so no other version can have the address of one of
-     * them. */
+    /* The former snapshot still holds its versions, so no new version can have the address of one
+     * of them. */
     struct eb_table_blocks former = counters->blocks;
     counters->blocks = (struct eb_table_blocks){
         .blocks = malloc((count_versions(snapshot) + 1) * sizeof *former.blocks)};
@@ -268,7 +268,7 @@ static void add_hot(struct eb_table_counters *counters, struct eb_table_count *c
     }
 }
 
-/* Halves the samples as often as is due. Drops the sketches that have no row left. */
+/* Halves the samples as often as is due. Drops the sketches that have no rows left. */
 static void halve(struct eb_table_counters *counters, uint64_t now_ns)
 {
     uint64_t due = (now_ns - counters->halved_ns) / EB_TABLE_COUNTERS_HALF_NS;
@@ -330,8 +330,8 @@ static inline void add_query(
     count->sum.missing += job->missing_count;
 }
 
-/* Counts by name. Only for a version without a block: there was no memory for it, or the version
- * has gone since the lookup came. */
+/* Counts by name. Only for a version without a block: there was no memory for the block, or the
+ * version was unloaded after the lookup came. */
 static RARE void add_by_name(struct eb_table_counters *counters, const struct eb_plan *plan)
 {
     for (uint32_t i = 0; i < plan->counts.query_count; i++) {

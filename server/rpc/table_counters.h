@@ -1,10 +1,10 @@
 /* Counts, for one loop, the lookups in each table, by model and table, for all versions together:
  * bags, indices, and indices that named no row. Also finds the hot rows, from a sample of the
- * indices. A lookup is counted when it is answered. A lookup that fails or is withdrawn counts
- * nothing, nor does a query that fails alone.
+ * indices. A lookup is counted when it is answered. A lookup that fails or is withdrawn is not
+ * counted, nor is a single query that fails.
  *
- * The counts of a table that no version has any longer are kept for EB_TABLE_COUNTERS_KEEP_NS, so
- * that they continue if the model comes back.
+ * The counts of a table are kept for EB_TABLE_COUNTERS_KEEP_NS after no version has it any longer,
+ * so that they continue if the model comes back.
  * Thread: the loop's. Memory: on the heap, bounded by the two caps. Between changes of the
  * snapshot, lookups allocate only sketches. A copy for stats is one block: 48 bytes and the names
  * for each table, and the sketches. So it has at most 1.3 MiB and the names. */
@@ -15,7 +15,7 @@
 #include "server/stats/hot_rows.h"
 #include "server/stats/table_sums.h"
 
-/* Most tables that are counted separately. Those beyond it are counted together, as the table "" of
+/* Most tables that are counted separately. Further tables are counted together, as the table "" of
  * the model "". */
 #define EB_TABLE_COUNTERS_TABLES_MAX 4096
 /* Most tables that have a sketch of their hot rows at the same time, 2 KiB each. Another table gets
@@ -27,8 +27,8 @@
 
 struct eb_table_count {
     struct eb_table_sum sum; /* all members except `hot` */
-    struct eb_hot_rows *hot; /* NULL: none of its indices was sampled recently */
-    uint64_t gone_ns;        /* time since which no version has the table; 0: one has it */
+    struct eb_hot_rows *hot; /* NULL if none of its indices was sampled recently */
+    uint64_t gone_ns;        /* time since which no version has the table; 0 if one has it */
 };
 
 /* Counters by version, for the versions of a snapshot. */
@@ -48,8 +48,8 @@ struct eb_table_counters {
     uint64_t halved_ns;
 };
 
-/* Begins without a snapshot. The struct must not be moved. All times are uv_hrtime and must not run
- * back. */
+/* Begins without a snapshot. The struct must not be moved. All times are uv_hrtime and must not
+ * decrease. */
 void eb_table_counters_init(struct eb_table_counters *counters, uint64_t now_ns);
 /* Frees all counters. Accepts a zeroed struct. */
 void eb_table_counters_deinit(struct eb_table_counters *counters);
@@ -57,8 +57,8 @@ void eb_table_counters_deinit(struct eb_table_counters *counters);
 /* Counts the queries of a plan whose values were computed. */
 void eb_table_counters_add(
     struct eb_table_counters *counters, const struct eb_plan *plan, uint64_t now_ns);
-/* Sets the snapshot that new requests are answered from; NULL: none yet. It is borrowed until the
- * next call, which still reads the former one. If out of memory, finding a table takes longer. */
+/* Sets the snapshot that new requests are answered from; NULL if there is none yet. Borrows it
+ * until the next call, which still reads it. If memory runs out, finding a table takes longer. */
 void eb_table_counters_swap(
     struct eb_table_counters *counters, const struct eb_snapshot *snapshot, uint64_t now_ns);
 /* Returns a copy of all counters; NULL if out of memory. */

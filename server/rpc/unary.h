@@ -1,5 +1,5 @@
-/* Requests that are answered at once, from data that does not change meanwhile: the arguments of
- * the functions that answer them.
+/* Requests that are answered at once, from data that does not change meanwhile. Defines the
+ * arguments of the functions that answer them.
  * Thread: the loop's. Memory: answers come from the given pool, working memory from the arena. */
 #pragma once
 
@@ -18,18 +18,18 @@ struct eb_server_facts {
     uint32_t loops;
     uint32_t threads;         /* threads of the executor */
     uint32_t access_log;      /* one of eb_access_log_mode */
-    const char *admin_listen; /* address for commands; NULL: commands have none of their own */
+    const char *admin_listen; /* address for commands; NULL if they have none of their own */
     bool is_admin_on_data_port;
 };
 
-/* One request, and what it is answered from. */
+/* One request, and the data that it is answered from. */
 struct eb_unary_request {
     const struct eb_snapshot *snapshot;
-    const struct eb_principal *caller; /* is told only of models that it may see */
+    const struct eb_principal *caller; /* gets answers only about models that it may see */
     const struct eb_server_facts *facts;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;
-    bool is_leaving;      /* the server is draining, or will after drain_delay_ms */
+    bool is_leaving;      /* whether the server drains, or will after drain_delay_ms */
     const uint8_t *bytes; /* the request's message */
     size_t size;
 };
@@ -38,7 +38,8 @@ struct eb_unary_request {
 typedef struct eb_outgoing *(*eb_unary_fn)(
     const struct eb_unary_request *unary, struct eb_error *error);
 
-/* Returns the choice of a request that names a model, which its caller must be allowed to see. */
+/* Returns the choice of a request that names a model. The choice requires that the caller may see
+ * the model. */
 struct eb_model_choice eb_unary_choose(
     const struct eb_unary_request *unary, const struct eb_wire_model_query *query);
 /* Returns the decoding limits of a request that names at most one model. */
@@ -47,5 +48,5 @@ struct eb_codec_limits eb_unary_limits(const struct eb_unary_request *unary);
  * set. */
 struct eb_outgoing *eb_unary_reply(
     const struct eb_unary_request *unary, size_t size, struct eb_error *error);
-/* Sets *error: no memory left for the answer. Always returns NULL. */
+/* Sets *error to the message that no memory is left for the answer. Always returns NULL. */
 struct eb_outgoing *eb_unary_refuse_memory(struct eb_error *error);
