@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs those Debian packages for building and testing embag that are missing.
+# Installs the Debian packages that embag needs to be built and tested, if they are missing.
 #   deploy/install-packages.sh            to build the server, the client library and the tool
 #   deploy/install-packages.sh --tests    also for tests/run.sh
 #   deploy/install-packages.sh --release  also for deploy/release.sh

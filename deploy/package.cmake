@@ -53,7 +53,7 @@ endforeach()
 
 set(CPACK_PACKAGE_NAME embag)
 set(CPACK_PACKAGE_CONTACT ${EMBAG_MAINTAINER})
-# Because of /etc and /var, DESTDIR is set. This prefix is the one that applies then.
+# CPACK_SET_DESTDIR is set because of the files in /etc and /var. CPack then uses this prefix.
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)

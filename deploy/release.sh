@@ -12,7 +12,7 @@
 # The tag is vV or V, where V is the version in CMakeLists.txt, Chart.yaml and pyproject.toml, and
 # deploy/CHANGELOG.md has a section "## V, YYYY-MM-DD". Only committed files of the tag are used.
 # Every date in the files is that of the tagged commit, so two runs on machines with the same Debian
-# packages make the same bytes. The image is built upon --base (debian:bookworm-slim), and installs
+# packages produce the same bytes. The image is built on --base (debian:bookworm-slim), and installs
 # what Debian's archive has that day. FOLDER must not exist; it appears when everything is done.
 # Nothing is published. Needs `deploy/install-packages.sh --release`. PODMAN names another podman.
 set -euo pipefail
@@ -75,7 +75,7 @@ source=$work/source
 mkdir "$source"
 tagged archive --format=tar "$commit" | tar -xf - -C "$source"
 
-# The version V, after a check that every file states the same one.
+# The version V of the tag. Each file must state the same one.
 version=${tag#v}
 check_version() {
     local file=$1 found
@@ -91,13 +91,14 @@ grep -qE "^## ${version//./\\.}, [0-9]{4}-[0-9]{2}-[0-9]{2}$" "$source/deploy/CH
     fail "deploy/CHANGELOG.md of $tag lacks a section: expected \"## $version, YYYY-MM-DD\""
 architecture=$(dpkg --print-architecture)
 
-# pack TAR FOLDER NAME...: a tar file whose bytes depend on names, contents and execute bits only.
+# pack TAR FOLDER NAME...: makes a tar file whose bytes depend only on names, contents and execute
+# bits.
 pack() {
     tar --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --mode=u+rw,go=rX -cf "$1" -C "$2" "${@:3}"
 }
 
-# Compiled below a path that differs from run to run: asserts must not name it.
+# The path of the source differs from run to run, so the text of asserts must not contain it.
 make_debs() {
     (cd "$source" && CFLAGS="-ffile-prefix-map=$source=." cmake --preset release \
         -DEMBAG_FOLDERS="kernels;proto;server;client" &&

@@ -6,8 +6,8 @@
 Describes every file in FOLDER: its SHA-256 and what it depends on or contains. A Debian package
 depends on libraries, listed with the versions that this machine has, which it was built with; a
 container image contains Debian packages, read from its layers; a wheel depends on Python packages.
-Licences are NOASSERTION: embag's owner has not chosen one, and those of the others are in their
-packages. SOURCE_DATE_EPOCH is the date of creation; without it the present time is.
+Licences are NOASSERTION: embag's owner has not chosen one, and the other packages contain their
+own. The date of creation is SOURCE_DATE_EPOCH or, if that is not set, the present time.
 The format: https://spdx.github.io/spdx-spec/v2.3/
 """
 
@@ -47,7 +47,7 @@ def sha256(path):
 
 
 class Bill:
-    """Packages and relationships of the document, each of them once."""
+    """The packages and relationships of the document, without duplicates."""
 
     def __init__(self):
         self.packages = {}
@@ -89,7 +89,7 @@ def purl(place):
 
 
 def control_fields(*command):
-    """Runs a command that prints fields as Debian's control files have them; returns these."""
+    """Returns the fields that a command prints in the format of Debian's control files."""
     return email.message_from_string(
         subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
@@ -101,7 +101,7 @@ def describe_deb(bill, identifier, path):
         name = re.match(r'\s*([^\s(|:]+)', one)[1]
         if name.startswith(('embag-', 'libembag')):
             continue
-        # A virtual or transitional name may have no version here: it stays without one.
+        # A virtual or transitional name may have no version here. It is then listed without one.
         known = subprocess.run(
             ['dpkg-query', '-W', '-f', '${Version} ${Architecture}\n', name], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout.split()
@@ -141,7 +141,7 @@ def describe_image(bill, identifier, path):
 
 
 def describe_wheel(bill, identifier, path):
-    """Adds what a wheel requires, extras apart."""
+    """Adds what a wheel requires, except for its extras."""
     with zipfile.ZipFile(path) as wheel:
         name, = (name for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         fields = email.message_from_string(wheel.read(name).decode())

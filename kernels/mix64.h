@@ -6,9 +6,7 @@
 
 #include <stdint.h>
 
-#define EB_MIX64_STEP                                                                              \
-    UINT64_C(0x9E3779B97F4A7C15) /* from one argument of splitmix64 to the next                    \
-                                  */
+#define EB_MIX64_STEP UINT64_C(0x9E3779B97F4A7C15) /* splitmix64 adds this at each step */
 #define EB_MIX64_FIRST UINT64_C(0xBF58476D1CE4E5B9)
 #define EB_MIX64_SECOND UINT64_C(0x94D049BB133111EB)
 

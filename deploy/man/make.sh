@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the manual pages of embagd, embag and embag-load from their --help, by help2man.
+# Makes the manual pages of embagd, embag and embag-load from their --help, with help2man.
 #     deploy/man/make.sh BIN VERSION OUT
 # BIN is the folder of the three programs. OUT receives NAME.SECTION.gz for each program and each
 # command of embag. SOURCE_DATE_EPOCH sets the date in the footer.
@@ -45,7 +45,7 @@ to_help2man() {
         }'
 }
 
-# The section SEE ALSO of a page.
+# see_also NAME: prints the section SEE ALSO of a page.
 see_also() {
     local other separator=
     echo '[SEE ALSO]'
@@ -58,13 +58,13 @@ see_also() {
     printf '\n.PP\nThe guides are in /usr/share/doc/embag.\n'
 }
 
-# page NAME SUMMARY PROGRAM [COMMAND...]
+# page NAME SUMMARY PROGRAM [COMMAND...]: makes a manual page.
 page() {
     local name=$1 summary=$2 section
     section=$(section_of "$name")
     shift 2
     "$bin/$1" "${@:2}" --help | to_help2man >"$work/$name.help"
-    # help2man runs a program of the page's name for its --help and --version.
+    # help2man runs a program that has the page's name, with --help and --version.
     cat >"$work/$name" <<END
 #!/bin/sh
 case \$1 in
