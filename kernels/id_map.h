@@ -29,7 +29,7 @@ enum eb_id_map_kind { EB_ID_MAP_LIST(X) EB_ID_MAP_COUNT };
 
 struct eb_id_map {
     enum eb_id_map_kind kind; /* NONE if ids are row numbers */
-    uint64_t seed;            /* for HASH_MODULO */
+    uint64_t seed;            /* seed of HASH_MODULO */
 };
 
 /* Returns the name of a kind: "none" and so on. */

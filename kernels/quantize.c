@@ -218,7 +218,7 @@ uint32_t eb_quantize_find_error(const float *values, uint32_t elements)
 
 /* Bounds on the values that are too large for a storage, regardless of sign. */
 struct excess {
-    int32_t above; /* in the order of key_of_value */
+    int32_t above; /* key_of_value of the largest value that is not too large */
     int32_t last;
 };
 

@@ -37,8 +37,8 @@
 
 /* The mails that main and one loop exchange when the process ends. */
 struct end_mails {
-    struct eb_mail leave;   /* from main: report NOT_SERVING in health */
-    struct eb_mail drained; /* from the loop: its drain is over */
+    struct eb_mail leave;   /* main tells the loop to report NOT_SERVING in health */
+    struct eb_mail drained; /* the loop tells main that its drain is over */
     struct eb_process *process;
     struct eb_loop *loop;
 };

@@ -83,16 +83,16 @@ struct eb_model_config_table {
     uint32_t dim; /* number of values in a row of codes; 0 if there are as many as fill it. The
                      formats TORCHREC_... need it, because rows may be padded */
     enum eb_storage storage; /* UNSPECIFIED means the storage in the file */
-    enum eb_missing missing; /* UNSPECIFIED: not given */
+    enum eb_missing missing; /* UNSPECIFIED if not given */
     bool has_default;
-    int64_t default_index; /* a row, or -1: zeros; for a keyed table any key */
-    int64_t unknown_row;   /* -1: none */
+    int64_t default_index; /* a row, or -1 for zeros; in a keyed table, any key */
+    int64_t unknown_row;   /* row for unknown ids; -1 if there is none */
 };
 
 struct eb_model_config_feature {
     char *name;
     char *table;
-    enum eb_reduction reduction; /* UNSPECIFIED: not given */
+    enum eb_reduction reduction; /* UNSPECIFIED if not given */
     enum eb_missing missing;     /* UNSPECIFIED means that of the table */
     bool has_default;            /* default_index is given; otherwise the table's default applies */
     int64_t default_index;

@@ -13,7 +13,7 @@ struct eb_tensor {
     enum eb_storage storage;
     uint32_t rank; /* at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t data_offset; /* from the start of the file */
+    uint64_t data_offset; /* offset of the data from the start of the file */
     uint64_t data_bytes;  /* product of dims times the element's bytes, checked */
 };
 

@@ -21,7 +21,7 @@ struct eb_model_version {
     uint64_t load_ms;        /* time that loading took */
     struct eb_table_set tables;
     struct eb_feature_set features;     /* features of the tables, as the settings define them */
-    struct eb_model_settings *settings; /* in force when it was loaded; NULL if there were none */
+    struct eb_model_settings *settings; /* settings when it was loaded; NULL if there were none */
     atomic_uint_fast64_t references;
     /* Called on the thread that gives the last reference back. The owner of this callback must then
      * free the version. If it is NULL, the version is freed at once. */

@@ -11,7 +11,7 @@
 #define EB_VERSION_STATE_LIST(X)                                                                   \
     X(LOADING, 1, "loading")                                                                       \
     X(READY, 2, "ready")     /* answers requests that name it */                                   \
-    X(SERVING, 3, "serving") /* and those that name no version */                                  \
+    X(SERVING, 3, "serving") /* answers these and requests that name no version */                 \
     X(RETIRED, 4, "retired") /* no longer answers; its last readers are not done */                \
     X(FAILED, 5, "failed")
 

@@ -15,7 +15,7 @@ struct eb_watch_entry {
     uv_fs_event_t handle;
     struct eb_watch *watch;
     struct eb_watch_entry *next;
-    dev_t device; /* of the watched directory; the path may lead to another one by now */
+    dev_t device; /* device of the watched directory; `path` may lead to another one by now */
     ino_t inode;
     bool is_seen;
     bool is_stale; /* the directory may be gone, and its inode number used by another one */

@@ -24,7 +24,7 @@ struct shift {
     atomic_bool is_over; /* a worker has failed, or the build was given up, so all workers stop */
     bool is_given_up;
     atomic_uint placed_count;
-    uint64_t reported_bytes; /* in all attempts so far; written by the calling thread */
+    uint64_t reported_bytes; /* sum over all attempts so far; written by the calling thread */
 };
 
 struct worker {
