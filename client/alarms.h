@@ -8,7 +8,7 @@
 
 struct eb_alarm {
     uint64_t at_ns;
-    uint32_t slot; /* in the heap, from 1; 0: not set */
+    uint32_t slot; /* position in the heap, from 1; 0 if not set */
     void (*ring)(struct eb_alarm *alarm);
 };
 

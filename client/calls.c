@@ -7,7 +7,7 @@
 /* The low bits of a call's number are the index of its record, the high bits are its generation. */
 #define INDEX_BITS 16
 #define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
-/* The amount that a thread adds to `inside`, and the bit that says that closing waits. */
+/* Each thread adds INSIDE_ONE to `inside`; closing sets the bit INSIDE_AWAITED while it waits. */
 #define INSIDE_ONE 2U
 #define INSIDE_AWAITED 1U
 

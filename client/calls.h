@@ -34,7 +34,7 @@ enum eb_call_state {
 struct eb_call {
     /* Guarded by the table's lock. */
     uint64_t id;          /* 0: free */
-    struct eb_call *next; /* in the free list or in a completion queue */
+    struct eb_call *next; /* next record in the free list or in a completion queue */
     bool cancel_posted;   /* the cancel mail has not arrived yet */
     bool given_back;      /* given back, but not free until the cancel mail has arrived */
 
@@ -48,7 +48,7 @@ struct eb_call {
     struct eb_outgoing *request; /* the record has a hold on it */
     struct eb_lookup_expected expected;
     uint64_t deadline_ns;
-    void (*on_over)(struct eb_call *call); /* on the client's thread; answer or error is set */
+    void (*on_over)(struct eb_call *call); /* called on the client's thread, with a result */
     /* For a command that is not done yet; on the client's thread. */
     void (*on_progress)(struct eb_call *call, const struct eb_models_progress *progress);
     embag_done_fn on_done; /* the user's callback, which gets `context` */
@@ -58,7 +58,7 @@ struct eb_call {
     /* The outcome. */
     uint32_t attempts;
     uint32_t retry_after_ms;
-    bool was_sent; /* at least once; `attempts` also counts attempts that found no connection */
+    bool was_sent; /* sent at least once; `attempts` includes attempts without a connection */
     void *answer;  /* eb_lookup_answer, eb_models_list or eb_models_progress; NULL: see error */
     struct eb_error error;
 
@@ -69,7 +69,7 @@ struct eb_call {
     struct eb_connection *connection;
     uint64_t sent_ns;
     bool was_alone;                    /* sent while no other call of its priority was in flight */
-    struct eb_list link;               /* in the list of waiting calls or in the connection's */
+    struct eb_list link;               /* link in the list of waiting calls or of a connection's */
     struct eb_grpc_client_call *unary; /* NULL: sent on the stream */
     struct eb_alarm alarm;
 };

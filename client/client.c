@@ -28,7 +28,7 @@ struct embag_client {
     struct eb_completion_queue queue;
     struct eb_credentials credentials;
     uint64_t timeout_us;
-    char address[]; /* as given; also the authority of calls */
+    char address[]; /* address as given; also the authority of calls */
 };
 
 /* Copies an error. If the status is OK, its text is not copied. */

@@ -30,7 +30,7 @@ struct eb_connection_handler {
 /* Settings that all connections of a client share. */
 struct eb_connection_config {
     const struct eb_connection_handler *handler;
-    void *context; /* for on_open and on_close */
+    void *context; /* passed to on_open and on_close */
     struct eb_grpc_client_identity identity;
     struct eb_grpc_client_limits limits;
     const struct eb_memory *memory;
@@ -45,7 +45,7 @@ struct eb_connection {
     struct eb_grpc_client *session;     /* NULL if the connection is closed */
     struct eb_grpc_client_call *stream; /* NULL if it has not started, or has ended */
     struct eb_call_list calls;
-    bool is_dirty;       /* has something to write */
+    bool is_dirty;       /* there is something to write */
     bool is_stream_over; /* it has ended as stream_end says; its calls are not told yet */
     bool is_ending;      /* the session is being destroyed */
     bool is_unsound;     /* this side has ended the stream; stream_end says why */

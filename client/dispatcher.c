@@ -333,7 +333,7 @@ static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_err
     }
 }
 
-/* Delays the next connections, because one was of no use. */
+/* Delays the next attempts to connect, because a connection was of no use. */
 static void back_off(struct eb_dispatcher *dispatcher)
 {
     uint64_t now_ns = uv_hrtime();

@@ -66,8 +66,8 @@ struct embag_group {
     const void *weights;           /* [num_values] of weights_type, or none, as in a query */
     size_t weights_count;
     enum embag_type weights_type;
-    enum embag_reduction reduction; /* of every feature */
-    enum embag_missing missing;     /* of every feature */
+    enum embag_reduction reduction; /* reduction of every feature */
+    enum embag_missing missing;     /* missing policy of every feature */
 };
 
 /* One call: any number of queries and groups on one model. It is answered or fails as a whole,
@@ -117,7 +117,7 @@ struct embag_result {
 
 struct embag_answer {
     const char *model;
-    uint64_t version; /* of the model, the same for all results */
+    uint64_t version; /* version of the model, the same for all results */
     size_t result_count;
     const struct embag_result *results; /* in the order of the queries, then of the groups */
     uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
@@ -145,7 +145,7 @@ struct embag_access {
 
 struct embag_options {
     uint64_t connect_timeout_us; /* 0: 5 s; the time to resolve a name comes on top */
-    uint64_t timeout_us;         /* for a call without one; 0: 1 s */
+    uint64_t timeout_us;         /* timeout of a call that has none of its own; 0: 1 s */
     uint32_t answer_bytes_max;   /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
     uint32_t connections;   /* to the server; the least busy takes the next call; 0: 1, max 64 */
     uint32_t in_flight_max; /* calls in flight, or completed and not taken; 0: 1024, max 65536 */

@@ -8,7 +8,7 @@
  * - Without on_done, by a completion in the client's queue, from which any number of threads may
  *   take (embag_next). Use this for work that takes time or blocks, and, with embag_completion_fd,
  *   for a program's own event loop.
- * A program may use both: the work behind an answer decides which is right, not the client.
+ * A program may use both: the work that an answer causes decides which is right.
  *
  * Retries. Lookups change nothing, so sending one twice is safe. A lookup is sent again at most
  * retries_max times, and only if its deadline leaves the time:
@@ -52,7 +52,7 @@ extern "C" {
 /* The outcome of one lookup. */
 struct embag_completion {
     uint64_t id;   /* number that embag_submit returned */
-    void *context; /* from its embag_call */
+    void *context; /* context from its embag_call */
     /* Checked against the request (see embag_lookup). The taker frees it. NULL unless error.status
      * is EMBAG_OK. */
     struct embag_answer *answer;
@@ -79,8 +79,8 @@ struct embag_call {
 enum embag_status embag_submit(struct embag_client *client, const struct embag_request *request,
     const struct embag_call *how, uint64_t *id, struct embag_error *error);
 
-/* Withdraws a lookup. Its completion then says CANCELLED, unless its answer came first. Does
- * nothing if no lookup has this number, or if it is over. */
+/* Withdraws a lookup. Its completion then has the status CANCELLED, unless its answer came first.
+ * Does nothing if no lookup has this number, or if it is over. */
 void embag_cancel(struct embag_client *client, uint64_t id);
 
 /* Takes the oldest completion from the queue. Waits for one at most timeout_us: not at all if that

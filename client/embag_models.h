@@ -14,21 +14,21 @@ extern "C" {
 struct embag_table {
     const char *name;
     uint64_t rows;
-    uint32_t rank;                  /* of shape */
+    uint32_t rank;                  /* number of dims in shape */
     uint64_t shape[EMBAG_RANK_MAX]; /* trailing dims; none for a table of rank 1 */
     enum embag_type type;
     const char *storage;
     uint64_t resident_bytes;
     uint64_t digest;            /* digest of its content */
     bool keyed;                 /* indices are keys */
-    enum embag_missing missing; /* used if a request does not say, like default_index */
+    enum embag_missing missing; /* used if a request sets none, as is default_index */
     bool has_default;           /* default_index is set; if not, empty bags yield zeros */
     int64_t default_index;
     bool has_unknown_row; /* unknown_row is set */
     int64_t unknown_row;
 };
 
-/* A name for one use of a table, with the defaults for what a request does not say. */
+/* A name for one use of a table, with its own defaults for requests that set none. */
 struct embag_feature {
     const char *name;
     const char *table;
@@ -37,7 +37,7 @@ struct embag_feature {
     bool has_default; /* default_index is set; if not, empty bags yield zeros */
     int64_t default_index;
     const char *id_map; /* "none", "modulo" or "hash_modulo" */
-    uint64_t seed;      /* for hash_modulo */
+    uint64_t seed;      /* seed of hash_modulo */
     uint64_t max_ids;   /* most ids of one bag; 0: no limit */
 };
 
@@ -59,7 +59,7 @@ struct embag_model_version {
     size_t label_count;
     const char *const *labels; /* labels by which requests may name it */
     bool held;                 /* loaded by a command: it stays until it is unloaded */
-    uint64_t digest;           /* of its tables' names and contents; 0: not loaded */
+    uint64_t digest;           /* digest of its tables' names and contents; 0: not loaded */
     uint64_t loaded_unix_ms;   /* when it was loaded: ms since 1970 (UTC); 0: not loaded */
     uint64_t load_ms;          /* ms that loading took; 0 if not loaded */
     size_t feature_count;
@@ -71,7 +71,7 @@ struct embag_model_version {
 struct embag_model {
     const char *name;
     uint64_t served_version;
-    /* Served by command, whatever model.yaml says; 0: as model.yaml says. */
+    /* Version that a command serves, whatever model.yaml says; 0 if model.yaml decides. */
     uint64_t commanded_version;
     /* Why model.yaml or the model's directory cannot be used; else empty. */
     const char *config_error;

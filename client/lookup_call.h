@@ -13,13 +13,13 @@
 struct eb_lookup_answer {
     struct embag_answer answer; /* first: the caller gets a pointer to this */
     struct eb_arena arena;
-    const struct eb_wire_response *response; /* as decoded, until the answer is checked */
+    const struct eb_wire_response *response; /* response as decoded, until the answer is checked */
 };
 
 /* The fields that the client adds to a request. */
 struct eb_lookup_label {
-    uint64_t request_id; /* tells apart the answers of a stream */
-    uint64_t timeout_us; /* for the whole call */
+    uint64_t request_id; /* identifies the answer on a stream */
+    uint64_t timeout_us; /* timeout of the whole call */
 };
 
 /* Returns a request with room for a message of `size` bytes, its gRPC prefix written. The message

@@ -224,7 +224,7 @@ static uint64_t count_input_indices(const struct checked *checked)
     return count;
 }
 
-/* Checks the number of counts of missing indices, if the request determines it. */
+/* Checks how many counts of missing indices there are, if the request determines that. */
 static bool check_missing_counts(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
@@ -241,7 +241,7 @@ static bool check_missing_counts(const struct checked *checked)
                "%zu counts of missing indices, the request needs %" PRIu64, count, wanted);
 }
 
-/* Checks that the counts of the queries or features add up to the result's. */
+/* Checks that the counts of the queries or features add up to the result's count. */
 static bool check_missing_sum(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;

@@ -88,7 +88,7 @@ void eb_transport_close(struct eb_transport *transport)
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "the client closed it");
     if (transport->is_resolving) {
-        /* If it can no longer be cancelled, its callback is called all the same. */
+        /* Even if it can no longer be cancelled, its callback will be called. */
         (void)uv_cancel((uv_req_t *)&transport->resolve);
     } else {
         close_socket(transport);

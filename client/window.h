@@ -19,7 +19,7 @@
  * EB_WINDOW_LATE_STEPS. */
 #define EB_WINDOW_STEPS 4
 #define EB_WINDOW_LATE_STEPS 2
-/* The newest latency is 1 / EB_WINDOW_SMOOTHING of the smoothed one. */
+/* Each new latency has a weight of 1 / EB_WINDOW_SMOOTHING in the smoothed latency. */
 #define EB_WINDOW_SMOOTHING 8
 
 struct eb_window {
@@ -41,12 +41,12 @@ bool eb_window_send(struct eb_window *window);
 
 /* A call that was answered. */
 struct eb_window_sample {
-    uint64_t latency_ns; /* from sending to answer */
-    uint64_t left_ns;    /* from sending to deadline */
+    uint64_t latency_ns; /* time from sending to the answer */
+    uint64_t left_ns;    /* time from sending to the deadline */
     bool was_alone;
 };
 
-/* One of the next three is called for each call that was sent. */
+/* For each call that was sent, one of the next three functions is called. */
 /* Counts a call that was answered. */
 void eb_window_answer(struct eb_window *window, const struct eb_window_sample *sample);
 /* Counts a call that was refused or is no longer needed. `for_load` says that the server is

@@ -1,7 +1,7 @@
-/* A capped arena. The memory to decode one request is taken from it and given back at once.
- * Thread: one at a time. Memory: blocks from an eb_memory, each larger than the one before. The
- * first block survives a reset, unless one large piece made it large. So a pooled arena serves
- * small requests without asking again. */
+/* A capped arena. All memory for decoding one request is taken from it and given back at once.
+ * Thread: one at a time. Memory: blocks from an eb_memory, each larger than the one before. A reset
+ * keeps the first block, unless it was made larger for one large piece. So a pooled arena serves
+ * small requests without taking another block. */
 #pragma once
 
 #include "proto/memory.h"

@@ -20,8 +20,8 @@ struct eb_codec_limits {
 /* The reason why a request was not decoded. */
 struct eb_decode_failure {
     struct eb_error error;
-    uint64_t request_id; /* of the request; 0 if it could not be read */
-    bool cancel;         /* of the request; false if it could not be read */
+    uint64_t request_id; /* id of the request; 0 if it could not be read */
+    bool cancel;         /* `cancel` of the request; false if it could not be read */
     /* [traceparent_bytes] of the request, as in eb_wire_request; 0 bytes if it could not be read */
     const char *traceparent;
     size_t traceparent_bytes;
@@ -65,7 +65,7 @@ void eb_lookup_response_encode(
 /* Writes both times into `message`, which eb_lookup_response_encode wrote with is_timed. The size
  * does not change. May be called again. */
 void eb_lookup_response_set_times(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
-/* Makes a message that was written with is_timed and `more` the last one. */
+/* Clears `more` in a message written with is_timed and `more`, which makes it the last one. */
 void eb_lookup_response_set_last(uint8_t *message);
 
 /* The remaining encoders: the first function of each pair returns the size, the second writes. */

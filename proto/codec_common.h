@@ -42,7 +42,7 @@ extern const struct eb_guard_limits eb_codec_answer_limits;
 void *eb_codec_unpack(
     struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 
-/* Sets *error to RESOURCE_EXHAUSTED and says that the arena is exhausted. */
+/* Sets *error to RESOURCE_EXHAUSTED, with a text that says that the arena is exhausted. */
 void eb_codec_refuse_for_memory(const struct eb_arena *arena, struct eb_error *error);
 
 /* Takes `count` elements of `bytes` bytes each from the arena, uninitialised. The result is not
@@ -184,11 +184,11 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
  * and RESOURCE_EXHAUSTED if the arena is exhausted. */
 struct eb_codec_position {
     const char *list; /* "queries" */
-    size_t index;     /* in `list` */
-    const char *name; /* of its table or group; set before any error that names it */
+    size_t index;     /* position in `list` */
+    const char *name; /* name of its table or group; set before any error that names it */
     struct eb_arena *arena;
     struct eb_error *error;
-    const struct eb_guard_limits *limits;  /* of the request */
+    const struct eb_guard_limits *limits;  /* limits of the request */
     uint32_t *field_count;                 /* fields of the request that have been read */
     const struct eb_known_features *known; /* [known_count] lists of features; for groups */
     size_t known_count;

@@ -24,14 +24,15 @@ enum eb_reflection_question {
 struct eb_wire_reflection_request {
     const char *host;
     enum eb_reflection_question question;
-    const char *name; /* of a file, symbol or type */
+    const char *name; /* name of a file, symbol or type */
 };
 
 /* Returns NULL with *error set, as the decoders of codec.h do. */
 struct eb_wire_reflection_request *eb_reflection_request_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 
-/* ServerReflectionResponse: the first of these members, in this order, that is set. */
+/* ServerReflectionResponse. It answers with the first of these members that is set: error, files,
+ * base_type, services. */
 struct eb_wire_reflection_response {
     const char *host;
     const uint8_t *request; /* the request, as it came */

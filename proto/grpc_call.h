@@ -33,13 +33,13 @@ struct eb_grpc_call {
     /* In on_call only. "" for a credential that no server knows; NULL if none was given. */
     const char *authorization;
     const struct eb_trace_parent *trace; /* trace of the call; its trace_id may be "" */
-    enum eb_status status;               /* in on_refusal: how the call ends */
+    enum eb_status status;               /* in on_refusal: the status with which the call ends */
     /* In on_refusal and on_close only: why the session itself ended the call with a status other
      * than OK. NULL if the session did not end it, or had no memory for the text. */
     const char *reason;
-    bool lacked_memory;  /* in on_close: ended for lack of memory for a message */
-    bool has_message;    /* for a call that expects one message: it has come */
-    uint64_t message_ms; /* time when it came, plus the time since in which nothing was read */
+    bool lacked_memory;  /* in on_close: it ended for lack of memory for a message */
+    bool has_message;    /* whether the message of a call that expects one has come */
+    uint64_t message_ms; /* time when it came, plus the time since then in which nothing was read */
     void *user;          /* the handler's */
 
     /* The following members are not for handlers. */
@@ -48,13 +48,13 @@ struct eb_grpc_call {
     struct eb_grpc_call *previous;
     int32_t stream_id;
     uint32_t pushback_ms;
-    char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
+    char *text;           /* status text of a call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* bytes that have arrived and are not credited to the peer's windows */
     uint64_t progress_ms; /* time when bytes last arrived */
     uint64_t begun_ms;    /* time when the first of the held bytes arrived, or later */
     uint64_t sent_ms;     /* time when a tick last saw progress of the answers */
     uint64_t sent_bytes;  /* bytes of answers sent by then */
-    struct eb_grpc_refusal refusal; /* if it is not gRPC, once the peer has ended its side */
+    struct eb_grpc_refusal refusal; /* answer if not gRPC, once the peer has ended its side */
     bool announced;                 /* on_call was called */
     bool answered;                  /* the response's HEADERS are submitted */
     bool finished;                  /* neither side accepts anything any more */
@@ -64,7 +64,7 @@ struct eb_grpc_call {
     bool peer_ended;
     bool end_delivered;
     struct eb_grpc_hold *hold;      /* for a call that expects one message; NULL if it takes many */
-    struct eb_grpc_message message; /* for a call that expects one, until it is taken */
+    struct eb_grpc_message message; /* message of a call that expects one, until it is taken */
     struct eb_grpc_reader reader;
     struct eb_grpc_backlog backlog;
     struct eb_grpc_output output;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct eb_grpc_client_limits {
-    uint32_t response_bytes_max; /* of a message; a larger one gives RESOURCE_EXHAUSTED */
+    uint32_t response_bytes_max; /* limit on a message; a larger one gives RESOURCE_EXHAUSTED */
 };
 
 struct eb_grpc_client_call; /* opaque */

@@ -13,7 +13,7 @@
 #define REQUEST_BYTES_LIMIT (512u * 1024 * 1024)
 /* DATA frames are passed on as they arrive, so large ones cost no memory. */
 #define FRAME_BYTES_MAX (256u * 1024)
-/* HTTP/2 counts this much in addition to each field's texts. */
+/* HTTP/2 adds this to the size of each field's name and value. */
 #define HEADER_FIELD_OVERHEAD 32u
 /* So high that nghttp2's own limiter of resets does not act before ours. */
 #define RESETS_UNLIMITED 1000000000u

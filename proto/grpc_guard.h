@@ -15,10 +15,10 @@ struct nghttp2_session;
 
 /* Caps of one connection. */
 struct eb_grpc_server_limits {
-    uint32_t request_bytes_max; /* of one message, at most 512 MiB; larger: RESOURCE_EXHAUSTED */
+    uint32_t request_bytes_max; /* message limit, at most 512 MiB; beyond: RESOURCE_EXHAUSTED */
     uint32_t streams_max;       /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
-    uint32_t header_fields_max; /* of one request; more: RESOURCE_EXHAUSTED */
-    uint32_t header_bytes_max;  /* of names and values of one request together */
+    uint32_t header_fields_max; /* limit on one request's fields; beyond: RESOURCE_EXHAUSTED */
+    uint32_t header_bytes_max;  /* limit on the names and values of one request together */
     /* Output in the write queue, at least 1 MiB; more ends the connection. Answers that wait in
      * calls for the peer's windows do not count. */
     uint32_t outbound_bytes_max;

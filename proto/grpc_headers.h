@@ -34,8 +34,8 @@ struct eb_grpc_headers_limits {
 /* This many bytes on the wire pay for a field beyond the limit: they keep a peer as busy as us. */
 #define EB_GRPC_FIELD_WIRE_BYTES 32u
 
-/* The size of a header block, of a request or of trailers, as far as it has been read. Zeroed at
- * the start of a block. */
+/* The size so far of a header block, which belongs to a request or to trailers. Zeroed at the start
+ * of a block. */
 struct eb_grpc_block {
     size_t wire_bytes; /* lengths of its frames that have begun */
     size_t bytes;      /* names and values */

@@ -11,7 +11,7 @@ struct nghttp2_session_callbacks;
 
 /* A stream's data source: nghttp2_data_source.ptr points at it. */
 struct eb_grpc_output {
-    struct eb_send_queue *queue; /* of the connection */
+    struct eb_send_queue *queue; /* the connection's write queue */
     void *owner;                 /* the call */
     size_t *total_bytes;         /* sum of `bytes` over the connection's outputs */
     struct eb_outgoing *head;

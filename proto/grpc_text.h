@@ -19,7 +19,7 @@ void eb_grpc_timeout_format(uint64_t timeout_us, char out[16]);
 /* Percent-encodes UTF-8 text for grpc-message and cuts it, between characters, at
  * EB_GRPC_MESSAGE_BYTES_MAX. Returns the bytes written (no NUL). */
 size_t eb_grpc_message_encode(const char *text, char out[EB_GRPC_MESSAGE_BYTES_MAX]);
-/* Decodes such a text. Anything that is not a valid escape stays as it is. The result is
+/* Decodes a percent-encoded text. Anything that is not a valid escape stays as it is. The result is
  * NUL-terminated and cut at out_bytes. */
 void eb_grpc_message_decode(const char *text, size_t size, char *out, size_t out_bytes);
 

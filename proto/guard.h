@@ -15,8 +15,8 @@
 #define EB_GUARD_DEPTH_MAX 8 /* deepest nesting of messages; ours need 4 */
 
 struct eb_guard_limits {
-    uint32_t fields_max;      /* of the whole message, including unknown ones and all depths */
-    uint32_t name_bytes_max;  /* of the longest string field */
+    uint32_t fields_max; /* limit on fields of a message, unknown ones and all depths included */
+    uint32_t name_bytes_max;  /* limit on each string field */
     uint32_t submessages_max; /* occurrences of repeated message fields, all together */
 };
 

@@ -56,7 +56,7 @@ struct eb_infer_input {
 
 /* InferRequestedOutputTensor. */
 struct eb_infer_output {
-    const char *table; /* as eb_infer_input.table */
+    const char *table; /* table or feature, as in eb_infer_input */
     int32_t output_type;
 };
 
@@ -64,7 +64,7 @@ struct eb_infer_output {
 struct eb_infer_request {
     struct eb_wire_request request; /* as a LookupRequest; after decoding, without queries */
     const char *id;
-    struct eb_infer_options options; /* for all tables that have none of their own */
+    struct eb_infer_options options; /* options of all tables that have none of their own */
     size_t input_count;
     struct eb_infer_input *inputs;
     size_t output_count; /* after decoding, 0 if all outputs are meant */
@@ -83,7 +83,7 @@ struct eb_infer_server {
 struct eb_infer_feature {
     const char *name;
     int32_t type;         /* DataType of the pooled values */
-    int32_t weights_type; /* of per-sample weights */
+    int32_t weights_type; /* DataType of per-sample weights */
     uint32_t dim_count;   /* trailing dimensions */
     const uint64_t *dims;
 };

@@ -45,7 +45,7 @@ struct eb_wire_query {
     const void *weights; /* weights or weights_f32 */
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
-    int32_t output_type;  /* of this query alone, for ModelInfer; 0: the request's */
+    int32_t output_type;  /* type for this query alone, for ModelInfer; 0: the request's */
     /* An error that the codec found in this query; its text names the query. NULL if there is none.
      * Kept here so that errors are reported query by query, whoever finds them. */
     const struct eb_error *error;
@@ -62,13 +62,13 @@ struct eb_known_features {
 
 /* FeatureGroup: many features' bags in one set of arrays, feature by feature. */
 struct eb_wire_group {
-    const char *name; /* of an ordered list in the model; empty: see `features` */
+    const char *name; /* name of an ordered list in the model; empty: see `features` */
     size_t feature_count;
     const char *const *features;
     const struct eb_known_features *known; /* decoded: list of these names; NULL: none */
-    const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL: not adjacent */
+    const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL if not adjacent */
     size_t run_bytes;
-    uint32_t bags;                /* of each feature */
+    uint32_t bags;                /* bags of each feature */
     struct eb_wire_array values;  /* values_i64 or values_i32 */
     struct eb_wire_array lengths; /* [feature_count * bags] */
     struct eb_wire_array offsets; /* [feature_count * bags + 1] */
@@ -77,7 +77,7 @@ struct eb_wire_group {
     int32_t weights_type; /* DataType; 0: not given */
     int32_t reduction;
     int32_t missing;
-    const struct eb_error *error; /* as eb_wire_query.error */
+    const struct eb_error *error; /* the same as eb_wire_query.error */
 };
 
 /* LookupRequest, without the fields that are not built, which the codec refuses. Unless

@@ -15,8 +15,8 @@ struct eb_load_connection;
 /* A request in flight, or a free slot for one. */
 struct eb_load_slot {
     struct eb_load_connection *connection;
-    struct eb_load_slot *next; /* in the free list */
-    uint64_t position;         /* of the request in the pool */
+    struct eb_load_slot *next; /* next slot in the free list */
+    uint64_t position;         /* position of the request in the pool */
     uint64_t due_ns;
     uint64_t sent_ns;
 };

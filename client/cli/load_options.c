@@ -240,7 +240,7 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
                "threads", NULL, "must not exceed --connections, as every thread needs one");
 }
 
-/* Checks that the file's suffix says what is written. Devices, and pipes of a shell's >(...), have
+/* Checks that the file has the suffix of an SVG file. Devices, and pipes of a shell's >(...), have
  * no suffix. */
 static bool check_svg(const char *name)
 {

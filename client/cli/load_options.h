@@ -9,7 +9,7 @@
 #define EB_LOAD_TABLES_MAX 1024
 #define EB_LOAD_THREADS_MAX 64
 #define EB_LOAD_CONNECTIONS_MAX 4096
-#define EB_LOAD_THREAD_CONNECTIONS_MAX 64 /* the most that a client can have */
+#define EB_LOAD_THREAD_CONNECTIONS_MAX 64 /* most connections that one client can have */
 #define EB_LOAD_IN_FLIGHT_MAX 65000
 #define EB_LOAD_STEPS_MAX 100
 #define EB_LOAD_VERSIONS_AHEAD_MAX 10000
@@ -30,7 +30,7 @@ struct eb_load_options {
     const char *tables;       /* "a,b", also features; NULL: those of the workload or group */
     const char *group;        /* a group of the model; NULL: none */
     uint32_t bag_count;       /* bags of each table */
-    uint32_t indices_per_bag; /* for tables given by name */
+    uint32_t indices_per_bag; /* number of indices per bag, for tables given by name */
     struct eb_sampler_distribution distribution;
     enum embag_type output_type; /* unspecified: each table's own */
     const char *keys_file;       /* keys of the one keyed table; NULL: no table may be keyed */
@@ -39,7 +39,7 @@ struct eb_load_options {
     bool is_unary;      /* unary calls; if not, streams */
     bool is_unpaced;    /* requests are sent even if their answers will be late */
     bool is_open;       /* requests are due at `rate`; if not, `in_flight` are always in flight */
-    uint64_t in_flight; /* on all connections together; for an open load the maximum */
+    uint64_t in_flight; /* requests in flight, over all connections; if is_open, the maximum */
     double rate;        /* requests per second */
     unsigned connection_count;
     unsigned thread_count; /* each sends and receives on its share of the connections */

@@ -42,11 +42,11 @@ struct eb_load_pool {
     enum embag_type output_type;    /* unspecified: each table's own */
     uint64_t count;                 /* number of requests */
     struct embag_request *requests; /* [count] */
-    struct embag_query *queries; /* [count][tables]; with groups, the queries that they stand for */
+    struct embag_query *queries; /* [count][tables]; with groups, they describe the same lookups */
     struct embag_group *groups;  /* [count]; NULL: queries are sent */
     const char **features;       /* [tables] features of every group */
     int32_t *lengths;            /* [tables][bag_count] lengths of every group */
-    int64_t *indices;            /* of all requests, one after the other */
+    int64_t *indices;            /* indices of all requests, one after the other */
     int64_t *offsets;            /* [tables][bag_count], shared by all requests */
     uint64_t request_indices;    /* indices of one request */
     uint32_t kept_versions;      /* versions whose expected answers are kept for comparison */

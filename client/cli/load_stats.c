@@ -22,7 +22,7 @@ static uint64_t find_histogram_bucket(uint64_t ns)
     return bucket < EB_LOAD_HISTOGRAM_BUCKETS ? bucket : EB_LOAD_HISTOGRAM_BUCKETS - 1;
 }
 
-/* Returns the largest time that the bucket counts. */
+/* Returns the largest time that belongs to the bucket. */
 static double find_last_ns(uint64_t bucket)
 {
     uint64_t shift = bucket < 2 * PER_POWER ? 0 : bucket / PER_POWER - 1;

@@ -9,8 +9,8 @@
 #define EB_LOAD_HISTOGRAM_BUCKETS ((EB_LOAD_HISTOGRAM_POWERS + 1) << EB_LOAD_HISTOGRAM_BITS)
 
 /* A histogram of times with a relative error of at most 1 %. A bucket's width is 1/128 of the power
- * of two that it lies in, so that the same memory serves a microsecond and an hour. Some 32 KiB,
- * whatever it counts. Zeroes mean an empty histogram. */
+ * of two that it lies in, so that the same memory serves a microsecond and an hour. The histogram
+ * takes some 32 KiB, however many times it counts. Empty if zeroed. */
 struct eb_load_histogram {
     uint64_t count;
     uint64_t max_ns; /* exact */
@@ -32,7 +32,7 @@ struct eb_load_window {
 /* Counters of the requests that were due within the window, unless said otherwise. Zeroes mean that
  * nothing was counted. */
 struct eb_load_stats {
-    struct eb_load_histogram latency;    /* of answers, from when the request was due */
+    struct eb_load_histogram latency;    /* latency of answers, from when the request was due */
     struct eb_load_histogram unanswered; /* least latencies of requests without an answer */
     struct eb_load_histogram late;       /* delay from due to sent, of requests that were sent */
     uint64_t good_count;                 /* answers within the deadline */
@@ -43,7 +43,7 @@ struct eb_load_stats {
     uint64_t queue_us;                        /* sum over all answers, as the server reports it */
     uint64_t compute_us;
     uint64_t window_answers;        /* answers that came within the window, whenever due */
-    uint64_t window_good;           /* those of them within the deadline */
+    uint64_t window_good;           /* window answers within the deadline */
     struct embag_error first_error; /* status EMBAG_OK: none */
 };
 

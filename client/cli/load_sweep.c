@@ -14,7 +14,7 @@ static const double quantiles[EB_LOAD_CHART_LINES] = {0.5, 0.99, 0.999};
 
 struct sweep {
     const struct eb_load_subject *subject;
-    struct eb_load_result result; /* of the current step */
+    struct eb_load_result result; /* result of the current step */
     unsigned step_count;          /* steps that were run */
     double rates[EB_LOAD_STEPS_MAX];
     double latencies_us[EB_LOAD_CHART_LINES][EB_LOAD_STEPS_MAX];

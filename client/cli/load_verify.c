@@ -47,7 +47,7 @@ struct gathering {
     int64_t *positions;
     void *scratch;
     uint8_t *out;
-    uint64_t out_stride_bytes; /* from one bag to the next */
+    uint64_t out_stride_bytes; /* distance from one bag to the next */
 };
 
 static void gather_rows(struct gathering *gathering)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NUMBER_BYTES 32 /* "-1.7976931348623157e+308" and the NUL */
-/* Powers of ten of the numbers that are written without an exponent. */
+/* Range of the decimal exponents of numbers that are written without an exponent. */
 #define EXPONENT_MIN (-4)
 #define EXPONENT_MAX 15
 

@@ -40,7 +40,7 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
     EB_STORAGE_INT4, EB_STORAGE_INT2};
 
 #define X(name, text, storage, layout) text,
-static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* by enum */
+static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* indexed by enum */
 #undef X
 
 /* The value of --part if it is not given. */

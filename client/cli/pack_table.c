@@ -16,7 +16,7 @@
 /* Bytes of the source's rows that are read at a time. Whole blocks of a packed file. */
 #define CHUNK_BYTES (4 * EB_PACKED_FORMAT_BLOCK_BYTES)
 
-/* Files open besides those that are written; a generous estimate. */
+/* Number of open files besides those that are written; a generous estimate. */
 #define OTHER_FILES 32
 
 /* Constant, so that a table has the same sample every time. */
@@ -136,7 +136,7 @@ double eb_pack_error_mean(const struct eb_pack_deviation *deviation)
 struct packing {
     const struct eb_pack_plan *plan;
     struct eb_pack_result *result;
-    struct eb_packed_format format; /* all rows that are packed, as if in one file */
+    struct eb_packed_format format; /* format of all rows that are packed, as if in one file */
     struct eb_packed_writer *writers;
     struct eb_progress_bar bar;
     struct eb_pack_error error;
@@ -144,8 +144,8 @@ struct packing {
     uint8_t *from;       /* [chunk_rows] rows of the source, with the rows between them */
     uint8_t *to;         /* [chunk_rows] packed rows */
     uint8_t *split;      /* one fused row, in the layout of a table of codes */
-    float *values;       /* of one row */
-    float *stored;       /* of one row, as they will be read back */
+    float *values;       /* values of one row */
+    float *stored;       /* values of one row as they will be read back */
     struct eb_table_storage_check check; /* for fused rows */
     struct eb_failure *failure;
 };
@@ -246,7 +246,7 @@ static bool take_packed_memory(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
     uint64_t row_bytes = plan->table->row_stride_bytes;
-    uint64_t stride = row_bytes * plan->parts; /* parts <= rows: check_packed_counts */
+    uint64_t stride = row_bytes * plan->parts; /* check_packed_counts ensures that parts <= rows */
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
     packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
     packing->from = malloc((packing->chunk_rows - 1) * stride + row_bytes);

@@ -27,14 +27,14 @@ struct eb_pack_plan {
     int64_t unknown_row;
     const char *path; /* TABLE.embag */
     uint32_t file_count;
-    double error_max; /* if any value is off by more, packing fails; INFINITY: never */
+    double error_max; /* largest error of a value with which packing succeeds; INFINITY: any */
 };
 
 /* Absolute errors. A value that is not finite has no error if it is unchanged, and an infinite
  * error otherwise. */
 struct eb_pack_deviation {
     double max;
-    uint64_t max_row; /* for values: the row of the largest error */
+    uint64_t max_row; /* row with the largest error; set for values only */
     double sum;
     uint64_t count;
 };

@@ -13,7 +13,7 @@ enum eb_sampler_law { EB_SAMPLER_UNIFORM, EB_SAMPLER_ZIPF, EB_SAMPLER_META2021 }
 
 struct eb_sampler_distribution {
     enum eb_sampler_law law;
-    double exponent;                  /* for ZIPF */
+    double exponent;                  /* exponent of ZIPF */
     char text[EB_SAMPLER_TEXT_BYTES]; /* "zipf:1.05" */
 };
 

@@ -56,7 +56,7 @@ struct eb_source_file {
     bool is_split; /* the table lies in several files, `parts` */
     struct eb_npy_pieces parts;
     bool is_packed;
-    struct eb_packed_reader reader; /* of a packed file, which has one table */
+    struct eb_packed_reader reader; /* reader of a packed file, which has one table */
     size_t table_count;
     struct eb_source_table *tables;
 };

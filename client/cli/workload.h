@@ -13,7 +13,7 @@
 
 /* The tables of a workload, all f32 and of one dim. If an array is NULL, all tables are alike. */
 struct eb_workload {
-    const char *name; /* also the name of the model */
+    const char *name; /* name of the workload and of its model */
     uint32_t table_count;
     uint32_t dim;
     const uint64_t *rows_by_table;    /* [table_count] rows at scale 1 */

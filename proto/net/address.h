@@ -21,7 +21,7 @@ struct eb_endpoint {
     bool is_unix;
     char host[EB_ENDPOINT_HOST_BYTES]; /* without brackets; empty for a unix socket */
     char port[EB_ENDPOINT_PORT_BYTES]; /* in decimal; empty for a unix socket */
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket */
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* path of a unix socket */
 };
 
 struct eb_address {

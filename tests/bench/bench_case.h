@@ -29,7 +29,7 @@ struct eb_bench_feed {
 struct eb_bench_case {
     const struct eb_bench_feed *feeds;
     uint32_t feed_count;
-    uint32_t bag_count; /* of each feed */
+    uint32_t bag_count; /* number of bags of each feed */
     uint64_t batch_count;
     unsigned thread_count; /* at most batch_count */
     enum eb_bench_state state;

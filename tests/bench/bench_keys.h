@@ -9,7 +9,7 @@
 struct eb_bench_keys {
     struct eb_table table; /* the same rows, as a keyed table */
     struct eb_key_index index;
-    double build_ns_per_row; /* on one thread */
+    double build_ns_per_row; /* time to build the index, on one thread */
     struct eb_table_memory memory;
 };
 

@@ -48,7 +48,7 @@ struct eb_bench_options {
     struct eb_bench_echo_sizes served; /* zero unless the case is served instead of measured */
     bool has_scales_apart;
     bool is_weighted;
-    bool is_keyed; /* also measures the check pass by key; not with a workload */
+    bool is_keyed; /* whether the check pass by key is measured too; not with a workload */
     bool is_ahead;
     bool is_json;
     bool has_no_peer;

@@ -21,7 +21,7 @@ struct eb_bench_ours {
     uint8_t *out;              /* results of one call; all calls write to the same memory */
     struct eb_bench_rows rows; /* used if FLUSHED */
     double check_us;           /* time of all check passes so far */
-    double keyed_us;           /* the same by key */
+    double keyed_us;           /* time of all check passes by key so far */
     uint64_t checked_rows;
 };
 

@@ -14,8 +14,8 @@ struct eb_bench_report {
     struct eb_bench_figures figures;
     double roofline_ns_per_row; /* 0: not measured */
     const char *roofline_way;
-    struct eb_page_count pages;      /* of all our tables */
-    struct eb_page_count peer_pages; /* of all the peer's tables */
+    struct eb_page_count pages;      /* pages of all our tables */
+    struct eb_page_count peer_pages; /* pages of all the peer's tables */
     bool is_peer_tuned;
 };
 

@@ -9,7 +9,7 @@
 struct eb_bench_stock {
     uint64_t count;
     int64_t *indices;
-    void *weights; /* of eb_bench_case_weights_type; NULL: none */
+    void *weights; /* elements of type eb_bench_case_weights_type; NULL: none */
 };
 
 void eb_bench_stock_init(struct eb_bench_stock *stock, const struct eb_table *table,

@@ -12,7 +12,7 @@ struct eb_redis_run {
     const struct eb_load_options *options; /* duration and warm-up are ignored */
     const struct eb_load_pool *pool;       /* requests for one table */
     struct redisContext *link;             /* non-blocking, with no request in flight */
-    double duration_s;                     /* all of it is measured */
+    double duration_s;                     /* length of the run, all of which is measured */
 };
 
 /* Runs until the time is over or a signal arrives. Returns false after a message on stderr. */

@@ -24,7 +24,7 @@ class BusyOnce(grpc.GenericRpcHandler):
         self.channel.close()
 
     def service(self, handler_call_details):
-        """Handles unary lookups only, as bytes."""
+        """Handles unary lookups only, and forwards their messages as bytes."""
         if not handler_call_details.method.endswith('/Lookup'):
             return None
         def answer(message, context):

@@ -39,7 +39,7 @@ void eb_scratch_write(
 void eb_scratch_write_text(const struct eb_scratch *scratch, const char *name, const char *text);
 
 /* Builds an npy file of version MAJOR.0 with the header `dict` and a newline. The bytes of its data
- * count 1, 2, 3 and so on. */
+ * are 1, 2, 3 and so on. */
 void eb_scratch_npy(
     struct eb_scratch_table *out, uint8_t major, const char *dict, size_t data_bytes);
 /* Builds a safetensors file with the header `json` and the same data. */

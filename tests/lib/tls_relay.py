@@ -45,7 +45,7 @@ class TlsRelay:
                 with self.context.wrap_socket(raw, server_hostname='localhost') as far:
                     carry_both_ways(near, far)
             except OSError:
-                pass  # One side has gone. The end of its connection tells the other.
+                pass  # One side has gone. The other learns that when its connection ends.
 
 
 def carry_both_ways(near, far):

@@ -175,7 +175,7 @@ class LookupStream:
 
 
 class RemoteEmbeddingBagCollection:
-    """Counterpart of `embag.RemoteEmbeddingBagCollection`, which is awaited."""
+    """Counterpart of `embag.RemoteEmbeddingBagCollection` whose calls are awaited."""
 
     def __init__(self, client: Client, features: Sequence[str] | Mapping[str, str],
                  **fields: Unpack[CollectionFields]) -> None:
