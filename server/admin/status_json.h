@@ -15,12 +15,12 @@
  *                "hot": [[ID, share of indices], ...]}],                     most first
  *    "models": [{"name": TEXT, "served": ID | null, "fault": TEXT | null,
  *                "versions": [{"number": ID, "state": "loading" | "ready" | "serving" | "retired" |
- *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0: it is not in
+ *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0 if not in
  *                              memory, and all below are 0), "load_ms": N, "tables": N,
  *                              "rows": N, "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
  *                              "huge_1g": bytes}}]}],                        highest first
  *    "loads": {"done": N, "failed": N, "freed": N, "evicted": N, "kept": N, "kept_bytes": N},
- *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0: none
+ *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0 if none
  *    "repository": "readable" | "unreadable" | "unwatched",
  *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
  *              "span": TEXT, "code": "OK", "indices": N, "value_bytes": N,
@@ -29,7 +29,7 @@
  * The "total" of a slow request ends when its answer is ready. The "total" of "stages" ends when
  * the answer has been sent. ID is a number of 64 bits as a text. HISTOGRAM is
  * {"sum_ns": N, "ranges": [[END, COUNT], ...]}, with the ranges whose COUNT is not 0. END is the
- * end of a range in ns; 0: the range has no end.
+ * end of a range in ns; it is 0 if the range has no end.
  * Thread: pure. Memory: the caller's. */
 #pragma once
 

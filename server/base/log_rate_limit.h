@@ -10,7 +10,7 @@
 
 /* Ready for use when zeroed. */
 struct eb_log_rate_limit {
-    uint32_t lines_max; /* most lines per second; 0 stands for EB_LOG_RATE_LIMIT_LINES */
+    uint32_t lines_max; /* most lines per second; 0 means EB_LOG_RATE_LIMIT_LINES */
     uint64_t since_ms;  /* start of the current second */
     uint32_t lines;     /* lines written in the current second */
     uint64_t left_out;  /* lines not written since eb_log_rate_limit_take_left_out */

@@ -8,7 +8,7 @@
 
 /* The limits, all in milliseconds. */
 struct eb_conn_age_limits {
-    /* Times after which the connection begins to end; 0 stands for never. */
+    /* Times after which the connection begins to end; 0 means never. */
     uint64_t idle_max_ms;    /* without a call */
     uint64_t unknown_max_ms; /* without a call by a known principal */
     uint64_t age_max_ms;     /* plus or minus a tenth, so that connections do not end together */
@@ -31,7 +31,7 @@ enum eb_conn_age_step {
 
 /* The state of one connection. */
 struct eb_conn_age {
-    uint64_t old_ms; /* time at which it is old; UINT64_MAX stands for never */
+    uint64_t old_ms; /* time at which it is old; UINT64_MAX means never */
     uint64_t opened_ms;
     bool is_known;       /* a known principal has called; set by the caller */
     uint64_t heard_ms;   /* time of the last bytes from the peer; set by the caller */

@@ -1,4 +1,4 @@
-/* The options of a process's event loops: the service behind their connections, limits and memory.
+/* The options of a process's event loops: the service of their connections, limits and memory.
  * Thread: written on main before the first loop starts, read by all loops. Memory: none; what they
  * point to is borrowed for the loops' life. */
 #pragma once
@@ -10,7 +10,7 @@ struct eb_conn;
 struct eb_loop;
 struct eb_tls;
 
-/* The service behind all connections, as a set of callbacks. */
+/* The service of all connections, as a set of callbacks. */
 struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);

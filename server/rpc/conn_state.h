@@ -50,7 +50,8 @@ struct eb_service_loop {
     struct eb_auth *auth;   /* NULL if callers are not authenticated */
     struct eb_arena arena;  /* for unary requests, commands and watches */
     unsigned command_count; /* unfinished commands of ModelAdmin */
-    bool is_leaving;        /* whether the server drains, or will after drain_delay_ms */
+    /* Whether the server drains, or will after drain_delay_ms. Health reports this. */
+    bool is_leaving;
     struct eb_list watches; /* struct eb_health_watch, linked by eb_health_watch.link */
     struct eb_access_log access_log;
     struct eb_slow_list slow;

@@ -71,8 +71,8 @@ struct eb_plan {
     struct eb_plan_scratch *scratch; /* memory that jobs point into, in pieces; the newest first */
     uint8_t *scratch_room;           /* the unused rest of the newest piece */
     size_t scratch_room_bytes;
-    const struct eb_wire_group
-        *unknown_group; /* the first group whose features the memo did not know */
+    /* The first group whose features the memo did not know. */
+    const struct eb_wire_group *unknown_group;
     const struct eb_feature *const *unknown_features; /* features of that group, from the arena */
 };
 

@@ -42,7 +42,7 @@ struct eb_work {
     unsigned priority;     /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
     uint64_t weight_bytes; /* bytes that its jobs read and write: what it takes up of the queue */
     uint64_t deadline_ns;  /* uv_hrtime; 0 if there is none */
-    const atomic_bool *cancelled; /* may be NULL; the item is treated as expired if true */
+    const atomic_bool *cancelled; /* if true, the item is treated as expired; may be NULL */
     /* The sender. It is compared, never dereferenced. All items with NULL count as one source,
      * which may fill the whole queue. */
     const void *source;
