@@ -98,7 +98,7 @@ struct embag_result {
     enum embag_type type;
     uint32_t rank;
     uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes]; 0
-                                       from rank on */
+                                       at positions from rank on */
     uint64_t missing;               /* indices that named no row; with concat, in all queries */
     /* [missing_by_query_count] `missing` of each query or feature; NULL if the count is 0. */
     const uint64_t *missing_by_query;

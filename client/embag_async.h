@@ -57,7 +57,7 @@ struct embag_completion {
      * is EMBAG_OK. */
     struct embag_answer *answer;
     struct embag_error error; /* text is empty if status is EMBAG_OK */
-    uint32_t attempts;        /* times it was sent, or a connection for it could not be had */
+    uint32_t attempts;        /* times it was sent, or no connection could be opened for it */
     uint32_t retry_after_ms;  /* pause that the server asks for; 0: none; UINT32_MAX: never retry */
 };
 

@@ -17,7 +17,7 @@
 
 static void on_engine_timer(uv_timer_t *timer)
 {
-    (void)timer; /* The round before the next sleep does the rest. */
+    (void)timer; /* The round that precedes the next sleep does the work. */
 }
 
 static void set_timer(struct eb_engine *engine)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Memory that decoding may take in addition to four times the message: many small results take more
- * memory than bytes of the message. */
+ * memory than bytes in the message. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
 #define VALUES_ALIGNMENT 16 /* as embag.h promises, and as an arena aligns */
 

@@ -45,8 +45,8 @@ struct eb_outgoing *eb_lookup_call_encode_cancel(
  * it. Returns NULL with *error set: INTERNAL if the bytes are not a LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error);
-/* Returns whether the decoded response answers the request. If so, its values have been copied into
- * memory of its own, once and together. If not, *error is the one that the server reports, or
+/* Returns whether the decoded response answers the request. If so, its values have been copied, all
+ * together, into memory of their own. If not, *error is the one that the server reports, or
  * INTERNAL if the answer does not fit the request, or RESOURCE_EXHAUSTED if out of memory. */
 bool eb_lookup_call_check(struct eb_lookup_answer *answer,
     const struct eb_lookup_expected *expected, struct eb_error *error);

@@ -11,8 +11,8 @@
 
 /* Memory for decoding one progress message, with its text, which eb_codec_answer_limits bounds. */
 #define PROGRESS_ARENA_BYTES ((size_t)128 << 10)
-/* Memory that decoding may take in addition to eight times the message: a described table takes
- * more memory than bytes of the message. */
+/* Memory that decoding may take in addition to eight times the message: the description of a table
+ * takes more memory than bytes in the message. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
 
 /* ---- requests ---- */

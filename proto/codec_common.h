@@ -183,7 +183,7 @@ const void *eb_codec_read_floats(struct eb_field_reader message, uint32_t number
  * INVALID_ARGUMENT if the element itself is wrong, INTERNAL if the guard must explain the failure,
  * and RESOURCE_EXHAUSTED if the arena is exhausted. */
 struct eb_codec_position {
-    const char *list; /* "queries" */
+    const char *list; /* name of the list, such as "queries" */
     size_t index;     /* position in `list` */
     const char *name; /* name of its table or group; set before any error that names it */
     struct eb_arena *arena;

@@ -34,7 +34,7 @@ static const struct eb_codec_form query_forms[] = {
 struct query_reading {
     struct eb_codec_position *position;
     struct eb_codec_arrays arrays;
-    struct eb_field_reader rest; /* the rest of the message */
+    struct eb_field_reader rest; /* part of the message that is not read yet */
     struct eb_field_reader table;
     struct eb_wire_query *out;
 };

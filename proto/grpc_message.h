@@ -12,7 +12,7 @@
 struct eb_grpc_message {
     uint8_t *bytes; /* never NULL */
     size_t size;
-    size_t taken_bytes; /* size taken from the memory */
+    size_t taken_bytes; /* size of the buffer that was taken from the eb_memory */
     size_t wire_bytes;  /* size on the wire, without the prefix; less than size if compressed */
     /* Time when its last byte came, on the clock of the session that delivers it. If the session
      * held the message back, the time when the last of the bytes that were kept with it came. The

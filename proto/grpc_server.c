@@ -374,7 +374,7 @@ static int on_invalid_frame(
     return 0;
 }
 
-/* Passes over frames of unknown types. nghttp2 is asked to show them so that they count. */
+/* Ignores frames of unknown types. nghttp2 is configured to show them, so that they are counted. */
 static int on_extension(
     nghttp2_session *session, void **payload, const nghttp2_frame_hd *head, void *context)
 {

@@ -24,7 +24,7 @@ enum eb_gzip {
 struct eb_gzip_bytes {
     uint8_t *bytes; /* never NULL */
     size_t size;
-    size_t taken_bytes; /* size taken from the memory */
+    size_t taken_bytes; /* size of the buffer that was taken from the eb_memory */
 };
 
 /* Decompresses `bytes`. Returns DONE with *out set; its bytes then belong to the caller. Takes at

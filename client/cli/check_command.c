@@ -89,7 +89,7 @@ static bool check_blocks(
 /* The keys of a packed table and their index, as read. */
 struct keyed {
     struct eb_pack_keys keys;
-    /* Memory of the index and of `seen`. Lookups are slow in small pages. */
+    /* Memory of the index and of `seen`, in large pages, because lookups in small ones are slow. */
     struct eb_table_memory memory;
     void *index;
     uint64_t index_bytes;

@@ -173,7 +173,7 @@ static bool make_own(
 /* State of copying our rows into the peer's format. */
 struct copying {
     const struct eb_table *table;
-    struct eb_fused_format format; /* codes */
+    struct eb_fused_format format; /* layout of the peer's rows of codes */
     uint8_t *rows;
     uint64_t stride_bytes;
 };
