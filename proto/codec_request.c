@@ -47,7 +47,7 @@ struct reading {
 static_assert(
     sizeof(struct eb_wire_query) + sizeof(struct eb_error) + NOTES_BYTES <= QUERY_ARENA_BYTES,
     "a query and its error must fit");
-/* There may be as many groups as features, and groups have no allowance of their own. */
+/* There may be as many groups as features, and the arena's cap has no allowance for groups. */
 static_assert(
     sizeof(struct eb_wire_group) + sizeof(struct eb_error) + 2 * NOTES_BYTES <= QUERY_ARENA_BYTES,
     "a group with one feature, and its error, must fit");

@@ -144,7 +144,7 @@ struct eb_grpc_connection {
     struct eb_grpc_call *calls; /* open ones, newest first */
     struct eb_grpc_call *spare; /* closed ones, linked by next */
     size_t call_count;
-    size_t output_bytes; /* answers of all calls that wait for the peer's windows */
+    size_t output_bytes; /* bytes of answers, over all calls, that wait for the peer's windows */
     uint64_t fed_bytes;  /* bytes of messages that have come */
     uint64_t now_ms;
     bool resumed; /* a call may have messages to deliver */

@@ -51,7 +51,7 @@ struct eb_grpc_client {
     struct eb_grpc_client_limits limits;
     struct eb_grpc_client_call *calls;
     struct eb_grpc_client_identity identity;
-    size_t output_bytes; /* messages of all calls that wait for the peer's windows */
+    size_t output_bytes; /* bytes of messages, over all calls, that wait for the peer's windows */
     bool failed;         /* nghttp2 had no memory for what a call submitted */
     char reason[128];
 };

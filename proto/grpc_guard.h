@@ -58,9 +58,9 @@ struct eb_grpc_preface {
  * the preface. */
 bool eb_grpc_preface_check(struct eb_grpc_preface *preface, const uint8_t *bytes, size_t count);
 bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface);
-/* Returns the answer to a client that has sent no preface, by the first byte that it sent. A client
- * of HTTP/1.x would show our frames as garbage, so it is told which port it has reached. Returns ""
- * for any other client. */
+/* Returns the answer to a client that has sent no preface, chosen by the first byte that it sent. A
+ * client of HTTP/1.x would show our frames as garbage, so the answer says which port it has
+ * reached. Returns "" for any other client. */
 const char *eb_grpc_preface_answer(uint8_t first);
 
 /* ---- budget ---- */

@@ -424,7 +424,8 @@ static int on_server_stream_close(
     if (!call) {
         return 0;
     }
-    /* A call that we reset for the peer's error costs the peer as little as one that it resets. */
+    /* A call that we reset because of an error of the peer costs the peer no more than one that it
+     * resets itself, so both are spent. */
     if (call->trailers_sent) {
         eb_grpc_budget_earn_reset(&server->budget);
     } else {

@@ -226,7 +226,7 @@ static uint32_t count_target_tables(
     return count;
 }
 
-/* Returns whether --verify can be used: the table's values are published. If not, prints an error
+/* Returns whether the table's values are published, as --verify requires. If not, prints an error
  * to stderr. */
 static bool check_published(const struct eb_load_table *table)
 {

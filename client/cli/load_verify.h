@@ -17,7 +17,9 @@ struct eb_load_verify {
     uint64_t version;                /* first version whose answers are kept */
     uint8_t *kept;                   /* [pool->kept_versions][pool->count][pool->answer_bytes] */
     pthread_mutex_t lock;            /* guards what follows */
-    uint64_t *later_versions;        /* [pool->count] versions in `later`; `version` if none */
+    /* [pool->count] version of each answer in `later`; equal to `version` if there is no answer
+     * yet. */
+    uint64_t *later_versions;
     uint8_t *later; /* [pool->count][pool->answer_bytes] answers in later_versions */
 };
 

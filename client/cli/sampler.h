@@ -35,8 +35,8 @@ struct eb_sampler {
     double shortcut;
     /* For META2021. */
     double bin_end[EB_SAMPLER_BIN_COUNT];     /* cumulative shares of accesses */
-    uint64_t bin_first[EB_SAMPLER_BIN_COUNT]; /* first rank */
-    uint64_t bin_rows[EB_SAMPLER_BIN_COUNT];  /* at least 1 */
+    uint64_t bin_first[EB_SAMPLER_BIN_COUNT]; /* first rank of each bin */
+    uint64_t bin_rows[EB_SAMPLER_BIN_COUNT];  /* rows of each bin, at least 1 */
     /* For the permutation of the numbers from 0 to mask. */
     unsigned half_bits;
     uint64_t mask;

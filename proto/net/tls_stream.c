@@ -23,7 +23,7 @@ struct eb_tls_stream {
     BIO_METHOD *method;
     const struct eb_tls_side *side;
     const struct eb_memory *memory;
-    const uint8_t *input; /* bytes fed and not taken yet */
+    const uint8_t *input; /* bytes that were fed and are not decrypted yet */
     size_t input_bytes;
     struct output filling;
     struct output writing;
