@@ -53,7 +53,7 @@ void eb_grpc_message_explain(
     const struct eb_grpc_reader *reader, enum eb_grpc_read why, struct eb_error *error);
 /* Returns the size of one whole message with its prefix at the start of `bytes`, if the reader is
  * between two messages. Such a message can be read in place, and the reader need not see it.
- * Returns 0 if there is no such message: then eb_grpc_message_read finds what is there. */
+ * Returns 0 if there is no such message; eb_grpc_message_read then reads the bytes. */
 size_t eb_grpc_message_peek(
     const struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count);
 /* Returns whether a message has begun and not ended. */

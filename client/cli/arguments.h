@@ -33,7 +33,7 @@ struct eb_flag {
     enum eb_flag_kind kind;
     size_t offset;
     uint64_t min, max;          /* NUMBER */
-    const char *const *choices; /* CHOICE: ended by NULL; position 0 is "not given" */
+    const char *const *choices; /* names for CHOICE, ended by NULL; position 0 is "not given" */
 };
 
 #define EB_FLAGS_MAX 40

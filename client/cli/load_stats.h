@@ -9,8 +9,8 @@
 #define EB_LOAD_HISTOGRAM_BUCKETS ((EB_LOAD_HISTOGRAM_POWERS + 1) << EB_LOAD_HISTOGRAM_BITS)
 
 /* A histogram of times with a relative error of at most 1 %. A bucket's width is 1/128 of the power
- * of two that it lies in, so that the same memory serves a microsecond and an hour. The histogram
- * takes some 32 KiB, however many times it counts. Empty if zeroed. */
+ * of two that it lies in, so that the same memory serves a microsecond and an hour. It always takes
+ * some 32 KiB. Empty if zeroed. */
 struct eb_load_histogram {
     uint64_t count;
     uint64_t max_ns; /* exact */

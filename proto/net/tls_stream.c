@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define RECORD_OVERHEAD_BYTES 256 /* most overhead of one record */
-#define OUTPUT_BYTES_MIN 4096     /* mostly for a handshake's flight */
+#define OUTPUT_BYTES_MIN 4096     /* smallest capacity, mostly for a handshake's messages */
 #define PIECES_MAX 64             /* most pieces of the queue that are gathered for one record */
 
 struct output {

@@ -115,7 +115,7 @@ class Figures:
         """Runs a load, none of whose requests may fail. Returns its report.
 
         An open load may leave some requests unsent if the machine has become slower since the rate
-        was chosen. The percentiles include that.
+        was chosen. The percentiles include those requests.
         """
         return self._check(self.bench.load_report(self.bench.start_load(
             server.address, ['--timeout-us', '20000000', *arguments])))

@@ -77,7 +77,8 @@ def listen(address):
 def run_with(sockets, command):
     """Replaces this process with the command, which gets the sockets given as NAME=ADDRESS."""
     names, addresses = zip(*(asked.split('=', 1) for asked in sockets))
-    # First to high numbers, because one socket may have the number that another one needs.
+    # Moves the sockets to high numbers first, because one of them may have the number that another
+    # one needs.
     high = [os.dup2(listen(address).detach(), HIGH + n) for n, address in enumerate(addresses)]
     for n, descriptor in enumerate(high):
         os.dup2(descriptor, FIRST + n, inheritable=True)
