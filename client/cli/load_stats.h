@@ -5,7 +5,7 @@
 #include "client/embag.h"
 
 #define EB_LOAD_HISTOGRAM_BITS 7    /* each power of two has 2^BITS buckets */
-#define EB_LOAD_HISTOGRAM_POWERS 34 /* above the first 2^BITS nanoseconds: up to half an hour */
+#define EB_LOAD_HISTOGRAM_POWERS 34 /* powers above the first 2^BITS ns, up to half an hour */
 #define EB_LOAD_HISTOGRAM_BUCKETS ((EB_LOAD_HISTOGRAM_POWERS + 1) << EB_LOAD_HISTOGRAM_BITS)
 
 /* A histogram of times with a relative error of at most 1 %. A bucket's width is 1/128 of the power

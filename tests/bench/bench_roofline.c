@@ -74,7 +74,7 @@ DEFINE_WAY(read_l2_64, 64, LEVEL_L2, 0)
 DEFINE_WAY(read_l2_32_far_64, 32, LEVEL_L2, 64)
 DEFINE_WAY(read_l2_64_far_128, 64, LEVEL_L2, 128)
 
-/* Prefetches whole rows into L2, and shortly before they are read into L1. */
+/* Prefetches whole rows into L2, and then into L1 shortly before they are read. */
 static uint64_t read_l2_64_l1_4(const struct eb_bench_rows *rows)
 {
     uint64_t sum = 0;

@@ -4,7 +4,7 @@ Each is measured in rounds that alternate with its comparison. The table
 shows the minimum of CPU times, and the median of rates and latencies.
 
 service.sh starts it. A figure is a method that yields rows of the table at the end. The raw
-measurements go to the file of JSON lines that is named there.
+measurements go to the file of JSON lines that the table names.
 """
 
 import json
