@@ -4,8 +4,8 @@ These are versions that change under load, many models and tables, a large keyed
 keys, and the speed of packing and checking files.
 
 models.sh starts it. A figure is a method that yields rows of the table at the end. The raw
-measurements go to the file of JSON lines that the table names. Failed requests and wrong answers end
-the run.
+measurements go to the file of JSON lines that the table names. Failed requests and wrong answers
+end the run.
 """
 
 import contextlib
