@@ -15,12 +15,18 @@
 /* Least memory to measure on: this many times the L2 cache, and no less than BYTES_MIN. */
 #define BYTES_PER_CACHE 32
 #define BYTES_MIN (UINT64_C(64) << 20)
-/* Tables up to this many times the L2 cache are nearby. For f32 the processor's own reordering
- * hides the time that L3 takes, but not for rows that are converted. In ns per row, without and
- * with prefetches, with 2 MiB of L2 and tables of 40 000 rows: 256 codes of 8 bits 21.6 and 13.1,
- * of 4 bits 17.3 and 11.6, 128 of f16 10.6 and 8.0, of f32 18.9 and 18.8 (a quarter more for a hot
- * part of a table). For f32 of 32 columns prefetches begin to pay between 32 and 64 MiB: 16 MiB 3.7
- * and 5.4, 32 MiB 4.9 and 5.2, 64 MiB 7.5 and 5.6. */
+/* A table of up to this many times the size of L2 is nearby: its rows come from L3. For f32 the
+ * processor's own reordering hides the time that L3 takes. For rows that are converted it does not,
+ * so only those are prefetched. Measured with 2 MiB of L2, in ns per row without and with
+ * prefetches:
+ *
+ *   40 000 rows of 256 codes of 8 bits   21.6   13.1
+ *   40 000 rows of 256 codes of 4 bits   17.3   11.6
+ *   40 000 rows of 128 columns of f16    10.6    8.0
+ *   40 000 rows of 128 columns of f32    18.9   18.8   a quarter more for a hot part of the table
+ *   16 MiB of 32 columns of f32           3.7    5.4
+ *   32 MiB of 32 columns of f32           4.9    5.2
+ *   64 MiB of 32 columns of f32           7.5    5.6   prefetches have begun to pay */
 #define CACHES_NEARBY 8
 #define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
 /* The most rows that 32 random bits can choose from. */

@@ -75,8 +75,8 @@ struct eb_grpc_budget {
     uint32_t window_updates; /* window updates since the last one that was spent as noise */
     uint32_t strikes;        /* pings that came too early since something was sent */
     uint64_t pinged_ms;      /* time of the last ping since something was sent; 0: none */
-    uint64_t noise_ms;       /* time up to which noise_left is refilled; 0: no clock seen yet */
-    uint64_t resets_ms;      /* time up to which resets_left is refilled */
+    uint64_t noise_ms;       /* time up to which noise_left has been refilled; 0: no clock yet */
+    uint64_t resets_ms;      /* time up to which resets_left has been refilled */
     uint32_t excess_max;
     uint32_t excess_left;
     uint32_t excess_per_s;

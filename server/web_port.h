@@ -16,7 +16,7 @@ struct eb_web_port_source {
     struct eb_loop *const *loops;
     size_t loop_count;
     struct eb_executor *executor;
-    struct eb_snapshot *snapshot; /* the snapshot that all readers have */
+    struct eb_snapshot *snapshot; /* the current snapshot, which all readers already have */
 };
 
 /* Listens, and answers that it is loading. Returns false with nothing open if that fails; one log

@@ -39,7 +39,7 @@ struct eb_output_size {
     char bytes[16];
 };
 
-/* Returns "1.5 GiB" and so on. */
+/* Returns a number of bytes as text, such as "1.5 GiB". */
 struct eb_output_size eb_output_size(uint64_t bytes);
 
 /* Prints to stderr why a call failed. Returns the exit status for that: 1. */

@@ -34,7 +34,7 @@ static inline unsigned eb_histogram_range(uint64_t ns)
         return 0;
     }
     uint64_t steps = (ns - 1) / (EB_HISTOGRAM_FIRST_NS / EB_HISTOGRAM_STEPS);
-    unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* 4 to 7 steps of 2^power */
+    unsigned power = 61 - (unsigned)__builtin_clzll(steps); /* so that steps >> power is 4 to 7 */
     unsigned range = (power - 1) * EB_HISTOGRAM_STEPS + 1 + (unsigned)(steps >> power);
     return range < EB_HISTOGRAM_RANGES ? range : EB_HISTOGRAM_RANGES - 1;
 }

@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15}; /* to 2^24 bytes */
+/* Buffers of 2^10 to 2^24 bytes. */
+static const struct eb_buffer_range range = {.smallest_bits = 10, .bins = 15};
 
 uint64_t eb_buffer_pool_rounded(size_t bytes)
 {

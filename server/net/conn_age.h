@@ -13,7 +13,8 @@ struct eb_conn_age_limits {
     uint64_t unknown_max_ms; /* without a call by a known principal */
     uint64_t age_max_ms;     /* plus or minus a tenth, so that connections do not end together */
     uint64_t silence_ms;     /* without a byte from the peer, before it is sent a ping */
-    /* Times allowed after that. If one is 0, the next check takes the next step. */
+    /* Times allowed once the connection has begun to end or the ping was sent. If one is 0, the
+     * next check takes the next step. */
     uint64_t grace_ms;        /* for calls to end, before streams are ended */
     uint64_t end_ms;          /* for streams to end, before the connection is cut */
     uint64_t silence_more_ms; /* for the peer's answer to the ping */

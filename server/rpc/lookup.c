@@ -678,8 +678,8 @@ static bool submit_works(struct eb_lookup *lookup)
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
-    /* The mails that end the items are delivered to this thread, so not before this function
-     * returns. */
+    /* Other threads may have completed items already. But the mails that say so are delivered to
+     * this thread, which cannot happen before this function returns. */
     lookup->state = EB_LOOKUP_QUEUED;
     lookup->open_partial_count = count;
     *count_queued(lookup) += count;

@@ -82,8 +82,9 @@ uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
-/* Returns how many bytes `bytes` bytes occupy once they are taken: whole pages of 2 MiB, or a share
- * of them. Returns UINT64_MAX if that is more than an address space can hold. */
+/* Returns how much memory a table of `bytes` bytes occupies: whole pages of 2 MiB or, if it is
+ * smaller than one, its part of the mapping that small tables share. Returns UINT64_MAX if that is
+ * more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);
 /* Returns the bytes of rows followed by an index, whose size is 0 if there is none. The two are
  * taken as one, and shared only together. Returns at most UINT64_MAX. */

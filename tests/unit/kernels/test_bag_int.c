@@ -15,7 +15,7 @@ static const uint32_t dims[] = {1, 3, 7, 8, 31, 64, 100, 257, 1091};
 #define DIM_COUNT (sizeof dims / sizeof dims[0])
 #define DIM_MAX 1091
 
-/* Dims with which a bag would have this many elements or more are not tried. */
+/* A bag is tested only with dims that give it fewer elements than this. */
 #define WORK_MAX 100000
 
 #define INDEX_COUNT_MAX 3001

@@ -357,7 +357,8 @@ static void takes_weights_of_the_tables_type_where_none_is_said(void **state)
 
 /* ---- limits ---- */
 
-/* Expects two queries to be answered if *limit is `most`, and to exceed it if it is one less. */
+/* Expects the request's two queries to be accepted if *limit is `most`. Expects the second one to
+ * be refused, with a text that contains `part`, if *limit is one less. */
 static void expect_limit(
     struct plan_fixture *fixture, uint64_t *limit, uint64_t most, const char *part)
 {
