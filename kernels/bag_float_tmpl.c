@@ -309,7 +309,7 @@ static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 }
 
 /* Turns accumulated sums into the bag's values: puts the columns in order, adds the bias of codes,
- * divides if the reduction is MEAN or SQRTN, and makes all NaNs the same. Does not convert the
+ * divides if the reduction is a mean or SQRTN, and makes all NaNs the same. Does not convert the
  * values to the output type. */
 static INLINE void finish_sums(
     struct shape shape, const struct eb_bag_job *job, uint32_t b, struct sums *sums)
