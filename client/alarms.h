@@ -1,4 +1,5 @@
-/* Alarms: callbacks at set times, earliest first. At most as many can be set as init made room for.
+/* Alarms: callbacks at set times, earliest first. At most count_max alarms (eb_alarms_init) can be
+ * set at a time.
  * Thread: one at a time. Memory: init allocates the heap of pointers; alarms belong to their
  * owners. */
 #pragma once

@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static const struct eb_buffer_range range = {.smallest_bits = 8, .bins = 19}; /* to 2^26 bytes */
+/* Blocks of 2^8 to 2^26 bytes. */
+static const struct eb_buffer_range range = {.smallest_bits = 8, .bins = 19};
 
 static void give_block(void *context, void *block, size_t bytes)
 {

@@ -77,7 +77,7 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
         explain_call(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
-        /* Does not clear the error's text, which is large; the status says that it is not set. */
+        /* The error's text is large, so only its first byte is cleared. */
         memset(call, 0, offsetof(struct eb_call, error));
         call->error.status = EB_STATUS_OK;
         call->error.text[0] = '\0';
@@ -162,8 +162,8 @@ void eb_calls_enter(struct eb_calls *calls)
 
 void eb_calls_leave(struct eb_calls *calls)
 {
-    /* Unless closing waits for this thread, the table may be gone as soon as the thread is not
-     * counted. */
+    /* Once this thread is no longer counted, the table may be freed, unless closing waits for this
+     * thread. */
     if (atomic_fetch_sub(&calls->inside, INSIDE_ONE) == (INSIDE_ONE | INSIDE_AWAITED)) {
         uv_sem_post(&calls->left);
     }

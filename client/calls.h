@@ -25,7 +25,7 @@ enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS, EB_CALL_COMMAND };
 enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
 
 enum eb_call_state {
-    EB_CALL_OVER,    /* not in the client: its maker has it, or the taker of its result */
+    EB_CALL_OVER,    /* outside the client: with its maker, or with the taker of its result */
     EB_CALL_WAITING, /* waits for a connection */
     EB_CALL_PAUSED,  /* waits for the time of its next attempt */
     EB_CALL_SENT
@@ -49,7 +49,7 @@ struct eb_call {
     struct eb_lookup_expected expected;
     uint64_t deadline_ns;
     void (*on_over)(struct eb_call *call); /* called on the client's thread, with a result */
-    /* For a command that is not done yet; on the client's thread. */
+    /* Called on the client's thread with the progress of a command that is not done yet. */
     void (*on_progress)(struct eb_call *call, const struct eb_models_progress *progress);
     embag_done_fn on_done; /* the user's callback, which gets `context` */
     void *context;
@@ -62,8 +62,9 @@ struct eb_call {
     void *answer;  /* eb_lookup_answer, eb_models_list or eb_models_progress; NULL: see error */
     struct eb_error error;
 
-    /* Used by the client's thread only, even while someone else has the record or it is free: this
-     * is how that thread recognises late answers. It resets these fields when the call is over. */
+    /* Used by the client's thread only, even while the record is free or another thread has it:
+     * with these fields the client's thread recognises late answers. That thread resets them when
+     * the call is over. */
     enum eb_call_state state;
     bool is_unary; /* sent as a unary call, whatever the client's mode */
     struct eb_connection *connection;
@@ -104,7 +105,7 @@ void eb_calls_deinit(struct eb_calls *calls);
  * RESOURCE_EXHAUSTED if it did not wait, DEADLINE_EXCEEDED if it waited in vain, CANCELLED if the
  * table is closed. */
 struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, struct eb_error *error);
-/* Takes a record back. The caller has dropped its request and handed its answer on. */
+/* Takes a record back. Its request must have been dropped, and its answer handed on. */
 void eb_calls_give(struct eb_calls *calls, struct eb_call *call);
 
 /* Posts the submit mail of a taken record. Returns false if the table is closed. */

@@ -31,7 +31,7 @@ struct embag_client {
     char address[]; /* address as given; also the authority of calls */
 };
 
-/* Copies an error. If the status is OK, its text is not copied. */
+/* Copies an error. If the status is OK, the text is not copied. */
 static enum embag_status report_client_error(const struct eb_error *from, struct embag_error *to)
 {
     if (to) {
@@ -149,8 +149,8 @@ static void give_up_call(struct embag_client *client, struct eb_call *call)
     eb_calls_give(&client->engine.calls, call);
 }
 
-/* Posts a call. Its request is set, or is NULL if *error is set. Returns false with *error set if
- * the call was not posted; then its record has been given back. */
+/* Posts a call. The caller has set the call's request, or has left it NULL and set *error. Returns
+ * false with *error set if the call was not posted; then its record has been given back. */
 static bool post(struct embag_client *client, struct eb_call *call, struct eb_error *error)
 {
     if (call->request && eb_engine_post(&client->engine, call)) {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #define NS_PER_US 1000
-/* No call is sent while this many bytes wait to be written. A call that expires while the
- * dispatcher has it costs neither side anything. */
+/* No call is sent while this many bytes wait to be written. Calls wait in the dispatcher instead:
+ * if they expire there, they have cost neither side anything. */
 #define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
 /* When the deadline of a call passes, the server is considered dead if it has sent nothing for this
  * long while an answer was due; the second limit applies if the call's request has not even
@@ -39,7 +39,7 @@ static bool is_for_load(enum eb_status status, uint32_t retry_after_ms)
            (status == EB_STATUS_RESOURCE_EXHAUSTED && retry_after_ms > 0);
 }
 
-/* Removes a call that the bytes read last have ended. */
+/* Removes a call that was ended by the bytes read last. */
 static void take_ended(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms)
 {
@@ -306,8 +306,8 @@ void eb_connection_answered(struct eb_connection *connection, struct eb_call *ca
     take_ended(connection, call, status, retry_after_ms);
 }
 
-/* The priority of the call is no longer known, so this may settle a late call of the other window.
- * When all late answers have come, the counts of both windows are right. */
+/* The priority of the call is no longer known, so the answer may be counted for a late call of the
+ * other priority. When all late answers have come, the counts of both windows are right. */
 void eb_connection_answered_late(struct eb_connection *connection)
 {
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -329,7 +329,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     }
 }
 
-/* Removes a call on this side only. A unary call is also cancelled. */
+/* Removes a call on this side. Also cancels it at the server if it is unary. */
 static void take_call_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_call_list_remove(&connection->calls, call);
@@ -391,8 +391,8 @@ void eb_connection_settle(struct eb_connection *connection)
     }
 }
 
-/* Writes until the socket is full or nothing is left: while some output is waiting, a session holds
- * back the rest. */
+/* Writes until the socket is full or nothing is left. This can take several writes, because a
+ * session produces no further output while some is waiting. */
 void eb_connection_flush(struct eb_connection *connection)
 {
     if (!connection->is_dirty || connection->transport.state != EB_TRANSPORT_OPEN) {

@@ -46,7 +46,7 @@ struct eb_connection {
     struct eb_grpc_client_call *stream; /* NULL if it has not started, or has ended */
     struct eb_call_list calls;
     bool is_dirty;       /* there is something to write */
-    bool is_stream_over; /* it has ended as stream_end says; its calls are not told yet */
+    bool is_stream_over; /* the stream has ended as stream_end says; its calls are not told yet */
     bool is_ending;      /* the session is being destroyed */
     bool is_unsound;     /* this side has ended the stream; stream_end says why */
     bool has_spoken;     /* the server has sent valid HTTP/2 */

@@ -172,7 +172,8 @@ static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
     }
     eb_lookup_call_free(answer);
     if (call->request->holds > 1) {
-        /* It was refused before its request had left, and a request cannot be in two queues. */
+        /* The server has refused the call before all of its request was written. The request is
+         * still in a send queue and cannot be in another. */
         fail_call(call, &why);
     } else {
         retry_or_fail(call, &why);
@@ -259,8 +260,8 @@ static void on_dispatcher_end(
     }
 }
 
-/* Any request of a stream may have ended it, and it is not known which one. So each is sent as a
- * unary call and gets its own answer. */
+/* Any request of a stream may have caused its end, and it is not known which one did. So each is
+ * sent again as a unary call and gets its own answer. */
 static void on_drop(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;

@@ -53,8 +53,8 @@ struct embag_query {
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. The answer is one result
  * with the features' vectors side by side. An empty bag yields the feature's default row, or zeros
- * if it has none. A group is cheaper than a query per feature. Give a name or features, and lengths
- * or offsets, which count feature by feature, bag by bag. */
+ * if the feature has none. A group is cheaper than a query per feature. Give a name or features,
+ * and either lengths or offsets, which are ordered by feature and then by bag. */
 struct embag_group {
     const char *name;            /* name of an ordered list of features of the model; NULL: none */
     const char *const *features; /* [feature_count] features or tables; repeats are allowed */
@@ -162,10 +162,10 @@ struct embag_client; /* opaque */
  * says why (UNAVAILABLE: nobody answers there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
-/* Ends every call in flight with CANCELLED, and returns when nothing of the client is left. By then
- * all other threads have returned from the client's functions. No thread may call one after this
- * has begun; callbacks may until this returns, but their calls are refused. Must not be called from
- * a callback of the client. */
+/* Ends every call in flight with CANCELLED. Returns when all other threads have returned from the
+ * client's functions and nothing of the client is left. Once embag_close has begun, no thread may
+ * call another of these functions. Callbacks may until embag_close returns, but their calls are
+ * refused. Must not be called from a callback of the client. */
 void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer. If in_flight_max calls are in flight, it waits for
@@ -180,8 +180,8 @@ void embag_close(struct embag_client *client);
  * - There is one result for each query and then one for each group, in order; with concat there is
  *   one in all. The version is the one that the request names, and never 0.
  * - shape[0] is the number of bags of the query or group. With EMBAG_NONE it is the number of
- *   indices. If a query names no reduction it is either, because a feature's own reduction may be
- *   NONE: name one, or read shape[0].
+ *   indices. If a query names no reduction, shape[0] may be either number, because a feature's own
+ *   reduction may be NONE: name one, or read shape[0].
  * - The type is output_type if that is set. The rank is at least 1. For a group, and with concat,
  *   the rank is 2, the type is floating-point, and each feature or query has at least one column.
  *   Only shape[0] can be 0.

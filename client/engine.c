@@ -179,8 +179,8 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
     return rc == 0;
 }
 
-/* Allocates the engine's memory. Returns false if out of memory; eb_engine_deinit frees what there
- * is. */
+/* Allocates the engine's memory. Returns false if out of memory; eb_engine_deinit then frees what
+ * was allocated. */
 static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 {
     struct eb_dispatcher *dispatcher = &engine->dispatcher;

@@ -43,7 +43,8 @@ static const char *check_lookup_weights(const void *weights, size_t count, enum 
     return count > SIZE_MAX / 8 ? "there are more weights than fit in memory" : NULL;
 }
 
-/* Fills in *out. Returns NULL or what is wrong. The server's own checks are left to the server. */
+/* Fills in *out. Returns NULL, or a text that says what is wrong. Does not repeat the checks that
+ * the server makes. */
 static const char *fill_lookup_query(const struct embag_query *in, struct eb_wire_query *out)
 {
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||

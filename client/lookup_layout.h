@@ -7,8 +7,8 @@
 
 struct embag_query;
 
-/* Returns the layout that the caller means, as a BagLayout. It must be sent, because an array that
- * is present but empty leaves no trace on the wire. */
+/* Returns the layout that the caller means, as a BagLayout. The layout must be sent, because the
+ * server cannot tell an array that is present but empty from an absent one. */
 int32_t eb_lookup_layout_find(const struct embag_query *query);
 /* Returns the number of bags of a query whose layout is set. If the server will refuse the query,
  * the number means nothing. */

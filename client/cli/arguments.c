@@ -265,7 +265,7 @@ static bool read_positionals(
 static void refuse_negative(
     const struct eb_command *command, int argument_count, char **arguments, int digit)
 {
-    /* While more of the argument follows, optind still points to it. */
+    /* getopt_long increases optind only after the last flag of an argument. */
     bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
                    arguments[optind][1] == (char)digit;
     say_whose(command);
@@ -308,7 +308,7 @@ enum eb_arguments_outcome eb_arguments_read(
     program = is_program(command) ? command->name : "embag";
     snprintf(whose, sizeof whose, "%s%s%s", program, is_program(command) ? "" : ": ",
         is_program(command) ? "" : command->name);
-    arguments[0] = whose; /* getopt_long begins its messages with it. */
+    arguments[0] = whose; /* getopt_long begins its messages with this text. */
     enum eb_arguments_outcome outcome = read_flags(command, argument_count, arguments, options);
     arguments[0] = given;
     return outcome;

@@ -33,11 +33,11 @@ struct eb_flag {
     enum eb_flag_kind kind;
     size_t offset;
     uint64_t min, max;          /* NUMBER */
-    const char *const *choices; /* names for CHOICE, ended by NULL; position 0 is "not given" */
+    const char *const *choices; /* names for CHOICE, then NULL; position 0 is "not given" */
 };
 
 #define EB_FLAGS_MAX 40
-/* C guarantees 4 095 bytes for a string literal, so a longer text needs several. */
+/* C guarantees only 4 095 bytes for a string literal, so a longer text needs several. */
 #define EB_USAGE_PIECES_MAX 3
 
 struct eb_command {
@@ -54,8 +54,8 @@ enum eb_arguments_outcome {
 };
 
 /* Reads `arguments` (the first is the command's name) into the zeroed struct `options`. Refuses a
- * flag with a value that is given twice. Lists that have been read are in *options, whatever the
- * outcome. */
+ * flag that is given twice, unless it is a switch. Whatever the outcome, *options holds the lists
+ * that have been read. */
 enum eb_arguments_outcome eb_arguments_read(
     const struct eb_command *command, int argument_count, char **arguments, void *options);
 
@@ -66,7 +66,8 @@ struct eb_arguments_values {
 };
 
 /* Reads values of f32, f64 or an integer type. Returns false, with *out empty, after printing an
- * error to stderr. The error names the program whose arguments were read last, at first embag. */
+ * error to stderr. The error names the program whose arguments were read last, or embag if none
+ * were. */
 bool eb_arguments_read_values(
     const char *flag, const char *text, enum embag_type type, struct eb_arguments_values *out);
 

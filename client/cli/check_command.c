@@ -191,8 +191,8 @@ static bool check_packed_keys(
     return is_good;
 }
 
-/* Prints which rows of its table a file has, if not all: ", from row 5 of part 1 of 3 of a table of
- * 100 rows". */
+/* Prints which rows of its table a file holds, unless it holds all of them: ", from row 5 of part 1
+ * of 3 of a table of 100 rows". */
 static void print_place(const struct eb_packed_format *format)
 {
     if (eb_packed_format_is_whole(format)) {
@@ -235,7 +235,7 @@ static bool check_file_packed(
     return true;
 }
 
-/* Checks and prints tables without checksums. */
+/* Checks and prints the tables of a file whose format has no checksums. */
 static bool check_plain(
     const struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {

@@ -19,7 +19,7 @@
 #define LOOKUPS_MAX 100000
 /* Lookups that are printed one by one. */
 #define LOOKUPS_SHOWN 5
-/* Most tables of a sample of the model, and the number of indices of all its bags. */
+/* Limits of one sample of the model: its tables, and the indices of all its bags. */
 #define TABLES_MAX 26
 #define INDICES_MAX 214
 
@@ -410,7 +410,7 @@ static bool measure_tables(struct embag_client *client, struct sample *sample)
     return complete;
 }
 
-/* Compares for equality: values are multiples of 1/128, and sums of so few are exact. */
+/* Compares for equality: values are multiples of 1/128, so sums of a few of them are exact. */
 static bool table_is_right(
     const struct sample *sample, uint32_t table, const struct embag_answer *answer)
 {

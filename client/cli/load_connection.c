@@ -11,13 +11,14 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_US 1000
-/* The client counts a lookup until its callback has returned, which may submit the next. */
+/* The client counts a lookup until its callback has returned. As the callback may already submit
+ * the next lookup, the client's limit is this much above the number of slots. */
 #define IN_FLIGHT_SPARE 16
-/* Connections begin at different requests of the pool. */
+/* Distance between the requests of the pool at which two successive connections begin. */
 #define POSITION_STRIDE 997
 
-/* Returns this connection's share of what `count` connections share. The first ones take the
- * remainder. */
+/* Returns the part of `total` for the connection at `index` if `count` connections share it. The
+ * first connections take the remainder. */
 static unsigned share_of_connection(uint64_t total, unsigned index, unsigned count)
 {
     return (unsigned)(total / count + (index < total % count));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything that a run needs, made before it. */
+/* Everything that a run needs; made before the run. */
 struct session {
     struct eb_load_options *options;
     unsigned connection_count; /* connections that are open */
@@ -62,7 +62,7 @@ static void check_mode(struct session *session)
     }
 }
 
-/* Computes the expected answers. The reference takes seconds for millions of rows. */
+/* Computes the expected answers. This takes seconds for millions of rows. */
 static bool compute_answers(struct session *session)
 {
     fprintf(stderr, "computing %llu expected answers\n",
@@ -186,7 +186,7 @@ static int dispatch_load(int argument_count, char **arguments)
     if (argument_count > 1 && strcmp(arguments[1], "--help-json") == 0) {
         return print_keys();
     }
-    /* getopt_long begins its messages with this; otherwise it would be a whole path. */
+    /* getopt_long begins its messages with this name, which would otherwise be a whole path. */
     arguments[0] = name;
     return read_load_command(argument_count, arguments);
 }

@@ -16,7 +16,8 @@
 #define TIMEOUT_US_DEFAULT 1000000
 #define POOL_MAX 1000000
 #define IN_FLIGHT_DEFAULT 32
-/* Limit for an open load. Requests that are due beyond it wait; their latency includes the wait. */
+/* Default limit for the requests in flight of an open load. Further requests that are due wait;
+ * their latency includes the wait. */
 #define OPEN_IN_FLIGHT_DEFAULT 8192
 #define SVG_DEFAULT "embag-load.svg"
 
@@ -221,7 +222,8 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
     return out->from < out->to || refuse_option("sweep", text, "FROM must be below TO");
 }
 
-/* Reads how connections share the requests in flight, and threads the connections. */
+/* Reads the numbers of requests in flight, of connections, which share those requests, and of
+ * threads, which share the connections. */
 static bool read_sharing(const struct given *given, struct eb_load_options *out)
 {
     unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
@@ -240,8 +242,8 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
                "threads", NULL, "must not exceed --connections, as every thread needs one");
 }
 
-/* Checks that the file has the suffix of an SVG file. Devices, and pipes of a shell's >(...), have
- * no suffix. */
+/* Checks that the file has the suffix of an SVG file. Devices, and the pipes of a shell's >(...),
+ * are below /dev and need no suffix. */
 static bool check_svg(const char *name)
 {
     size_t length = strlen(name);

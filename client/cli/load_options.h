@@ -27,7 +27,7 @@ struct eb_load_options {
     struct embag_access access;
     const char *model;                  /* NULL: the server's only one */
     const struct eb_workload *workload; /* NULL: tables are given by name */
-    const char *tables;       /* "a,b", also features; NULL: those of the workload or group */
+    const char *tables;       /* tables or features, as "a,b"; NULL: all of the workload or group */
     const char *group;        /* a group of the model; NULL: none */
     uint32_t bag_count;       /* bags of each table */
     uint32_t indices_per_bag; /* number of indices per bag, for tables given by name */
@@ -57,8 +57,8 @@ struct eb_load_options {
     bool is_json;
 };
 
-/* Returns the least latency that a request without an answer has in percentiles: the timeout, or
- * the deadline if that is longer. */
+/* Returns the least latency with which percentiles count a request without an answer: the timeout,
+ * or the deadline if that is longer. */
 uint64_t eb_load_options_unanswered_us(const struct eb_load_options *options);
 /* Reads and checks the arguments; the first is the program. Errors are printed to stderr with a
  * hint; then *out must not be used. */

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of requests without --requests: so many that their rows do not fit in a cache, within a
- * memory limit. */
+/* Number of requests if --requests is not given: enough that their rows do not fit in a cache, but
+ * within both budgets. */
 #define COUNT_DEFAULT 4096
 #define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
-#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* of all requests; these take some 90 MiB */
+#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* queries of all requests; they take some 90 MiB */
 /* Budget for expected answers. They are computed beforehand, because computing them while answers
  * are awaited would slow the load down. */
 #define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)

@@ -50,11 +50,11 @@ struct eb_load_pool {
     int64_t *offsets;            /* [tables][bag_count], shared by all requests */
     uint64_t request_indices;    /* indices of one request */
     uint32_t kept_versions;      /* versions whose expected answers are kept for comparison */
-    uint64_t answer_bytes; /* values of one answer; counted as f32 if output_type is unspecified */
+    uint64_t answer_bytes; /* bytes of an answer's values; as f32 if output_type is unspecified */
 };
 
-/* Draws the requests; everything about them, such as `timeout_us`, comes from the options. Returns
- * false after printing an error to stderr: out of memory, or more than can be requested or
+/* Draws the requests, with settings such as `timeout_us` from the options. Returns false after
+ * printing an error to stderr: out of memory, or the options ask for more than can be requested or
  * compared. */
 bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *options,
     const struct eb_load_target *target);

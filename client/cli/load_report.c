@@ -30,7 +30,7 @@ static double per_answer(const struct eb_load_stats *stats, uint64_t sum)
     return stats->by_status[0] > 0 ? (double)sum / (double)stats->by_status[0] : 0;
 }
 
-/* Returns the plural's ending after a number. */
+/* Returns the ending of a noun after this number: "s", or "" after 1. */
 static const char *plural(uint64_t number)
 {
     return number == 1 ? "" : "s";
@@ -79,8 +79,8 @@ static void print_errors(FILE *out, const struct eb_load_stats *stats)
     }
 }
 
-/* Reports how late requests were sent. If half of all requests are this late, the scheduler is not
- * the cause. */
+/* Reports that requests were sent late if half of them were over LATE_US_MAX late. The scheduler of
+ * the operating system alone does not delay that many. */
 static void print_lateness(FILE *out, const struct eb_load_result *result)
 {
     double late_us = eb_load_histogram_quantile_us(&result->stats.late, 0.5);

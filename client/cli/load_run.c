@@ -17,7 +17,7 @@
 /* Interval at which the run checks for signals, prints progress and, in a closed load, reuses the
  * slots of failed requests. */
 #define TICK_NS (10 * UINT64_C(1000000))
-/* Extra time for answers beyond their timeout, before they are given up. */
+/* Time after the timeout of the last request during which answers are still awaited. */
 #define DRAIN_SPARE_NS NS_PER_S
 #define INTERRUPTED_DRAIN_NS NS_PER_S
 #define TIMER_SLACK_NS 1000
@@ -51,7 +51,8 @@ bool eb_load_interrupt_has_come(void)
 
 /* ---- progress, on stderr ---- */
 
-/* Progress lines: one that is overwritten on a terminal, else one below the other. */
+/* The progress lines. On a terminal each line overwrites the previous one; elsewhere each is
+ * printed below it. */
 struct progress {
     struct eb_load_connection *connections; /* [connection_count] */
     unsigned connection_count;

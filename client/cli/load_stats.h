@@ -24,7 +24,7 @@ struct eb_load_histogram {
 struct eb_load_window {
     uint64_t begin_ns;
     uint64_t end_ns;
-    uint64_t deadline_ns;   /* longest time of a good answer, since it was due; UINT64_MAX: any */
+    uint64_t deadline_ns;   /* longest latency of a good answer; UINT64_MAX: no limit */
     uint64_t unanswered_ns; /* least latency of a request without an answer */
     bool is_closed;         /* closed load: each answered request is followed by the next at once */
 };

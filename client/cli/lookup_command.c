@@ -129,8 +129,8 @@ static const struct embag_model *find_lookup_model(
     return NULL;
 }
 
-/* Returns whether the request would be answered by this version: the one that it names, or the
- * served one if it names none. */
+/* Returns whether this version would answer the request: the request names it, or names no version
+ * and this one is being served. */
 static bool is_asked(const struct embag_model *model, const struct embag_model_version *version,
     const struct options *options)
 {
@@ -296,7 +296,7 @@ static int run_with(struct embag_client *client, const struct options *options)
     return status;
 }
 
-/* Returns whether --traceparent is valid, if it is given. A server would ignore a wrong one. */
+/* Returns whether --traceparent is absent or valid. A server would ignore an invalid one. */
 static bool check_traceparent(const struct options *options)
 {
     const char *text = options->traceparent;

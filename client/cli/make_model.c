@@ -239,9 +239,9 @@ static bool end_version_table(struct version_writer *writer)
     return rc == 0 || refuse_writer("write to", writer->path);
 }
 
-/* Renames a directory, but never replaces a version. NFS and others cannot rename without
- * replacing; there a rename can at most replace an empty directory that was created after the
- * check. */
+/* Renames a directory, but never replaces a version. Where the file system has no such rename (NFS,
+ * for example), checks first that `to` does not exist. The rename can then replace at most an empty
+ * directory that was created after the check. */
 static bool rename_directory(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {

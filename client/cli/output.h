@@ -6,15 +6,16 @@
 
 #include <stdio.h>
 
-/* Names by number, ended by NULL; position 0 is "unspecified". */
+/* The name of each type at the position of its number, then NULL. Position 0 is "unspecified". */
 extern const char *const eb_output_types[];
 
-/* Returns "f32" and so on; "unspecified" if the number is not a type. */
+/* Returns the name of a type, such as "f32"; "unspecified" if the number is not a type. */
 const char *eb_output_type(enum embag_type type);
 
 /* Prints the element at `position` of a result. Integers are exact. Floating-point numbers have the
- * fewest digits that read back as the same number (f16 and bf16: as the f32 of their value), with
- * an exponent below 1e-4 and from 1e16. JSON has no NaN and no infinity: there they are strings. */
+ * fewest digits that read back as the same number (f16 and bf16: as the f32 of their value). They
+ * have an exponent below 1e-4 and from 1e16 on. NaN and infinities are strings in JSON, which has
+ * no numbers for them. */
 void eb_output_value(FILE *out, const struct embag_result *result, uint64_t position, bool as_json);
 
 /* Prints "[3, 2]", which is also JSON. */
@@ -32,7 +33,7 @@ struct eb_output_text {
  * \x1b and the like, byte by byte. `text` is UTF-8. Its end is cut off if it is too long. */
 struct eb_output_text eb_output_printable(const char *text);
 
-/* Returns "loading" and so on; "unknown" if the number is not a state. */
+/* Returns the name of a state, such as "loading"; "unknown" if the number is not a state. */
 const char *eb_output_state(enum embag_version_state state);
 
 struct eb_output_size {

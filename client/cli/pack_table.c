@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Bytes of the source's rows that are read at a time. Whole blocks of a packed file. */
+/* Bytes of the source's rows that are read at a time: a whole number of a packed file's blocks. */
 #define CHUNK_BYTES (4 * EB_PACKED_FORMAT_BLOCK_BYTES)
 
 /* Number of open files besides those that are written; a generous estimate. */
@@ -81,7 +81,7 @@ static double difference(double exact, double stored)
     return isnan(error) ? INFINITY : error;
 }
 
-/* Adds the error of one number to those before it. */
+/* Adds the error of one number to the sum, and to the maximum if it is the largest so far. */
 static void add_difference(
     struct eb_pack_deviation *deviation, uint64_t row, double exact, double stored)
 {
@@ -170,7 +170,8 @@ static void set_place(struct packing *packing)
     if (plan->source->is_packed) {
         *format = plan->source->reader.format;
         memset(format->sections, 0, sizeof format->sections);
-        /* A piece keeps the identity that it shares with its other pieces. */
+        /* `packing` identifies the files of one table. The rows of one such file keep that number.
+         */
         format->packing = eb_packed_format_is_whole(format) ? 0 : format->packing;
     }
     if (plan->parts > 1) {

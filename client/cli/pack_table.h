@@ -12,8 +12,8 @@
 #define EB_PACK_TABLE_FILES_MAX 99999
 /* Rows of each bag in the sample. */
 #define EB_PACK_ERROR_BAG_ROWS 20
-/* Most bags in the sample. There are fewer if their sums would take more than this memory, but at
- * least one. */
+/* Most bags in the sample. There are fewer, but at least one, if their sums would take more than
+ * EB_PACK_ERROR_BYTES_MAX. */
 #define EB_PACK_ERROR_BAGS_MAX 256
 #define EB_PACK_ERROR_BYTES_MAX (UINT64_C(64) << 20)
 

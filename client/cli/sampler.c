@@ -99,8 +99,8 @@ static uint64_t draw_zipf(struct eb_sampler *sampler)
     }
 }
 
-/* Returns the rows of a bin: as many as are used that often. Not for the first bin, which has all
- * rows that are left. */
+/* Returns the number of rows of a bin, which its share of the accesses and their frequency
+ * determine. Not used for the first bin, which has all rows that are left. */
 static double count_bin_rows(unsigned bin, double accesses)
 {
     double uses = 0.75 * (double)(UINT64_C(1) << bin);

@@ -122,9 +122,9 @@ static void close_npy_pieces(struct eb_npy_pieces *pieces)
 }
 
 /* Reads the headers of all pieces; `path` names any of them. *whole becomes their common tensor,
- * with a data_offset of 0. Returns false if one is missing or they do not fit together; then
- * nothing is open. *failure does not contain `path`, but the path of another piece if it is about
- * that one. */
+ * with a data_offset of 0. Returns false if a piece is missing or the pieces do not fit together;
+ * then nothing is open. *failure does not contain `path`; if the error is about another piece, it
+ * contains that piece's path. */
 static bool open_npy_pieces(struct eb_npy_pieces *pieces, const char *path, struct eb_tensor *whole,
     struct eb_failure *failure)
 {
