@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define TOO_MANY 20 /* number of entries above a cap */
+#define TOO_MANY 20 /* how many entries a test adds beyond a cap */
 #define TEXT_BYTES 65536
 
 static const struct eb_process_usage usage = {.cpu_seconds = 1.25,
@@ -360,7 +360,7 @@ static void tells_of_so_many_and_counts_the_others(void **state)
     free(text);
 }
 
-/* Each loop has a row without names for the tables beyond its own cap. */
+/* Each loop counts the tables beyond its cap in one row without names. */
 static void puts_all_that_has_no_names_into_one_row(void **state)
 {
     (void)state;

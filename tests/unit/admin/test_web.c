@@ -1,5 +1,5 @@
-/* The operators' port over real sockets, with a stats collector that answers when the test lets
- * it. */
+/* Tests the operators' port over real sockets. A stand-in for the stats collector answers only when
+ * the test lets it. */
 #include "server/admin/web.h"
 
 #include "server/net/listener.h"
@@ -32,7 +32,7 @@ struct eb_stats_collector {
     atomic_bool holds; /* makes requests wait until `mail` arrives */
     atomic_bool lacks_memory;
     atomic_uint asked_count;
-    atomic_uint bare_count; /* the bare ones among the asked_count requests */
+    atomic_uint bare_count; /* how many of the asked_count requests are bare */
     _Atomic enum eb_stats_phase phase;
 };
 
@@ -408,7 +408,7 @@ static void says_when_loops_do_not_answer(void **state)
     collector.holds = true;
     expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ",
         "the server's event loops do not respond\n");
-    /* Requests that arrive meanwhile get the same error. */
+    /* Requests that arrive while the loops do not respond get the same error. */
     expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ",
         "the server's event loops do not respond\n");
     expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
@@ -498,7 +498,7 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     int asked = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     wait_until_asked();
     int waiting = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
-    ask_and_stay(silent); /* arrived after `waiting`, which has therefore been read */
+    ask_and_stay(silent); /* sent after the request on `waiting`: both have been read */
     assert_int_equal(uv_thread_create(&closer, close_web, NULL), 0);
     read_answer(waiting);
     assert_non_null(strstr(text, "the server is shutting down\n"));

@@ -74,7 +74,7 @@ static void takes_the_least_quota_of_all_groups_above(void **state)
 static void takes_quota_of_v1(void **state)
 {
     const struct eb_scratch *scratch = *state;
-    /* The path is that of the host, as in a container without its own cgroup namespace. */
+    /* The group's path is the host's, as in a container without its own cgroup namespace. */
     eb_scratch_write_text(
         scratch, "proc/self/cgroup", "9:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/docker/1\n");
     eb_scratch_write_text(scratch, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "70000\n");

@@ -76,8 +76,8 @@ static void cuts_what_does_not_fit(void **state)
     }
 }
 
-/* The path may be longer than the text may become, and may be put in front of a text that is
- * already full. */
+/* The path may be longer than the longest text, and may be put in front of a text that already has
+ * the longest size. */
 static void says_what_is_wrong_behind_the_longest_path(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@ struct bench_fixture {
     struct eb_bench_stock stock;
     int32_t *offsets;
     struct eb_bench_feed feed;
-    struct eb_bench_case bench; /* 3 bags of 5 rows, one thread, STEADY, 16 batches */
+    struct eb_bench_case bench; /* 3 bags of 5 rows, one thread, EB_BENCH_STEADY, 16 batches */
 };
 
 #define BENCH_FIXTURE_BAGS 3

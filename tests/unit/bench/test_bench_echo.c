@@ -65,7 +65,7 @@ static void gathers_no_place_twice(void **state)
     eb_bench_echo_deinit(&echo);
 }
 
-/* Sends 20 answers, at most `bytes_max` bytes by each write, and recognises them by their first
+/* Sends 20 answers, at most `bytes_max` bytes per write, and recognises them by their first
  * bytes. */
 static void send_in_pieces(uint64_t bytes_max)
 {

@@ -115,7 +115,7 @@ static void gives_the_peer_the_same_pages(void **state)
     assert_int_equal(options.peer_pages, EB_PAGE_SMALL);
 }
 
-/* Expects the line to set this schedule, or none if it is NULL. */
+/* Expects the line to set this schedule, or no schedule if `schedule` is NULL. */
 static void expect_prefetch(const char *line, bool is_measured, const char *schedule)
 {
     char text[EB_BAG_SCHEDULE_TEXT_BYTES];

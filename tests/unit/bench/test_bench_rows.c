@@ -17,7 +17,7 @@ static void lists_rows_in_the_order_of_pooling(void **state)
     struct eb_bench_rows rows;
     bench_fixture_init(&fixture, EB_STORAGE_INT8, false);
     struct eb_table *table = &fixture.table.table;
-    /* Makes the table look as if its scales were apart from its rows. */
+    /* Makes the table look as if its scales were stored apart from its rows. */
     table->scale_stride_bytes = sizeof(struct eb_row_scale);
     eb_bench_rows_init(&rows, &fixture.bench, 2);
     eb_bench_rows_list(&rows, &fixture.bench, 0, 3);

@@ -263,7 +263,8 @@ static bool is_stream(const struct eb_grpc_call *call)
     return strcmp(call->path, "/embag.v1.EmbeddingBag/LookupStream") == 0;
 }
 
-/* Refuses a lookup: with trailers, or on a stream with an answer, so that the stream continues. */
+/* Refuses a lookup. A unary call ends with the error in its trailers. On a stream an answer carries
+ * the error, so that the stream continues. */
 static void refuse(struct eb_grpc_call *call, uint64_t request_id, enum eb_status status,
     const char *text, uint32_t retry_after_ms)
 {
@@ -288,7 +289,7 @@ static void end_unary(struct eb_grpc_call *call)
     }
 }
 
-/* Answers without results. */
+/* Sends an answer without results. */
 static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
 {
     struct eb_wire_request request = {.request_id = request_id};
@@ -319,8 +320,8 @@ static bool refuse_lookup(
     return true;
 }
 
-/* Handles cancel messages, and models that get no answer or none yet. Returns whether the request
- * is one of these. */
+/* Handles cancel messages, and requests whose model gets no answer, or gets it later. Returns
+ * whether the request is one of these. */
 static bool hold_back(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
@@ -431,7 +432,7 @@ static void answer_command(
     }
 }
 
-/* Answers a call of ModelAdmin: with the same list as ListModels, or as a command. */
+/* Answers a call of ModelAdmin: ListVersions with the list of ListModels, others as commands. */
 static void answer_admin(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_grpc_message *message)
 {

@@ -59,7 +59,7 @@ struct fake_server {
     atomic_uint call_count;   /* requests that have arrived so far */
     atomic_uint cancel_count; /* cancel messages that have arrived so far */
     atomic_uint done_count;   /* calls that have ended, for any reason */
-    unsigned turn;            /* answers of "busy" and "cut" so far, which alternate */
+    unsigned turn;            /* requests for "busy" and "cut" so far; answers alternate */
     char address[128];        /* as embag_open expects it */
 };
 

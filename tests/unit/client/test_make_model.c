@@ -28,9 +28,10 @@
 int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 
-/* The file system cannot rename without replacing. The linker sends these calls here (--wrap). */
+/* Whether renameat2 fails as if the file system could not rename without replacing. The linker
+ * sends the calls to the wrapper here (--wrap). */
 static bool cannot_rename;
-/* Another process creates the version just before the rename. */
+/* Whether the version appears just before the rename, as if another process created it. */
 static bool is_overtaken;
 
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)

@@ -119,7 +119,7 @@ static void sends_interactive_lookups_before_batch_ones(void **state)
         embag_answer_free(completion.answer);
         before += completion.context == &mark ? BATCH - i : 0;
     }
-    /* This many batch lookups were answered after it. */
+    /* `before` batch lookups were answered after the interactive one. */
     assert_in_range(before, 1, BATCH);
     client_fixture_close(fixture);
 }

@@ -46,7 +46,7 @@ static void passes_over_what_is_said_of_versions(void **state)
     assert_true(is_none(BASE "versions: {keep: 3, serve: 2, labels: [{name: l, version: 1}]}\n"));
 }
 
-/* Expects it to be such a change if `from` is replaced by `to` once in BASE. */
+/* Expects the tables, features or groups to change if `to` replaces the first `from` in BASE. */
 static void expect_change(const char *from, const char *to)
 {
     char yaml[1024];

@@ -1,5 +1,5 @@
 /* Feeds a client any bytes that a server may send, raw or built by a frame script. The first three
- * bytes choose which of the two, the size of the portions, and the allocation that fails. Meanwhile
+ * bytes choose raw or script, the size of the portions, and the allocation that fails. Meanwhile
  * calls are begun, written to and cancelled. */
 #include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/pair.h"

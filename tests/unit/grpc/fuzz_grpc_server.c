@@ -1,5 +1,5 @@
 /* Feeds a server any bytes that a peer may send, raw or built by a frame script. The first three
- * bytes choose which of the two, the size of the portions, and the allocation that fails. Meanwhile
+ * bytes choose raw or script, the size of the portions, and the allocation that fails. Meanwhile
  * time passes, paused calls are resumed and, late in the input, the connection drains. */
 #include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/host.h"

@@ -5,7 +5,7 @@
 #include "tests/unit/grpc/frames.h"
 
 struct reply {
-    int http_status; /* the last one sent; this and the next two are -1 if none was sent */
+    int http_status; /* the last one sent; this field and the next two are -1 if none was sent */
     int grpc_status;
     int pushback_ms;
     char message[1200]; /* grpc-message, still encoded */

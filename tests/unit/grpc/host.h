@@ -36,7 +36,7 @@ struct host {
     struct frames sent;     /* output that host_write has collected */
 };
 
-/* `fail_at`: as for lender_init. */
+/* `fail_at` is the number of the memory request that fails, counted from 1; 0: none fails. */
 void host_init(struct host *host, size_t fail_at);
 /* Creates the server, with the limits as the test has set them. Returns false if out of memory. */
 bool host_start(struct host *host);

@@ -115,7 +115,7 @@ static void lets_a_client_cancel_at_a_steady_pace_for_ever(void **state)
     eb_grpc_budget_init(&budget, 4000, 1000);
     assert_int_equal(reset_at_pace(&budget, 7000, 750, 12000), 12000);
     assert_int_equal(reset_at_pace(&budget, 23000, 1000, 12000), 12000);
-    /* A faster pace uses up what is left. */
+    /* A faster pace uses up the rest of the budget. */
     assert_in_range(reset_at_pace(&budget, 35000, 4000, 12000), 5000, 5400);
 }
 

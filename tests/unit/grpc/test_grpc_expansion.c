@@ -1,5 +1,6 @@
 /* Header blocks that are small on the wire and large once decompressed. A connection that sends
- * them ends before they have cost much. A single block that is too large does not end it. */
+ * such blocks ends before they have cost much. A single block that is too large does not end the
+ * connection. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_fixture.h"
@@ -141,8 +142,8 @@ static void ends_a_block_of_many_short_fields(void **state)
         peer_fixture_deliver(fixture);
         count++;
     }
-    /* The limit, plus one for each 32 bytes on the wire, plus the budget for excess, plus one too
-     * many. */
+    /* Fields up to the limit, one for each 32 bytes on the wire, the connection's budget for excess
+     * fields, and the one that is too many. */
     assert_int_equal(count, 64 + 60000 / 32 + 3 * 64 + 1);
     assert_calmed(fixture);
 }
@@ -193,8 +194,8 @@ static size_t count_calls(
     return count;
 }
 
-/* The connection may belong to a proxy, and all the calls to one client that does not know the
- * limit. */
+/* The connection may belong to a proxy, and one client behind it, which does not know the limit,
+ * may make all the calls. */
 static void refuses_calls_past_the_limit_again_and_again(void **state)
 {
     struct peer_fixture *fixture = *state;
@@ -301,8 +302,8 @@ static void ends_a_peer_whose_headers_for_such_streams_are_large(void **state)
     assert_calmed(fixture);
 }
 
-/* CONTINUATION frames of such a block are not reported either. Honest clients that split their
- * blocks may send some that cross the end of the stream. */
+/* nghttp2 does not report CONTINUATION frames for a closed stream either. Honest clients that split
+ * their blocks may send some of these frames before they learn that the stream has ended. */
 static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
 {
     struct peer_fixture *fixture = *state;

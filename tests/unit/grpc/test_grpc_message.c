@@ -139,7 +139,7 @@ static void refuses_bad_prefixes(void **state)
     }
 }
 
-/* Doubles its input, which need not be compressed. */
+/* Stands in for eb_gzip_inflate: repeats the input, which need not be compressed. */
 static enum eb_gzip inflate_twofold(const struct eb_memory *memory, const uint8_t *bytes,
     size_t size, uint32_t bytes_max, struct eb_gzip_bytes *out)
 {

@@ -215,8 +215,8 @@ static void the_youngest_of_unfinished_messages_gives_way(void **state)
     host_receive(&host, frames.bytes, frames.size);
     host_write(&host);
     struct frame last = {0};
-    /* Two calls are ended: one alone would not free half of the window, and the peer gets no
-     * WINDOW_UPDATE for less. */
+    /* Two calls are ended: one alone would not free half of the window, and for less than
+     * half the peer gets no WINDOW_UPDATE. */
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, &last), 2);
     assert_int_equal(last.stream_id, 3);
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), 2);
@@ -306,7 +306,7 @@ static void ends_a_call_whose_message_stands_still(void **state)
     eb_grpc_server_tick(host.server, host.now_ms + 15000, 0);
     host_write(&host);
     struct frame last = {0};
-    /* The other call has no message under way, so it may be idle for any time. */
+    /* The other call has no message under way, so it may be idle for any length of time. */
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, &last), 1);
     assert_int_equal(last.stream_id, 1);
     assert_int_equal(eb_grpc_server_call_count(host.server), 1);

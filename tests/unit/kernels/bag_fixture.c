@@ -75,7 +75,7 @@ static void assert_same_job(const struct eb_bag_job *actual, const struct eb_bag
     }
 }
 
-/* Expects the same outcome with these ops. */
+/* Checks the query with these ops, and expects the outcome that `fixture` holds. */
 static void check_again(const struct bag_fixture *fixture, const struct eb_bag_query *query,
     const struct eb_bag_ops *ops, bool is_sound)
 {
@@ -91,7 +91,8 @@ static void check_again(const struct bag_fixture *fixture, const struct eb_bag_q
     free(job.scratch);
 }
 
-/* Expects the same measurement if the query's kind is found in advance. */
+/* Measures the query with its kind found in advance by eb_bag_kind_find, and expects the outcome
+ * that `fixture` holds. */
 static void measure_again(
     const struct bag_fixture *fixture, const struct eb_bag_query *query, bool is_sound)
 {

@@ -1,6 +1,6 @@
 /* Compares the reference with sums in long double. The error must stay within the bound that the
- * operation promises: (n + 4) eps sum|w x|, where |w x| of a code is |w s q| + |w b|, plus half a
- * unit of the output. */
+ * operation promises: (n + 4) eps sum|w x| plus half a unit of the output. If x is stored as a
+ * code, |w x| stands for |w s q| + |w b|. */
 #include "kernels/element.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"

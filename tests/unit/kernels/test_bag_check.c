@@ -387,7 +387,7 @@ static void reports_layout_before_default_before_indices(void **state)
     assert_out_of_range("indices[0] = 77 is outside the table's 5 rows");
 }
 
-/* Places copies of the same array at every offset within a word. They end where their memory
+/* Places copies of the same array at every offset within a word. Each copy ends where its memory
  * ends. */
 static void takes_arrays_at_any_alignment(void **state)
 {

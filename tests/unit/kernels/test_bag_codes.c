@@ -99,7 +99,7 @@ static void rounds_weighted_scales(void **state)
 static void fuses_products_with_codes(void **state)
 {
     (void)state;
-    /* If it were rounded, the first product would be 3 + 2^-21. */
+    /* If the first product were rounded, it would be 3 + 2^-21. */
     static const uint8_t rows[] = {3, 3};
     static const struct eb_row_scale of_rows[] = {{1 + 0x1p-23f, -3}, {-1, 0}};
     use_rows(rows, of_rows, 1);

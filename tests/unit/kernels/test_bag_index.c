@@ -288,7 +288,7 @@ static void takes_lengths_as_the_reference(void **state)
     }
 }
 
-/* The sum of the lengths equals the number of indices only if it is cut to 32 or 64 bits. */
+/* The sum of the lengths equals the number of indices only if the sum is cut to 32 or 64 bits. */
 static void lengths_do_not_wrap_around(void **state)
 {
     (void)state;

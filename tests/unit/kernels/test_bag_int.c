@@ -9,7 +9,7 @@
 static const enum eb_type types[] = {EB_I8, EB_U8, EB_I16, EB_U16, EB_I32, EB_U32, EB_I64, EB_U64};
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 
-/* The last one is longer than two blocks of the narrowest type, and is not a whole number of
+/* The last dim is longer than two blocks of the narrowest type, and is not a whole number of
  * vectors. */
 static const uint32_t dims[] = {1, 3, 7, 8, 31, 64, 100, 257, 1091};
 #define DIM_COUNT (sizeof dims / sizeof dims[0])
@@ -167,7 +167,7 @@ static void means_are_cut_off(void **state)
 {
     (void)state;
     static const size_t counts[] = {1, 2, 3, 4, 5, 7, 16, 17, 1000};
-    /* One row, then zero rows. */
+    /* Index 0, and then indices past the two rows, which stand for the zero row. */
     int64_t indices[1000] = {0};
     for (size_t i = 1; i < 1000; i++) {
         indices[i] = 2;

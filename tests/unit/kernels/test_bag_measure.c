@@ -62,7 +62,7 @@ static void measures_result_and_scratch(void **state)
     assert_int_equal(extent.result_rows, 4);
     assert_int_equal(extent.result_row_bytes, 8);
     assert_int_equal(extent.output_type, EB_F32);
-    /* 6 * 8 and 5 * 4 together, rounded up. */
+    /* 6 rows of 8 bytes and 5 starts of 4 bytes: 68, rounded up to whole cache lines. */
     assert_int_equal(extent.scratch_bytes, 128);
     query.output_type = EB_BF16;
     assert_true(eb_bag_measure(&query, &extent, &error));

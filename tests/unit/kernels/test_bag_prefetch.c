@@ -256,7 +256,7 @@ static void prefetches_far_what_the_schedule_says(void **state)
     begin_first_jobs(1);
     expect_run(&prefetch.far, 0, BOUNDS(0, 1), 0);
     expect_lines(&prefetch.far, 1, 0);
-    /* Only the schedule of these rows' class counts. */
+    /* Only the schedule of the class of these rows applies. */
     schedules.of_class[2] = (struct eb_bag_schedule){64, true, 32, true};
     begin_first_jobs(1);
     expect_run(&prefetch.far, 0, BOUNDS(0, 1), 0);
@@ -459,7 +459,7 @@ static void takes_spans_up_to_the_next_run_of_either_cursor(void **state)
     assert_ptr_equal(span.far, &rows[1][54]);
     assert_ptr_equal(span.near, &rows[1][22]);
     assert_int_equal(span.count, 46);
-    /* The far cursor is over: it limits no span, and it does not move. */
+    /* The far cursor has reached its end: it limits no span and does not move. */
     span = eb_bag_prefetch_span(&prefetch, 1000);
     assert_true(prefetch.far.is_over);
     assert_int_equal(prefetch.far.line_count, 0);

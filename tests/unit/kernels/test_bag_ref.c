@@ -56,7 +56,8 @@ static void divides_by_nothing_to_zero(void **state)
 static void fuses_products(void **state)
 {
     (void)state;
-    /* The result is the low bits of the product. It is 0 if the product is rounded first. */
+    /* The result is the low bits of the product. It would be 0 if the product were rounded
+     * first. */
     static const float rows[] = {1 + 0x1p-12f, -1 - 0x1p-11f};
     table = table_of(EB_F32, rows, 2, 1);
     query.weights = (float[]){1, 1 + 0x1p-12f};

@@ -14,7 +14,7 @@
 #define ROW_COUNT 130
 #define ROW_OUTSIDE (ROW_COUNT + 17)
 #define BAG_COUNT 40
-/* More indices than are turned into rows at a time if segments are not sorted. */
+/* More indices than eb_bag_check turns into rows at a time if segments are not sorted. */
 #define INDICES_MAX 700
 
 static uint64_t state_of_draw = 1;
@@ -150,7 +150,8 @@ static void assert_same_jobs(const struct bag_fixture *actual, const struct bag_
     }
 }
 
-/* Expects the error of the twin at the same position, in the words of a keyed table. */
+/* Expects `actual` to name the same position as `expected`, the error of the query of row numbers,
+ * but in the words of a keyed table. */
 static void assert_same_error(const struct twin *twin, const char *actual, const char *expected)
 {
     unsigned position = 0;

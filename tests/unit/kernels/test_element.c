@@ -137,8 +137,8 @@ static void rounds_bf16_at_every_tie(void **state)
 static void rounds_f64_once(void **state)
 {
     (void)state;
-    /* If they were rounded to f32 first, they would become ties and round to even, the wrong
-     * way. */
+    /* If these values were rounded to f32 first, they would become ties and round to even, which
+     * is the wrong way. */
     assert_int_equal(store16(EB_BF16, 1 + ldexp(1, -8) + ldexp(1, -40)), 0x3f81);
     assert_int_equal(store16(EB_F16, 1 + ldexp(1, -11) + ldexp(1, -40)), 0x3c01);
     float single;

@@ -143,7 +143,7 @@ static void assert_smallest_f16_scale(const struct quantized *quantized)
     assert_true(step <= width / levels * (1 + 0x1p-10) + 0x1p-24);
 }
 
-/* Expects all promises to hold for every storage of codes. */
+/* Expects all of the header's promises to hold for every storage of codes. */
 static void assert_quantizes(const float *values, uint32_t elements)
 {
     for (size_t s = 0; s < CODE_STORAGES; s++) {

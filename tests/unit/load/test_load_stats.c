@@ -51,7 +51,7 @@ static void counts_what_was_due_in_the_window(void **state)
     assert_int_equal(stats->answer_bytes, 200);
     assert_int_equal(stats->queue_us, 6);
     assert_int_equal(stats->compute_us, 80);
-    /* Answers count by the time of arrival. These are the first two. */
+    /* Answers count by the time of arrival: only the first two arrived in the window. */
     assert_int_equal(stats->window_answers, 2);
     free(stats);
 }

@@ -67,7 +67,7 @@ static void answer_position(
     }
 }
 
-/* Makes the same answer as that of one group. */
+/* Makes the same answer as one result of a group: both tables' values, side by side in each row. */
 static void answer_grouped(struct case_of_two *one, uint64_t position)
 {
     const size_t row_bytes[] = {4 * sizeof(float), 3 * sizeof(float)};

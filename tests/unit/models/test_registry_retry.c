@@ -19,7 +19,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
     registry_fixture_settle(fixture, "m");
     assert_int_equal(registry_fixture_served(fixture, "m"), 1);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_FAILED);
-    /* It is not tried again until its directory changes. */
+    /* The failed version is not tried again until its directory changes. */
     registry_fixture_look(fixture);
     assert_int_equal(registry_fixture_next(fixture, "m"), 0);
     registry_fixture_make(fixture, "m/2/x");
@@ -195,7 +195,7 @@ static void pauses_ever_longer_before_it_tries_again_what_was_hindered(void **st
     expect_longer_pauses(*state, EB_REGISTRY_HINDERED);
 }
 
-/* It may cost much to find out that memory is short. */
+/* Finding out that memory is short may be expensive. */
 static void pauses_ever_longer_before_it_tries_again_what_lacked_memory(void **state)
 {
     expect_longer_pauses(*state, EB_REGISTRY_SHORT);

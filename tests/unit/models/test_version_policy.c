@@ -64,7 +64,8 @@ static void serves_a_better_one_while_the_highest_is_loaded(void **state)
     assert_false(eb_version_policy_is_due(&model, 4));
     model.served = 7;
     assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);
-    /* While a particular version is wanted and not yet loaded, the model switches to no other. */
+    /* While a particular version is wanted and not yet loaded, the model switches to no other
+     * version. */
     model.served = 6;
     model.commanded = 9;
     assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);

@@ -41,8 +41,7 @@ struct loop_host {
  * ms. */
 void loop_host_init(struct loop_host *host);
 void loop_host_create(struct loop_host *host);
-/* Listens at `text` on loop `number`. Sets *bound to the actual address. `shared`: as for
- * eb_loop_listen. */
+/* Listens at `text` on loop `number`. Sets *bound to the actual address. */
 void loop_host_listen(
     struct loop_host *host, unsigned number, const char *text, struct eb_address *bound);
 void loop_host_start(struct loop_host *host);

@@ -61,7 +61,7 @@ static void closes_a_connection_whose_headers_do_not_end(void **state)
     expect_closed(host, half, sizeof half - 1);
 }
 
-/* Runs on the loop's thread. Sets *context to 0 once the loop's clock has reached it. */
+/* Runs on the loop's thread. Sets *context to 0 once the loop's clock has reached *context. */
 static void look_at_clock(struct eb_loop *loop, void *context)
 {
     uint64_t *until_ms = context;
@@ -249,8 +249,8 @@ static void add_received(struct eb_loop *loop, void *context)
     *(uint64_t *)context += eb_loop_counters(loop)->received_bytes;
 }
 
-/* Waits until the server has read `bytes` bytes or has no connections left. Returns whether it read
- * them. */
+/* Waits until the server has read `bytes` bytes or has no connections left. Returns whether it has
+ * read that many. */
 static bool wait_received(struct loop_host *host, uint64_t bytes)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;

@@ -71,7 +71,7 @@ static void send_client_bytes(struct fixture *fixture)
     }
 }
 
-/* Runs the client's handshake to its end, and sends the rest of it. */
+/* Runs the client's handshake to its end, and sends the handshake's last bytes. */
 static void shake_hands_with(struct fixture *fixture)
 {
     while (SSL_do_handshake(fixture->client) != 1) {

@@ -123,8 +123,8 @@ static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         clients[i] = wire_connect(&address, 0);
     }
-    /* One of the three admitted connections waits for the held loop. Those after them are closed
-     * without waiting. */
+    /* One of the three admitted connections waits for the held loop. The connections after these
+     * three are closed without waiting. */
     bool are_closed = true;
     for (size_t i = PLACES; i < COUNT; i++) {
         are_closed &= wire_read_to_end(clients[i], TIMEOUT_MS, NULL, 0);
@@ -311,7 +311,7 @@ static void has_not_drained_while_a_hold_is_there(void **state)
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_act(host->loops[1], take_hold, NULL);
     loop_host_drain(host);
-    loop_host_act(host->loops[0], do_nothing, NULL); /* its mail arrives after the drain's */
+    loop_host_act(host->loops[0], do_nothing, NULL); /* this mail arrives after the drain's */
     loop_host_act(host->loops[1], release_hold, NULL);
     uv_run(&host->uv, UV_RUN_NOWAIT);
     assert_int_equal(host->drained_count, 1);

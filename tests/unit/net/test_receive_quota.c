@@ -51,7 +51,7 @@ static void give(struct eb_receive_quota *share, void *buffer, size_t bytes)
     memory->give(memory->context, buffer, bytes);
 }
 
-/* Takes buffers of `bytes` bytes until it is refused one. Returns how many bytes it has taken. */
+/* Takes buffers of `bytes` bytes until one is refused. Returns how many bytes are taken. */
 static uint64_t take_all(struct fixture *fixture, size_t bytes)
 {
     while (fixture->count < BUFFERS_MAX) {
@@ -77,7 +77,7 @@ static void leaves_half_to_others(void **state)
     static const size_t sizes[] = {65536, 100000, 1 << 20, MESSAGE_BYTES};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t held = take_all(fixture, sizes[i]);
-        /* A share may take more as long as it holds no more than what is left. */
+        /* A share may take more as long as it holds no more than what is left in the pool. */
         assert_true(held >= POOL_BYTES / 2 - MESSAGE_BYTES);
         assert_true(held <= POOL_BYTES / 2 + eb_buffer_pool_rounded(sizes[i]));
         assert_int_equal(held, fixture->pool.taken_bytes);

@@ -29,7 +29,7 @@ struct fixture {
     size_t portion; /* bytes fed at once; 0: all */
     uint8_t *got;   /* plain bytes that the server has read */
     size_t got_bytes;
-    size_t sealed_bytes; /* written by the server */
+    size_t sealed_bytes; /* encrypted bytes that the server has written */
     uint64_t now_ms;
     bool is_over;
 };
@@ -542,9 +542,9 @@ static void put_change_of_cipher(struct fixture *fixture, struct tls_forger *for
         BIO_write(SSL_get_wbio(fixture->client), record, sizeof record), sizeof record);
 }
 
-/* Returns how many such records the server accepts, `pause_ms` apart. If `has_data`, a byte of data
- * follows each. If `is_forged`, `put` writes through the forger, so the data goes through it,
- * too. */
+/* Returns how many records made by `put` the server accepts, `pause_ms` apart. If `has_data`, a
+ * byte of data follows each record. If `is_forged`, `put` writes through the forger, so the data
+ * goes through the forger, too. */
 static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t pause_ms)
 {
     struct fixture fixture;

@@ -36,7 +36,7 @@ void wire_send(int socket, const void *bytes, size_t count)
     assert_int_equal(send(socket, bytes, count, MSG_NOSIGNAL), count);
 }
 
-/* Returns the time left of `timeout_ms` since `begin_ns`, for poll. */
+/* Returns how much is left of a timeout of `timeout_ms` that began at `begin_ns`, for poll. */
 static int left_ms(uint64_t begin_ns, int timeout_ms)
 {
     uint64_t passed_ms = (uv_hrtime() - begin_ns) / 1000000;

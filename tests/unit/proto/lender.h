@@ -12,5 +12,5 @@ struct lender {
     size_t largest_bytes; /* the largest request */
 };
 
-/* `lender` must not move: its memory points at it. */
+/* `lender` must not move, because lender->memory points at it. */
 void lender_init(struct lender *lender, size_t fail_at);

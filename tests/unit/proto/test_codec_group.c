@@ -168,7 +168,8 @@ static void refuses_a_feature_without_a_name(void **state)
     assert_group_refused(&lone, "features[1] is empty");
 }
 
-/* Decodes three queries and three groups. The second ones are faulty if the arguments say so. */
+/* Decodes three queries and three groups. The second query is faulty if `query_fails`, the second
+ * group if `group_fails`. */
 static void decode_three_of_each(
     struct fixture *fixture, bool query_fails, bool group_fails, bool errors_per_query)
 {
@@ -281,7 +282,8 @@ static void limits_names_of_features(void **state)
         "LookupRequest.groups[0].features is not UTF-8 (byte 12)");
 }
 
-/* Decodes within the cap that the codec computes for the size. Returns how much of it was used. */
+/* Decodes with an arena whose cap is computed by eb_lookup_request_arena_bytes. Returns how much of
+ * the arena was used. */
 static size_t decode_within_the_cap(struct fixture *fixture, uint32_t queries_max)
 {
     struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};

@@ -480,7 +480,7 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"indices\": parameter \"binary_data_size\" is 25, but raw_input_contents has "
         "24 bytes for it");
-    /* Typed contents have no such size, so not even 0 is accepted. */
+    /* Typed contents have no binary_data_size, so not even a size of 0 is accepted. */
     for (uint64_t size = 0; size <= sizeof wide; size += sizeof wide) {
         char text[EB_ERROR_TEXT_BYTES];
         snprintf(text, sizeof text,

@@ -127,8 +127,8 @@ static void refuses_what_is_large_and_compressed_too_well(void **state)
     }
 }
 
-/* Whatever size the end of a member claims, no byte is written past it, and no claim out of
- * proportion is believed. */
+/* Whatever size the end of a member claims, no byte is written past that size. A claim out of
+ * proportion to the member's size is refused before memory is taken. */
 static void refuses_an_end_that_lies(void **state)
 {
     static const int lies[] = {-1, 1, -4999, 2000};

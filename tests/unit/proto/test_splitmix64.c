@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The expected numbers are published: the first ones of seed 0. */
+/* The expected numbers are published as the first ones that seed 0 gives. */
 static void gives_the_numbers_of_the_published_algorithm(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static atomic_int short_count;
 static atomic_int refused_count;
 /* Whether loads block when they ask how much memory is available. */
 static atomic_bool is_held;
-/* Whether no snapshot can be made, and whether one that was refused would have shown a retired
+/* Whether every snapshot is refused, and whether a refused snapshot would have shown a retired
  * version. */
 static bool is_snapshot_refused;
 static bool is_retired_refused;
@@ -197,7 +197,7 @@ static uint64_t served(const char *name)
     return model && model->served ? model->served->version : 0;
 }
 
-/* Returns 0 if there is no such version. */
+/* Returns the state of a version, or 0 if the version is not in the snapshot. */
 static enum eb_version_state state_of(const char *name, uint64_t number)
 {
     const struct eb_snapshot_model *model = eb_snapshot_find(fixture->snapshot, name);

@@ -56,7 +56,7 @@ bool plan_fixture_run(struct plan_fixture *fixture);
 /* Expects the check to fail with this status and a text that contains `part`. */
 void plan_fixture_expect_refused(
     struct plan_fixture *fixture, enum eb_status status, const char *part);
-/* Expects result `number` to be f32 with this query, these values and the shape [bags, values /
- * bags]. */
+/* Expects result `number` to be the f32 result of query `number`, with these `count` values and the
+ * shape [bags, count / bags]. */
 void plan_fixture_expect_rows(const struct plan_fixture *fixture, size_t number, uint64_t bags,
     const float *values, size_t count);

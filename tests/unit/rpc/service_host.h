@@ -43,12 +43,12 @@ void service_host_start(struct service_host *host);
  * second time. */
 void service_host_stop(struct service_host *host);
 
-/* Holds the executor: work items submitted from now on stay queued until it is released. Once per
- * host. */
+/* Holds the executor: work items submitted from now on stay queued until service_host_release.
+ * May be called once per host. */
 void service_host_hold(struct service_host *host);
 void service_host_release(struct service_host *host);
-/* Lets the held executor compute for one turn of one connection, EB_QUEUE_QUANTUM_BYTES, and holds
- * it again. Once per host. */
+/* Lets the held executor compute one connection's turn of EB_QUEUE_QUANTUM_BYTES, and holds the
+ * executor again. May be called once per host. */
 void service_host_turn(struct service_host *host);
 
 /* Waits until the loop has handled all mail sent so far. */

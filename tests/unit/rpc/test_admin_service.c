@@ -23,7 +23,7 @@ struct fixture {
     struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
 };
 
-/* On the heap: its threads may outlive a failed test. */
+/* On the heap, because the service's threads may outlive a failed test. */
 static struct fixture *fixture;
 
 /* A call, and the last message of its answer. */
@@ -177,7 +177,7 @@ static void tells_progress_until_the_end(void **state)
     assert_true(call.done);
 }
 
-/* The loop does not finish draining before the command does. */
+/* The loop does not finish draining before the command is done. */
 static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **state)
 {
     struct command_call call;

@@ -383,8 +383,8 @@ static void tells_the_facts_and_every_limit(void **state)
 
 static const eb_unary_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
     eb_catalogue_get_server, eb_catalogue_list_versions};
-/* Field 1 is "alpha": a GetModelRequest or VersionRequest for that model. The other two messages do
- * not know the field. */
+/* Field 1 is "alpha": a GetModelRequest or VersionRequest for that model. The requests of the other
+ * two methods have no field 1. */
 static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
 
 static void refuses_bytes_that_are_no_message(void **state)

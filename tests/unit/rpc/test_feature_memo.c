@@ -153,7 +153,7 @@ static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
     asked.group.run_bytes = sizeof run;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);
-    /* The first tag has two bytes, and the decoder does not look for lists that begin so. */
+    /* The first tag has two bytes. The decoder does not look for lists with such a tag. */
     asked.group.run_bytes--;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);

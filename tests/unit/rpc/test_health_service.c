@@ -28,7 +28,7 @@ struct health_call {
     enum eb_health_status told[TOLD_MAX];
 };
 
-/* On the heap: its threads may outlive a failed test. */
+/* On the heap, because the service's threads may outlive a failed test. */
 static struct fixture *fixture;
 
 static int set_up(void **state)

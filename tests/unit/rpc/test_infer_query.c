@@ -1,4 +1,4 @@
-/* How tensors are grouped into queries, how each becomes a query, and the bytes of the answer. */
+/* Tests how tensors are grouped, how each group becomes a query, and which bytes the answer has. */
 #include "server/rpc/infer_query.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/plan_fixture.h"
@@ -287,7 +287,7 @@ static void makes_no_query_without_memory(void **state)
         is_made = eb_infer_query_make(&infer, plan_fixture_version(), &arena, 4, &error);
         assert_true(is_made || error.status == EB_STATUS_RESOURCE_EXHAUSTED);
     }
-    /* Stays within what the arena's cap provides for. */
+    /* The memory used is at most what the arena's cap provides for one query. */
     assert_true(arena.used_bytes <=
                 EB_INFER_QUERY_BYTES + sizeof(struct eb_wire_query) + 4 * EB_ARENA_ALIGNMENT);
 }

@@ -258,9 +258,9 @@ static uint64_t count_answered(struct service_fixture *fixture)
 }
 
 /* Sends a lookup that is answered in parts. The first parts fill the window of the peer, so the
- * others wait until `late_ms` after the request, which is too long. Returns whether the log says
- * so, which it may do only once. It does not if the machine was too slow to compute any of these
- * parts in time. */
+ * others wait until `late_ms` after the request, which is too long. Returns whether the log reports
+ * these late parts, which may happen only once. The log does not report them if the machine was too
+ * slow to compute any of them in time. */
 static bool try_late_parts(struct service_fixture *fixture, uint64_t late_ms)
 {
     start_logging(fixture);

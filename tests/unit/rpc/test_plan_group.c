@@ -319,8 +319,8 @@ static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
 }
 
-/* The bags of a failed query count: before it fails, as many are started as num_bags says, however
- * small the query is. */
+/* The bags of a failed query count towards the limits: before the query fails, num_bags bags are
+ * started, however small the query is. */
 static void a_query_that_fails_takes_only_bags_of_the_limits(void **state)
 {
     (void)state;

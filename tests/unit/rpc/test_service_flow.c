@@ -328,8 +328,8 @@ static size_t raw_read_codes(const struct raw_peer *peer, uint32_t codes[], size
     return count;
 }
 
-/* All three are computed at once. The first answer fills the windows, and the second's deadline
- * passes while it waits. */
+/* All three answers are computed at once. The first one fills the windows, and the deadline of the
+ * second one passes while it waits. */
 static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
 {
     struct service_fixture *fixture = *state;
@@ -422,7 +422,7 @@ static void refuses_what_finds_no_memory_and_recovers(void **state)
     service_fixture_start(fixture);
     service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     for (uint64_t i = 1; i <= 16; i++) {
-        /* The answers take 64 KiB and 1 MiB alternately. Only the first kind fits. */
+        /* The answers take 64 KiB and 1 MiB alternately. Only those of 64 KiB fit. */
         struct service_request request = {.id = i, .bags = i % 2 == 1 ? 8000 : 100000};
         service_call_write(&fixture->call, &request, i == 16);
     }

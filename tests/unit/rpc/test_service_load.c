@@ -276,7 +276,7 @@ static void refuses_batch_requests_past_their_part(void **state)
     finish_stream(fixture, IN_FLIGHT_MAX + 3);
 }
 
-/* in_flight_max is the lowest allowed, which is still above the one waiting batch request. */
+/* Only one batch request waits, which is fewer than the lowest in_flight_max that is allowed. */
 static void sees_cancels_where_few_may_be_in_flight(void **state)
 {
     struct service_fixture *fixture = *state;

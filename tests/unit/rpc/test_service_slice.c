@@ -23,8 +23,8 @@
 #define FLOODS 8
 
 /* What the loop has seen: messages of the floods, and the end of the other connection's call. Each
- * connection has one stream, and only the other connection's ends. Only the loop's thread may use
- * this until the loop is held. */
+ * connection has one stream, and only the stream of the other connection ends. Only the loop's
+ * thread may use this struct until the loop is held. */
 static struct {
     struct eb_grpc_server_handler calls; /* the handlers of the service */
     size_t flood_count;

@@ -673,7 +673,7 @@ static void refuses_in_the_log_format_that_is_known(void **state)
     assert_true(is_refused_as_json("", file, "EMBAG_LOOPS=x|EMBAG_LOG_FORMAT=json"));
     assert_true(is_refused_as_json("", "loops: [1", "EMBAG_LOG_FORMAT=json"));
     assert_false(is_refused_as_json("--loops=x|--log-format=logfmt", "", "EMBAG_LOG_FORMAT=json"));
-    /* A format set in the file is known once the file has been read, at any place in it. */
+    /* A format set anywhere in the file is known once the whole file has been read. */
     assert_true(is_refused_as_json("", "loops: x\nlog_format: json\n", ""));
     assert_true(is_refused_as_json("", "log_format: json\n", "")); /* no model_repository */
     assert_false(is_refused_as_json("--loops=x", "log_format: json\n", ""));

@@ -184,7 +184,7 @@ static void does_not_start_without_models(void **state)
 static void does_not_start_with_an_unknown_instruction_set(void **state)
 {
     struct eb_config *config = *state;
-    /* This is reported before the models are read. */
+    /* An unusable instruction set is reported before the models are read. */
     set_text(&config->model_repository, "/nowhere");
     set_text(&config->isa, "mmx");
     expect_no_start(config, "what=isa");
@@ -428,7 +428,7 @@ static void tell(void *context)
     close(client);
 }
 
-/* Serves until the teller has ended it. The log is in `lines`. */
+/* Serves until the teller has ended the process. Leaves the log in `lines`. */
 static void expect_served(struct eb_config *config, bool tells_twice)
 {
     struct teller teller = {.tells_twice = tells_twice};
