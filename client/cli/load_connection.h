@@ -37,8 +37,8 @@ struct eb_load_connection {
     struct eb_load_stats stats;
 };
 
-/* Opens client `index` of `count`. The clients share the connections and the requests in flight that
- * the options give. Returns false after printing an error to stderr. */
+/* Opens client `index` of `count`. The clients share the connections and the requests in flight
+ * that the options give. Returns false after printing an error to stderr. */
 bool eb_load_connection_open(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned index, unsigned count);
 /* Ends all requests in flight and closes the client. */
