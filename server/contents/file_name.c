@@ -40,7 +40,8 @@ static uint32_t read_digits(const char *at)
     return number;
 }
 
-/* Moves the numbers of a split file from the end of its base to `out`. */
+/* If the base ends in -PIECE-of-PIECES, shortens the base by that and sets the two numbers in
+ * `out`. */
 static void split(const char *name, struct eb_file_name *out)
 {
     if (out->base_bytes < SPLIT_BYTES || !is_split(name + out->base_bytes - SPLIT_BYTES)) {

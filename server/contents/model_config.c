@@ -16,9 +16,9 @@
 
 #define KEEP_DEFAULT 2
 #define KEEP_S_DEFAULT 600
-#define WORDS_BYTES 160 /* room for all words that a field may have */
+#define WORDS_BYTES 160 /* room for the reason why a value is refused, with all allowed words */
 
-/* ---- the file as libcyaml reads it: every value is a text, or NULL if the file has none ----
+/* ---- the file as libcyaml reads it: every value is a text, or NULL if it is not given ----
  *
  * The texts come from malloc. Code that takes one out leaves NULL in its place. */
 
@@ -152,8 +152,8 @@ static const cyaml_schema_field_t top_fields[] = {
 static const cyaml_schema_value_t top_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct model_texts, top_fields)};
 
-/* Sets *texts, to NULL if the document is empty. Returns false if that fails: *failure says what is
- * wrong and where. */
+/* Parses the document. Sets *texts to its values, or to NULL if it is empty. Returns false if the
+ * document is not valid: *failure says what is wrong and where. */
 static bool load_texts(
     const uint8_t *yaml, size_t yaml_bytes, struct model_texts **texts, struct eb_failure *failure)
 {
@@ -201,7 +201,7 @@ static const struct word storage_words[] = {
 
 /* The position of a value in the file. */
 struct place {
-    const char *list; /* name of the list, such as "tables"; NULL in "versions" itself */
+    const char *list; /* name of the list, such as "tables"; NULL for a field of "versions" */
     size_t index;
     uint32_t name_bytes_max;
     struct eb_failure *failure;
@@ -224,7 +224,7 @@ static bool refuse_config(
     return eb_failure_set(place->failure, "%s.%s: '%.64s' %s", where, field, value, why);
 }
 
-/* Moves a text out of the memory that libcyaml frees. */
+/* Returns *text, and sets it to NULL so that libcyaml does not free it. */
 static char *take_config_text(char **text)
 {
     char *taken = *text;
@@ -232,7 +232,7 @@ static char *take_config_text(char **text)
     return taken;
 }
 
-/* Reads the name of a required field. */
+/* Reads a required field that holds a name. Moves the text from *text to *name. */
 static bool read_name(const struct place *place, const char *field, char **text, char **name)
 {
     if (!*text) {
@@ -456,7 +456,7 @@ static bool read_label(
 
 /* ---- lists ---- */
 
-/* Returns the name of an entry of any list. It is the first member. */
+/* Returns the name of an entry of any list: the first member of every such struct. */
 static const char *name_of(const void *entry)
 {
     return *(char *const *)entry;

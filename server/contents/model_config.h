@@ -7,9 +7,9 @@
  *       format: fbgemm_int8   # u8 rows of codes with their scales (EB_MODEL_FORMAT_LIST)
  *       dim: 16               # values of such a row; torchrec_ formats need it
  *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: the file's
- *       missing: skip         # error skip zero unknown_row; for requests that give none
- *       default_index: 0      # fills empty bags if a request gives none: a row, or -1 for zeros;
- *                             # for a keyed table a key, so that -1 is a key too
+ *       missing: skip         # error skip zero unknown_row; for requests that do not set it
+ *       default_index: 0      # fills empty bags if the request has no default_index: a row, or -1
+ *                             # for zeros; in a keyed table a key, and -1 is a key like any other
  *       unknown_row: 0        # the row for unknown ids
  *   features:
  *     - name: last_clicks
@@ -17,9 +17,9 @@
  *       reduction: mean       # sum mean weighted_mean sqrtn max min none
  *       missing: zero
  *       default_index: 7
- *       id_map: hash_modulo   # or none, modulo (of signed ids: 2^64 - 1 is -1, the last row)
+ *       id_map: hash_modulo   # or none, or modulo (ids are signed: 2^64 - 1 is -1, the last row)
  *       seed: 42              # of hash_modulo
- *       max_ids: 50           # of one bag
+ *       max_ids: 50           # most ids of one bag
  *   groups:
  *     - {name: ranking, features: [last_clicks]}
  *   versions: {keep: 2, keep_s: 600, serve: highest, labels: [{name: stable, version: 7}]}
@@ -49,8 +49,8 @@
 #define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* most features of one group */
 #define EB_MODEL_CONFIG_LABELS_MAX 64
 /* Limits on patterns. Matching takes time in proportion to the bytes of all patterns times the
- * bytes of all names, on the thread that loads. The names of a file's tensors may have 100 MB
- * together. */
+ * bytes of all names, on the thread that loads. The names of one file's tensors may
+ * add up to 100 MB. */
 #define EB_MODEL_CONFIG_PATTERNS_MAX 64 /* most patterns of `only`, and most of `exclude` */
 #define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 255u
 #define EB_MODEL_CONFIG_KEEP_MAX 64
@@ -80,8 +80,8 @@ struct eb_model_config_table {
     char *name;
     char *source; /* the table's name in the files; never NULL */
     enum eb_model_format format;
-    uint32_t dim; /* number of values in a row of codes; 0 if there are as many as fill it. The
-                     formats TORCHREC_... need it, because rows may be padded */
+    uint32_t dim; /* number of values in a row of codes; 0 means as many as fill the row. The
+                     formats TORCHREC_... need it, because their rows may be padded */
     enum eb_storage storage; /* UNSPECIFIED means the storage in the file */
     enum eb_missing missing; /* UNSPECIFIED if not given */
     bool has_default;
@@ -93,7 +93,7 @@ struct eb_model_config_feature {
     char *name;
     char *table;
     enum eb_reduction reduction; /* UNSPECIFIED if not given */
-    enum eb_missing missing;     /* UNSPECIFIED means that of the table */
+    enum eb_missing missing;     /* UNSPECIFIED means the table's setting */
     bool has_default;            /* default_index is given; otherwise the table's default applies */
     int64_t default_index;
     struct eb_id_map id_map;
@@ -117,8 +117,8 @@ struct eb_model_config_patterns {
 };
 
 struct eb_model_config {
-    uint32_t name_bytes_max; /* most bytes of a name in this configuration; patterns match no longer
-                                name */
+    uint32_t name_bytes_max; /* most bytes of a name in this configuration; no pattern matches a
+                                longer name */
     struct eb_model_config_patterns only;
     struct eb_model_config_patterns exclude;
     size_t table_count;
@@ -137,20 +137,20 @@ struct eb_model_config {
 /* Sets the configuration of a model without a file: describes no tables, keeps two versions, keeps
  * each for 600 s, and serves the highest version. */
 void eb_model_config_init(struct eb_model_config *config);
-/* Reads the file at `path`. If there is none, does the same as init. Names have at most
- * name_bytes_max bytes. Returns false, with *config as after init, if the file is not valid.
- * *failure names the file, the position in it ("tables[2].storage", counted from 0), the value and
- * what is allowed. */
+/* Reads the file at `path`. If there is none, does the same as eb_model_config_init. Names may have
+ * at most name_bytes_max bytes. If the file is not valid, returns false with *config as
+ * eb_model_config_init sets it: *failure names the file, the position in it ("tables[2].storage",
+ * counted from 0), the value and what is allowed. */
 bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
     struct eb_failure *failure);
-/* Does the same for bytes in memory. *failure does not name the file. */
+/* Does the same as eb_model_config_read for bytes in memory. *failure does not name a file. */
 bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name_bytes_max,
     struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed configuration. */
 void eb_model_config_deinit(struct eb_model_config *config);
 
-/* Returns whether a pattern of only or exclude matches `source`, a table's name in the files. A
- * name longer than name_bytes_max matches no pattern, because it could not be served. */
+/* Returns whether `pattern`, one of `only` or `exclude`, matches `source`, a table's name in the
+ * files. A name longer than name_bytes_max matches no pattern, because it could not be served. */
 bool eb_model_config_matches(
     const struct eb_model_config *config, const char *pattern, const char *source);
 /* Returns whether the patterns choose `source`, a table's name in the files. */

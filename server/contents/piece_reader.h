@@ -1,6 +1,6 @@
 /* Reads the data of a piece from its file. The file must not have changed since it was scanned.
  * Data of packed files is compared with its checksums.
- * Thread: one at a time. Memory: that of a packed reader. */
+ * Thread: one at a time. Memory: for a packed file, that of struct eb_packed_reader. */
 #pragma once
 
 #include "server/contents/version_scan.h"

@@ -16,8 +16,8 @@
 
 #define PIECES_FIRST 16 /* room for pieces at first; it is doubled when it is full */
 
-/* The choice of tables by the patterns only and exclude of model.yaml. Notes which patterns
- * match. */
+/* Chooses tables with the patterns `only` and `exclude` of model.yaml, and notes which patterns
+ * have matched a table. */
 struct table_choice {
     const struct eb_model_config *config; /* NULL if every table is chosen */
     bool *is_matched; /* one for each pattern: those of `only`, then those of `exclude` */
@@ -40,8 +40,8 @@ struct scanned {
 
 /* ---- notes, and the choice of tables ---- */
 
-/* Counts one more item. Names it, as "'NAME': WHY" or as "'NAME'" if `why` is NULL, unless
- * EB_LOAD_NOTES_NAMED_MAX are named already. */
+/* Counts an item in the note. The first EB_LOAD_NOTES_NAMED_MAX items are also named: as
+ * "'NAME': WHY", or as "'NAME'" if `why` is NULL. */
 static void add_note(struct eb_load_note *note, const char *name, const char *why)
 {
     struct eb_failure before = note->named;
@@ -64,7 +64,7 @@ static bool init_choice(
     return choice->is_matched || eb_failure_set(failure, "out of memory");
 }
 
-/* Marks the patterns that match. Returns whether any does. */
+/* Marks the patterns that match `source`. Returns whether any of them does. */
 static bool mark_matches(const struct eb_model_config *config,
     const struct eb_model_config_patterns *patterns, const char *source, bool *is_matched)
 {
@@ -244,7 +244,7 @@ static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 }
 
 /* Adds a tensor, even one that cannot be a table, because lists of tensors name those too. Takes
- * its text `unfit`. */
+ * over entry->unfit. */
 static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
 {
     struct eb_piece *piece =
@@ -311,8 +311,8 @@ static void note_other(struct scanning *scanning, const char *name)
     }
 }
 
-/* Sets *is_chosen to whether a file should be opened. It should not if its only table, which it is
- * named after, is left out by the patterns. Returns false with *failure set if out of memory. */
+/* Sets *is_chosen to whether to open a file. A file that is named after its only table is not
+ * opened if the patterns leave that table out. Returns false with *failure set if out of memory. */
 static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
 {
     *is_chosen = true;
@@ -328,8 +328,8 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Returns whether to count a table for this file: it is the first of the files with the table's
- * rows. */
+/* Returns whether a file counts as a table. If several files hold a table's rows, only the first
+ * one does. */
 static bool is_table(const struct eb_file_name *parsed)
 {
     return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->piece == 0);
@@ -449,7 +449,7 @@ static bool check_scan_index(const struct scanning *scanning, const char *path)
 }
 
 /* Returns whether there is a list NAME.safetensors.index.json for a file
- * NAME-00001-of-00002.safetensors. Without it, missing pieces could go unnoticed. */
+ * NAME-00001-of-00002.safetensors. Without such a list, missing pieces could go unnoticed. */
 static bool check_listed(
     const struct eb_directory *listing, const char *name, struct eb_failure *failure)
 {
@@ -520,7 +520,7 @@ static void free_piece(struct eb_piece *piece)
     free(piece->unfit);
 }
 
-/* Removes pieces that are left out. Moves tensors that cannot be tables to the end. */
+/* Removes pieces that the patterns leave out. Moves tensors that cannot be tables to the end. */
 static bool settle_scan(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;

@@ -1,5 +1,5 @@
-/* Lists the contents of a version directory, which it reads from the headers of the files. The
- * contents are pieces, each with a whole table, some of its rows, or keys.
+/* Lists the contents of a version directory, as the headers of its files describe them. The
+ * contents are pieces. Each piece is a whole table, some of a table's rows, or keys of its rows.
  * Thread: one at a time. Memory: the lists are on the heap. */
 #pragma once
 
@@ -10,13 +10,13 @@
 struct eb_model_config;
 
 /* Bytes of memory that must be available for each byte of a safetensors header, or of a list of
- * tensors, before it is read. At most 78 were measured, for an array of empty objects. Descriptions
- * of tensors needed 17, and the pieces made from them as much again. */
+ * tensors, before it is read. The most that was measured is 78, for an array of empty objects.
+ * Descriptions of tensors took 17, and the pieces made from them another 17. */
 #define EB_VERSION_SCAN_JSON_MEMORY UINT64_C(100)
 
 struct eb_scanned_file {
     char *path;
-    struct eb_table_file look; /* the closed file, with its stamp when its header was read */
+    struct eb_table_file look; /* the closed file, with the stamp it had when its header was read */
 };
 
 /* Consecutive rows or keys in one file. */
@@ -54,7 +54,7 @@ struct eb_version_scan {
     struct eb_scanned_file *files;
     size_t piece_count;
     struct eb_piece *pieces; /* sorted by name, then rows before keys, then by number */
-    size_t unfit_count; /* number of pieces after these that cannot be tables, in the same order */
+    size_t unfit_count;    /* further pieces that cannot be tables, after these in the same order */
     size_t left_out_count; /* number of tables that model.yaml's patterns leave out */
     struct eb_load_notes notes;
 };

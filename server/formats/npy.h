@@ -12,8 +12,8 @@
 #define EB_NPY_HEADER_BYTES_MAX 65536
 
 /* Reads a header. `head` is the first head_bytes = min(file_bytes, EB_NPY_HEADER_BYTES_MAX) bytes
- * of a file of file_bytes. The data must fill the file exactly. Returns false if the header is not
- * valid or does not fit the file: *failure says what is wrong and where. */
+ * of a file of file_bytes bytes. The data must fill the rest of the file exactly. Returns false if
+ * the header is not valid or does not fit the file: *failure says what is wrong and where. */
 bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_tensor *tensor, struct eb_failure *failure);
 

@@ -12,19 +12,20 @@
  *       32     64  shape, by dimension: rows of this file, then a row's; zeros after the rank
  *       96      8  rows_total: of the whole table; this file may hold a piece of it
  *      104      8  row_first: rows of this file's part that are in the files before it
- *      112      4  parts: this file's rows r are those with r mod parts = part; 1: all rows
+ *      112      4  parts: this file's rows r are those with r mod parts = part; 1 for all rows
  *      116      4  part: from 0
- *      120      8  row that stands for unknown ids, a row of the whole table; -1: there is none
+ *      120      8  row of the whole table that stands for unknown ids; -1 if there is none
  *      128      8  row_stride: bytes from one row to the next
  *      136      8  row_offset: of a row's values; 8 for codes, after their f32 scale and bias
  *      144      8  head_bytes: header and checksums, filled up to a multiple of 4096
  *      152      8  file_bytes
  *      160     16  rows: offset and bytes, including the gap after the last row
- *      176     16  keys: int64, one for each row; zeros: there are none
- *      192     16  key index: as kernels/key_index.h lays it out; zeros: it is built from the keys
- *      208      8  packing: the same in all files of one packing, and only there; 0: not known
+ *      176     16  keys: int64, one for each row; zeros if there are none
+ *      192     16  key index: as in kernels/key_index.h; zeros if it must be built from the keys
+ *      208      8  packing: equal in files packed together, and in no others; 0 if not known
  *      216    296  zeros
- *      512   8 each  checksums: XXH3-64 of each block of 1 MiB after the head; the last is short
+ *      512   8 each  checksums: XXH3-64 of each block of 1 MiB after the head; the last may be
+ *                   shorter
  *
  * Rows, keys and key index follow the head in this order, each at the next multiple of 4096, so
  * that a file can be mapped. The last of them ends the file. Rows are not aligned to 2 MiB: page
@@ -104,11 +105,11 @@ uint64_t eb_packed_format_checksum(const void *bytes, uint64_t size);
 /* Returns the offset of a block's checksum in the head. */
 uint64_t eb_packed_format_checksum_offset(uint64_t block);
 
-/* Writes the header into a head of head_bytes, for a format that eb_packed_format_lay_out has
+/* Writes the header into a head of head_bytes bytes, for a format that eb_packed_format_lay_out has
  * completed. The head's checksums must be set, and its other bytes zero. Sets the digest. */
 void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head);
 
-/* Finds the size of the head of a file that has file_bytes. `header` is the first
+/* Finds the size of the head of a file of file_bytes bytes. `header` is the first
  * EB_PACKED_FORMAT_HEADER_BYTES bytes of the file, or the whole file if it is shorter. Returns
  * false with *failure set if it is not a packed file, has another version or is cut short. */
 bool eb_packed_format_measure(

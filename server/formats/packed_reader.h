@@ -15,8 +15,8 @@ struct eb_packed_reader {
                              none */
 };
 
-/* Reads and checks the head. `file` must be open, and is borrowed until close. Returns false with
- * *failure set, without the path, and nothing open. */
+/* Reads and checks the head. `file` must be open, and is borrowed until close. If that fails,
+ * returns false with nothing open: *failure has the reason, without the path. */
 bool eb_packed_reader_open(
     struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_failure *failure);
 /* Accepts a zeroed reader. Leaves the file open. */
@@ -24,8 +24,8 @@ void eb_packed_reader_close(struct eb_packed_reader *reader);
 
 /* Reads `bytes` bytes at `offset` of the file, which must lie between the head and the file's end.
  * Whole blocks are read straight to `out`, so large portions that end at block boundaries are best.
- * Returns false if a block is damaged or cannot be read: *failure names it, and the bytes at `out`
- * are not valid. */
+ * Returns false if a block is damaged or cannot be read: *failure names the block, and the bytes at
+ * `out` are not valid. */
 bool eb_packed_reader_read(struct eb_packed_reader *reader, uint64_t offset, void *out,
     uint64_t bytes, struct eb_failure *failure);
 

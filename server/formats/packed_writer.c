@@ -106,7 +106,7 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
         return refuse_written(writer, "made readable for other users", failure);
     }
     /* Some file systems cannot reserve space. On those, writing fails later if there is too
-     * little. */
+     * little space. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
         errno != EOPNOTSUPP) {
         return eb_failure_set(failure,
@@ -161,7 +161,7 @@ static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint
     return true;
 }
 
-/* Writes the block that ends at offset_bytes. */
+/* Writes the block of `bytes` bytes that ends at offset_bytes. Puts its checksum into the head. */
 static bool write_block(struct eb_packed_writer *writer, uint64_t bytes, struct eb_failure *failure)
 {
     uint64_t begin = writer->offset_bytes - bytes;
@@ -238,8 +238,8 @@ bool eb_packed_writer_mark(
     return write_written_head(writer, failure);
 }
 
-/* Gives a hidden file its name. NFS and some others cannot rename without replacing. Those have
- * hard links, which do not replace an existing file either. */
+/* Gives a hidden file its final name, without replacing an existing file. NFS and some other file
+ * systems cannot rename in that way. A hard link, which never replaces a file, is used there. */
 static bool rename_hidden(const struct eb_packed_writer *writer)
 {
     const char *from = writer->hidden_path;

@@ -1,6 +1,7 @@
 /* Writes a packed table (packed_format.h). The file has no name until it is complete and on the
- * disk. If the process ends before that, the file disappears. If the file system has no files
- * without a name, the name begins with a dot until then, and servers ignore it.
+ * disk. If the process ends before that, the file disappears. If the file system does not
+ * support files without a name, the file has a name that begins with a dot until then, which
+ * servers ignore.
  * Thread: one at a time. Memory: the head, one block and the names are on the heap; the file stays
  * open until close. */
 #pragma once
@@ -23,7 +24,7 @@ struct eb_packed_writer {
 
 /* Begins a file with the final name `path`, for a format that eb_packed_format_lay_out has
  * completed. Reserves its space on the disk. Returns false if the file exists already, if there is
- * no space, or if something else fails: *failure has the path and the reason, and nothing is
+ * no space, or if something else fails: *failure has the path and the reason, and no file is
  * left. */
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_failure *failure);
@@ -39,8 +40,9 @@ bool eb_packed_writer_append(
 /* Ends the file. All sections must be complete. The file is then whole and on the disk, but has no
  * name yet; format.digest is set. */
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *failure);
-/* Writes the packing into a file that has ended. This changes format.digest. */
+/* Writes the packing into a file that eb_packed_writer_end has completed. This changes
+ * format.digest. */
 bool eb_packed_writer_mark(
     struct eb_packed_writer *writer, uint64_t packing, struct eb_failure *failure);
-/* Gives a file that has ended its name. */
+/* Gives the final name to a file that eb_packed_writer_end has completed. */
 bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure *failure);

@@ -240,8 +240,8 @@ static bool locate_safetensors(struct eb_failure *failure, const char *name)
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
-/* Checks that the metadata is an object of strings. It has no meaning here, but a tensor with its
- * name would. */
+/* Checks that the field __metadata__ is an object of strings, as the format requires. Its content
+ * is not used. The check notices a tensor of that name. */
 static bool check_metadata(json_t *metadata, struct eb_failure *failure)
 {
     const char *key;
@@ -336,7 +336,7 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
     if (!root && error.text[0] == '\0') {
-        /* Errors in the JSON itself always have a text, so this one is not in the JSON. */
+        /* Errors in the JSON itself always have a text. Without one, memory was lacking. */
         eb_failure_set(failure, "out of memory");
     } else if (!root) {
         eb_failure_set(failure, "byte %d: the header is not valid JSON: %s; write the file again",

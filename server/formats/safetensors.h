@@ -1,9 +1,9 @@
 /* Reads the safetensors format: a length, a JSON header, raw little-endian data. Supports all of
- * its numeric types that tables can have (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64).
- * Source: the format section of the safetensors documentation. Its rules are enforced: no holes, no
- * overlaps, nothing after the last byte, unique names. A tensor with an unknown field is refused. A
- * valid tensor that cannot be a table (a scalar, a mask, a type that the format may add later) is
- * listed with the reason.
+ * the format's numeric types that tables can have (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to
+ * U64). Source: the format section of the safetensors documentation. The format's rules are
+ * enforced: no holes, no overlaps, nothing after the last tensor, unique names. A tensor with an
+ * unknown field is refused. A valid tensor that cannot be a table (a scalar, a mask, a type that
+ * the format may add later) is listed with the reason.
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
@@ -59,8 +59,8 @@ struct eb_tensor_index {
     struct eb_tensor_location *locations;
 };
 
-/* Parses the file's content. Returns false with *index empty and *failure set, without the path, if
- * it is not valid. */
+/* Parses the file's content. If the content is not valid, returns false with *index empty: *failure
+ * has the reason, without the path. */
 bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
     struct eb_failure *failure);
 /* Accepts a zeroed index. */
