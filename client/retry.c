@@ -21,8 +21,8 @@ uint64_t eb_retry_at_ns(const struct eb_retry_case *failure, uint32_t random)
         failure->attempts > failure->retries_max) {
         return EB_RETRY_NEVER;
     }
-    /* A time that the server names is the minimum. A random part is added, so that calls that it
-     * has refused together do not come back together. */
+    /* The pause is at least the time that the server named. A random part is added, so that calls
+     * that were refused together are not sent again together. */
     uint64_t asked_ns = failure->retry_after_ms * NS_PER_MS;
     uint64_t pause_ns = asked_ns > 0 ? asked_ns + asked_ns / 4 * (random >> 16) / 65536
                                      : eb_retry_pause_ns(failure->attempts, random);

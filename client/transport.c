@@ -88,7 +88,7 @@ void eb_transport_close(struct eb_transport *transport)
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "the client closed it");
     if (transport->is_resolving) {
-        /* Even if it can no longer be cancelled, its callback will be called. */
+        /* The callback is called even if the request can no longer be cancelled. */
         (void)uv_cancel((uv_req_t *)&transport->resolve);
     } else {
         close_socket(transport);
@@ -174,8 +174,8 @@ static void watch_peer(struct eb_transport *transport)
     if (transport->endpoint->is_unix) {
         return;
     }
-    /* Failures are harmless: without the first, calls are slower; without the others, a loss is
-     * noticed later. */
+    /* Failures are harmless. Without the first option, calls are slower; without the others, a lost
+     * connection is noticed later. */
     (void)uv_tcp_nodelay(&transport->socket.tcp, 1);
     (void)uv_tcp_keepalive(&transport->socket.tcp, 1, KEEPALIVE_S);
     if (uv_fileno(&transport->socket.handle, &fd) == 0) {
@@ -215,8 +215,8 @@ static void on_alarm(struct eb_alarm *alarm)
     lose(EB_CONTAINER_OF(alarm, struct eb_transport, alarm), UV_ETIMEDOUT);
 }
 
-/* Returns the time until which this address is tried: the addresses that are left share the time
- * that is left evenly. */
+/* Returns the time until which this address is tried. The remaining time is divided evenly among
+ * the remaining addresses. */
 static uint64_t share_until_ns(const struct eb_transport *transport)
 {
     uint64_t left = 1;

@@ -43,7 +43,7 @@ struct eb_transport {
 
     enum eb_transport_state state;
     bool was_open;
-    struct eb_error failure; /* UNAVAILABLE; the text names the server only if it was never open */
+    struct eb_error failure; /* UNAVAILABLE; the text names the server only if !was_open */
     uint64_t deadline_ns;    /* deadline for opening */
     struct eb_alarm alarm;
     uv_getaddrinfo_t resolve;

@@ -1,9 +1,8 @@
 /* Limits how many calls of one connection and priority are in flight, so that answers come in time.
  * The window opens while answers come soon enough and closes while they do not, as TCP's does for
  * segments. An answer is soon enough if its latency is at most the base latency (the shortest of a
- * call that was sent alone) plus half of the time that the call had left beyond it. So waiting for
- * other calls takes at most that half.
- *
+ * call that was sent alone) plus half of the time from there to the call's deadline. So waiting for
+ * other calls takes at most half of the time to spare.
  * Without the window, a server that gets more calls than it can answer answers all of them late:
  * calls wait in the buffers of sockets, where neither side can drop them.
  * Thread: one at a time. Memory: none. */

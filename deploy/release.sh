@@ -136,7 +136,7 @@ make_python() {
 for part in ${parts//,/ }; do
     started=$SECONDS
     echo "== $part"
-    # In the background, because bash ignores set -e in a command that || follows.
+    # Runs in the background, because bash ignores set -e in a command that is followed by ||.
     "make_$part" >"$work/$part.log" 2>&1 &
     wait $! || {
         cat "$work/$part.log" >&2

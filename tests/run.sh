@@ -45,8 +45,8 @@ give_up() {
 mkdir -p "$logs" && scratch=$(mktemp -d) && chmod 711 "$scratch" || give_up
 trap 'rm -rf "$scratch"' EXIT
 
-# Ends the current section. It runs in the process group that timeout creates, so its children end
-# with it.
+# Ends the current section. The section runs in the process group that timeout creates, so its
+# children end with it.
 stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/null; }
 trap 'stop_section; exit 130' INT TERM
 
@@ -104,7 +104,7 @@ unit_tests() {
     ctest --test-dir "build/$preset" --verbose --timeout 300 -j "$(nproc)" "$@"
 }
 
-# In two processes, because a test spends most of its time waiting.
+# Runs the tests in two processes, because a test spends most of its time waiting.
 network_tests() {
     local preset=$1 part parts=() status=0 claims
     shift
@@ -122,7 +122,7 @@ network_tests() {
     return "$status"
 }
 
-# One after the other, because these tests measure how others are served during an attack.
+# Runs the tests one after the other, because they measure how others are served during an attack.
 long_network_tests() {
     "$python" tests/integration/run.py --embagd build/release/embagd --embag build/release/embag \
         --build build/release --long
@@ -196,7 +196,7 @@ helm_tests() {
     tests/integration/helm/run.sh --embagd build/release/embagd --build build/clients/helm
 }
 
-# One suite after the other. Those that cannot run here are skipped, and a line says so.
+# Runs the suites one after the other. Skips those that cannot run here, and prints a line for each.
 interop() {
     "$python" tests/integration/interop.py --embagd build/release/embagd --build build/release \
         --work build/clients "$@"
@@ -229,7 +229,7 @@ if $all; then
 fi
 
 printf '\n== packages\n'
-# In the foreground, so that sudo can ask for a password.
+# Runs in the foreground, so that sudo can ask for a password.
 timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 [[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
 $long || section 60 "tidy and format" tidy

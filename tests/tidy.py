@@ -54,7 +54,7 @@ PROJECT_INCLUDES = {
     "server/publish/": ("proto/", "proto/net/", *MODELS, "server/publish/"),
     "server/net/": ("proto/", "proto/net/", "server/base/", "server/net/"),
     "server/work/": ("proto/", "kernels/", "server/base/", "server/work/"),
-    # It includes models for the counters of each table.
+    # server/stats/ includes the models because it counts per table.
     "server/stats/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/work/", "server/stats/"),
     "server/rpc/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/publish/", "server/net/",
                     "server/work/", "server/stats/", "server/rpc/"),
@@ -154,7 +154,7 @@ STATICS_APART = {
                r"widen_(bf16|e4m3|e5m2|int2|int4|int8)|hash_group|match_slots",
     "tests": r"(set_up|tear_down)(_group)?",
 }
-# The file that defines EB_CONTAINER_OF, and the only one that wakes another thread's loop.
+# The only file that defines EB_CONTAINER_OF, and the only one that wakes another thread's loop.
 CONTAINER_OF = "proto/list.h"
 MAILBOX = "proto/net/mailbox.c"
 

@@ -30,8 +30,8 @@ static void parse_npy(const uint8_t *head, uint64_t head_bytes, uint64_t file_by
     require(eb_tensor_row_elements(&tensor) >= 1);
 }
 
-/* Parses the input as a dict in a header with the right length, for a file whose bytes of data are
- * given by the first 8 bytes of the input. Otherwise a mutation of the dict would hardly ever match
+/* Parses the input as a dict in a header with the right length. The first 8 bytes of the input are
+ * the number of data bytes in the file. Otherwise a mutation of the dict would hardly ever match
  * both lengths. */
 static void parse_dict(const uint8_t *data, size_t size)
 {

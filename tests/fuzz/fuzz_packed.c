@@ -1,5 +1,5 @@
-/* Parses bytes as the head of a packed table, also with a corrected digest. The sections of an
- * accepted head must be within the file, in order, and must not overlap. */
+/* Parses bytes as the head of a packed table, first as they are, then with a corrected digest. The
+ * sections of an accepted head must be within the file, in order, and must not overlap. */
 #include "kernels/types.h"
 #include "server/formats/packed_format.h"
 #include "tests/fuzz/input.h"

@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool has_passed = check_request_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
-    /* Room for three, because the messages that are decoded again use the same arena. */
+    /* Room for three messages, because those that are decoded again use the same arena. */
     eb_arena_reset(&arena, 3 * eb_lookup_request_arena_bytes(2 * size, &limits));
     struct eb_decode_failure failure = {.error = {.status = EB_STATUS_OK}};
     const struct eb_wire_request *request =

@@ -56,8 +56,8 @@ static void parse_file(const uint8_t *data, size_t size)
     }
 }
 
-/* Parses the input as a header with the right length, for a file whose bytes of data are given by
- * the first 8 bytes of the input. Otherwise a mutation of the header would hardly ever match both
+/* Parses the input as a header with the right length. The first 8 bytes of the input are the number
+ * of data bytes in the file. Otherwise a mutation of the header would hardly ever match both
  * lengths. */
 static void parse_header(const uint8_t *data, size_t size)
 {

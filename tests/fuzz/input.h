@@ -28,7 +28,7 @@ static inline uint64_t take_number(struct input *input, size_t bytes)
     return number;
 }
 
-/* Takes one of first .. end - 1. */
+/* Takes a number from `first` to `end` - 1. */
 static inline int take_choice(struct input *input, int first, int end)
 {
     return first + (int)(take_number(input, 1) % (uint64_t)(end - first));

@@ -34,7 +34,8 @@ keep_found() {
         find "build/fuzz/found/$name/corpus/" -type f -size "-$((bytes_max + 1))c" \
             -exec cp -t "$others" {} +
     fi
-    # Compares edges only: with execution counts it would keep several times as many inputs.
+    # Compares edges only. If execution counts mattered too, several times as many inputs would be
+    # kept.
     "$target" -set_cover_merge=1 -use_counters=0 "$named" "$others" 2>"$work/log" ||
         { cat "$work/log" >&2; return 1; }
     # Adds new inputs before it removes old ones, so that an interruption leaves too many rather

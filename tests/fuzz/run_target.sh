@@ -23,6 +23,6 @@ else
     counts="0 passed, 1 failed"
     output=$(cat "$found/log")
 fi
-# One write, because two targets run at the same time.
+# Prints everything with one write, because two targets run at the same time.
 printf '%s: %s\n%s\n' "$name" "$output" "$counts"
 [[ $counts == 1* ]]

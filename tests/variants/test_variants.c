@@ -31,7 +31,8 @@ static void compare_all_variants(struct fixture *fixture)
         if (!eb_bag_ops_runs_here(ops)) {
             continue;
         }
-        /* The expected bytes are already those of the reference (n = 0) for the whole job. */
+        /* Pooling the whole job is not tried with the reference (n = 0): its result is the expected
+         * one. */
         if (n > 0) {
             fixture_clear_out(fixture);
             eb_bag_pool(ops, &fixture->job, 0, fixture->job.bag_count);

@@ -11,7 +11,7 @@
 
 struct table_memory {
     struct guarded rows;
-    struct guarded far_rows; /* more than 32 bits can address; zero if the system refuses it */
+    struct guarded far_rows; /* rows beyond the reach of 32 bits; zero if the system refuses it */
     struct guarded scales;
     struct guarded key_index;
     struct eb_key_index keys;
