@@ -101,15 +101,15 @@ struct eb_bag_kind {
     enum eb_type output_type; /* never unspecified */
 };
 
-/* A query as its caller gives it. Enums must be valid and specified, except that `layout` may be
- * unspecified (no layout was given), and so may `output_type` (which then is T). Everything else
- * may be anything that a peer sends. */
+/* A query as its caller gives it. Enums must be valid. Only two of them may be unspecified:
+ * `layout` if no layout was given, and `output_type`, which then is T. Everything else may be
+ * anything that a peer sends. */
 struct eb_bag_query {
     const struct eb_table *table;
     /* The kind that eb_bag_kind_find found for a query with the same table, reduction, missing and
      * output_type. If it is NULL, eb_bag_measure finds the kind. */
     const struct eb_bag_kind *kind;
-    const struct eb_id_map *id_map; /* borrowed; NULL if none, as always for a keyed table */
+    const struct eb_id_map *id_map; /* borrowed; NULL if none; always NULL for a keyed table */
     uint64_t max_ids;      /* most indices of one bag; 0 means no limit. Not allowed with NONE */
     int64_t default_index; /* a row number or a key; no id map changes it */
     enum eb_reduction reduction;
@@ -119,8 +119,8 @@ struct eb_bag_query {
     struct eb_int_array indices; /* [num_indices] or [bags * indices_per_bag] */
     struct eb_int_array bounds;  /* offsets, lengths or segment ids, as layout says */
     uint64_t num_segments;       /* number of bags, with SEGMENTS */
-    uint64_t num_bags; /* 0 if not given; the number of bags if the layout does not determine it,
-                          otherwise it must agree with the layout */
+    uint64_t num_bags; /* number of bags if the layout does not determine it; if the layout does,
+                          num_bags must agree with the layout, or be 0 (not given) */
     uint64_t indices_per_bag; /* number of indices of each bag, with PACKED */
     const void *weights;      /* [num_indices] of weights_type, at any alignment; NULL if none */
     uint64_t weights_bytes;
@@ -136,7 +136,7 @@ struct eb_bag_extent {
     uint64_t result_rows; /* number of bags; index_count with NONE */
     uint64_t result_row_bytes;
     enum eb_type output_type;
-    uint64_t gather_row_bytes; /* gather_row_bytes of its kind */
+    uint64_t gather_row_bytes; /* gather_row_bytes of the query's kind */
     /* Size of the scratch for eb_bag_check, a multiple of 64: 8 bytes per index, 4 more with
      * weights (8 for f64 and integers), 4 per bag. Row numbers come first, then weights, then bag
      * starts. */
@@ -165,7 +165,8 @@ struct eb_bag_error {
  * the rest, except `out` and `out_stride_bytes`: the caller sets them before pooling. Everything
  * else is read-only. */
 struct eb_bag_job {
-    void *scratch; /* [scratch_bytes of the extent], aligned to 64; may be NULL if that is 0 */
+    void *scratch; /* [scratch_bytes of the extent], aligned to 64; may be NULL if scratch_bytes is
+                      0 */
     const struct eb_table *table;
     const int64_t *rows;    /* [row list] row numbers or EB_ROW_ZERO, bag after bag */
     const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL if none */
@@ -183,22 +184,22 @@ struct eb_bag_job {
 /* A row number in eb_bag_job.rows: a row of exact +0 in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
 
-/* Finds the kind of a query. Returns false if no query of this kind is sound; it then sets *error
- * and nothing else. */
+/* Finds the kind of a query. If no query of this kind is sound, returns false and sets only
+ * *error. */
 bool eb_bag_kind_find(
     const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_error *error);
 
 /* Checks sizes and combinations only, in constant time. With NONE the layout's fields and num_bags
- * are ignored. Returns false with *error set and nothing else. */
+ * are ignored. On failure returns false and sets only *error. */
 bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_error *error);
 
-/* Checks the layout's values, then default_index, then the indices, and fills in *job, which owns
- * its scratch afterwards. Reads every bound and every index inside a bag, or every index if the
+/* Checks the layout's values, then default_index, then the indices, and fills in *job. The scratch
+ * then belongs to the job. Reads every bound and every index inside a bag, or every index if the
  * array of offsets is empty. Reads indices twice if some are missing or if segment ids are not
- * sorted. `extent` must be what eb_bag_measure returned for the same query. Returns false with the
- * query's first error in *error; *job is then unchanged except for the contents of its scratch. The
- * outcome does not depend on the ops. */
+ * sorted. `extent` must be what eb_bag_measure returned for the same query. On failure returns
+ * false with the query's first error in *error, and changes nothing of the job but the contents of
+ * its scratch. The outcome does not depend on `ops`. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error);
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the row list, the row number of a skipped index until it is removed. */
+/* In the row list, the row number of a skipped index until the index is removed. */
 #define ROW_SKIPPED (EB_ROW_ZERO - 1)
 /* Number of indices that are turned into rows at a time, for unsorted segments and for lists of
  * missing indices. */
@@ -27,8 +27,8 @@ struct pass {
     uint32_t *starts;
     uint32_t index_count;
     uint32_t bag_count;
-    bool is_unsorted; /* the segment ids are not in ascending order, and `starts` is not filled in
-                         yet */
+    bool is_unsorted; /* whether the segment ids are not in ascending order; `starts` is then filled
+                         in later */
     int64_t missing_row; /* row number for an index that has no row */
     int64_t default_row; /* row number for empty bags; -1 means zeros */
     uint64_t missing_count;
@@ -42,9 +42,9 @@ static int64_t load_entry(const struct eb_int_array *array, uint64_t position)
 
 /* ---- layouts: each function fills starts with positions in indices ---- */
 
-/* Gives each bag the same number of indices. It is not inlined, because compilers turn it into
- * vector code that slows eb_bag_check down for the other layouts: one bag of 20 takes 15.7 ns
- * instead of 14.7. */
+/* Gives each bag the same number of indices. Not inlined, because compilers turn this loop into
+ * vector code that slows eb_bag_check down for the other layouts: one bag of 20 indices takes 15.7
+ * ns instead of 14.7. */
 static __attribute__((noinline)) void start_evenly(struct pass *pass, uint64_t indices_per_bag)
 {
     for (uint32_t bag = 0; bag <= pass->bag_count; bag++) {
@@ -89,7 +89,7 @@ static bool start_at_offsets(struct pass *pass)
     return true;
 }
 
-/* Reports the first wrong length or, if there is none, the sum of lengths, which is then wrong. */
+/* Reports the first wrong length or, if each length alone is possible, the wrong sum of lengths. */
 static bool fail_lengths(struct pass *pass)
 {
     int64_t left = pass->index_count;
@@ -206,7 +206,7 @@ static void count_unsorted(const struct pass *pass, uint32_t *starts)
     }
 }
 
-/* Checks that no bag has more indices than max_ids, which must not be 0. */
+/* Checks that no bag has more indices than the query's max_ids, which must not be 0. */
 static bool check_lengths(const struct pass *pass)
 {
     uint32_t *starts = pass->starts;
@@ -260,8 +260,8 @@ static bool is_mapped(const struct eb_bag_query *query)
     return query->id_map && query->id_map->kind != EB_ID_MAP_NONE;
 }
 
-/* Does the same as take_rows for a keyed table, or for ids that may be mapped. It is not inlined
- * into the functions for dense tables. */
+/* Does the same as take_rows for a keyed table, or for ids that may be mapped. Not inlined into the
+ * functions for dense tables. */
 static __attribute__((noinline)) uint64_t take_named_rows(const struct eb_bag_index_fns *fns,
     const struct eb_bag_query *query, const struct eb_int_array *slice, int64_t missing_row,
     int64_t *rows)
@@ -281,8 +281,8 @@ static __attribute__((noinline)) uint64_t take_named_rows(const struct eb_bag_in
     return 0;
 }
 
-/* Writes the row of every index of a slice of the query's indices to rows, or `missing_row` if it
- * has none. The slice must not be empty. Returns how many indices have no row. */
+/* Writes the row of every index of a slice of the query's indices to rows, or `missing_row` for an
+ * index that has no row. The slice must not be empty. Returns how many indices have no row. */
 static inline uint64_t take_rows(const struct eb_bag_index_fns *fns,
     const struct eb_bag_query *query, const struct eb_int_array *slice, int64_t missing_row,
     int64_t *rows)
@@ -294,8 +294,8 @@ static inline uint64_t take_rows(const struct eb_bag_index_fns *fns,
 }
 
 /* Finds the row of the query's default_index, which must be given. No id map changes it. The row is
- * -1 if the default_index of a dense table is -1. Returns false if default_index names no row. It
- * is not inlined into eb_bag_check, because most queries have no default. */
+ * -1 if the default_index of a dense table is -1. Returns false if default_index names no row. Not
+ * inlined into eb_bag_check, because most queries have no default. */
 static __attribute__((noinline)) bool find_default_row(
     const struct eb_bag_query *query, int64_t *row)
 {
@@ -311,7 +311,7 @@ static __attribute__((noinline)) bool find_default_row(
 /* ---- weights: they are copied into the job, parallel to its rows, in the type that sums are kept
  * in (f32, f64 or 64-bit integers) ---- */
 
-/* Copies the weight of one index. */
+/* Copies the weight of the index at `position` to weights[slot]. */
 static void put_weight(
     const struct eb_bag_query *query, uint32_t position, void *weights, uint32_t slot)
 {
@@ -329,8 +329,8 @@ static void put_weight(
     }
 }
 
-/* Copies the weights of indices first .. first + count - 1 to weights[0] .. weights[count - 1]. It
- * is not inlined into the functions for queries without weights. */
+/* Copies the weights of indices first .. first + count - 1 to weights[0] .. weights[count - 1]. Not
+ * inlined into the functions for queries without weights. */
 static __attribute__((noinline)) void copy_weights(
     const struct eb_bag_query *query, uint32_t first, uint32_t count, void *weights)
 {
@@ -456,9 +456,9 @@ static bool take_checked_rows(struct pass *pass, uint32_t first, uint32_t end)
     return true;
 }
 
-/* Finds the rows of indices that come with an empty array of offsets, so that they belong to no
- * bag. They are checked and counted like indices in a bag. If the array of offsets is not empty,
- * indices outside all bags are neither checked nor counted. */
+/* If the array of offsets is empty, the indices belong to no bag. Checks and counts them like
+ * indices in a bag. If the array of offsets is not empty, indices outside all bags are neither
+ * checked nor counted. */
 static __attribute__((noinline)) bool check_bagless(struct pass *pass)
 {
     const struct eb_bag_query *query = pass->query;
@@ -468,11 +468,11 @@ static __attribute__((noinline)) bool check_bagless(struct pass *pass)
     if (!find_checked_rows(pass, 0, pass->index_count, pass->rows)) {
         return false;
     }
-    pass->missing_row = ROW_SKIPPED; /* No such index is pooled, not even as zeros. */
+    pass->missing_row = ROW_SKIPPED; /* No index outside all bags is pooled, not even as zeros. */
     return true;
 }
 
-/* Takes the indices of bags if the bags are in the order of their indices. */
+/* Turns indices into rows if the bags are in the order of their indices. */
 static bool take_sorted(struct pass *pass)
 {
     uint32_t first = pass->starts[0];
@@ -497,7 +497,7 @@ static uint32_t chunk_end(const struct pass *pass, uint32_t first)
     return pass->index_count - first < CHUNK ? pass->index_count : first + CHUNK;
 }
 
-/* Counts the rows of each bag in the entry after its start. */
+/* Finds the rows of indices first .. end - 1, and counts each bag's rows in starts[bag + 1]. */
 static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     if (!find_checked_rows(pass, first, end, rows)) {
@@ -582,14 +582,14 @@ static void fill_job(
         .default_row = pass->default_row,
         .missing_count = pass->missing_count,
         .gather_bytes = count_gathered(pass) * extent->gather_row_bytes,
-        /* The caller sets these later. They are named because members that are named need not be
-         * cleared first. */
+        /* The caller sets these two later. They are named here so that compilers need not clear the
+         * struct first. */
         .out = NULL,
         .out_stride_bytes = 0,
     };
 }
 
-/* Takes the indices in the way that suits the layout. */
+/* Turns the query's indices into the row list, in the way that suits the layout. */
 static bool take_indices(struct pass *pass)
 {
     if (!pass->starts) {

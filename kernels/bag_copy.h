@@ -4,7 +4,7 @@
 
 #include "kernels/bag_prefetch.h"
 
-/* Returns whether a single row without weight is returned as it is stored. */
+/* Returns whether the result of a single row without weight is a copy of the stored bytes. */
 bool eb_bag_is_copied(const struct eb_bag_job *job);
 
 /* Copies `count` columns of a row, from `column` on, to their position in the result row at `out`.

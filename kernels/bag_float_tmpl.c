@@ -33,7 +33,7 @@ enum fold {
 struct shape {
     enum eb_storage storage;
     enum fold fold;
-    unsigned vectors; /* number of vectors of columns; 0: less than one */
+    unsigned vectors; /* number of vectors of columns; 0: fewer columns than a vector has */
 };
 
 static INLINE bool is_code(struct shape shape)
@@ -55,7 +55,7 @@ static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a r
 /* One bag. */
 struct bag {
     const int64_t *rows; /* [count] */
-    const ACC *weights;  /* parallel to rows; NULL: none */
+    const ACC *weights;  /* parallel to rows; NULL: no weights */
     uint32_t count;
 };
 
@@ -65,7 +65,7 @@ struct source {
     const uint8_t *scales;
     uint64_t row_stride_bytes;
     uint64_t scale_stride_bytes;
-    unsigned rest; /* count of columns if they are less than a vector */
+    unsigned rest; /* count of columns if they do not fill a vector */
 };
 
 /* A row of a bag: its columns and their factors. Factors are addresses, because making a vector of
@@ -119,7 +119,8 @@ struct sums {
 
 static INLINE VEC start_fold(enum fold fold)
 {
-    /* Below and above every number: the first row replaces them, even an infinite one. */
+    /* MAX starts below all numbers, MIN above them, so that the first row replaces the start value,
+     * or is equal to it. */
     if (fold == FOLD_MAX || fold == FOLD_MIN) {
         return vec_set(fold == FOLD_MAX ? (ACC)-INFINITY : (ACC)INFINITY);
     }
@@ -183,7 +184,7 @@ struct lines {
     uintptr_t first;
     uintptr_t last;
     uint64_t stride_bytes;
-    bool has_one_more; /* than the least that a row of the shape takes */
+    bool has_one_more; /* whether there is one cache line more than count_lines returns */
 };
 
 static INLINE struct lines find_lines(struct shape shape, const struct eb_bag_cursor *cursor)
@@ -200,8 +201,9 @@ static INLINE struct lines find_lines(struct shape shape, const struct eb_bag_cu
     return lines;
 }
 
-/* Returns whether the span is prefetched as most are: the far cursor takes the first cache line or
- * nothing, and the near one takes the least number that a row of the shape has, or one more. */
+/* Returns whether sum_lean can prefetch for the span, as for most spans: the far cursor prefetches
+ * the first cache line of a row or nothing, and the near cursor prefetches as many cache lines as
+ * count_lines returns, or one more. */
 static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
 {
     const struct eb_bag_cursor *far = &span->prefetch->far;
@@ -229,8 +231,8 @@ static INLINE void prefetch_near(
 }
 
 /* Sums up the rows of a lean span. The instruction count is kept low, since it bounds how much
- * memory traffic a processor has in flight: 80 more per row cost codes of 4 bits and 128 columns a
- * fifth of their rate. */
+ * memory traffic a processor has in flight: with 80 more instructions per row, 128 columns of 4-bit
+ * codes lose a fifth of their rate. */
 static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
     const struct eb_bag_span *span, struct sums *sums)
 {
@@ -290,8 +292,8 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *of_p
     return sums;
 }
 
-/* Keeps a function out of the loops that call it, so that its variables take none of their
- * registers. */
+/* Keeps a function out of the loops that call it, so that the function's variables take no
+ * registers from those loops. */
 #define COLD __attribute__((cold, noinline))
 
 /* Returns the divisor of bag b's sum, computed in the reference's order. */
@@ -341,7 +343,7 @@ static INLINE void finish_sums(
     }
 }
 
-/* Converts columns to the output type. Few requests need it, so it is kept out of the way of
+/* Converts columns to the output type. Few requests need this, so it is kept out of the code for
  * f32. */
 static COLD void convert(enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
 {
@@ -373,7 +375,8 @@ static INLINE void store_sums(
     }
 }
 
-/* Bags of fewer rows are not compared with the bag before: pooling them costs about as much. */
+/* Bags of fewer rows are not compared with the bag before, because pooling them costs about as much
+ * as comparing. */
 #define COPY_ROWS_MIN 4
 
 struct pass;
@@ -381,8 +384,8 @@ struct pass;
 /* Pools the first columns of a pass, as many vectors as the function is compiled for. */
 typedef void (*pool_columns_fn)(const struct pass *pass);
 
-/* Functions by number of vectors. Entry 0 is for less than one vector. NULL: a smaller one is
- * used. */
+/* Functions by number of vectors. Entry 0 is for less than one vector. NULL: the function for the
+ * next smaller number is used. */
 typedef const pool_columns_fn pool_functions[BLOCK_VECTORS + 1];
 
 /* A range of bags, and columns of them. */
@@ -395,10 +398,10 @@ struct pass {
     uint32_t column_end; /* end of the block */
     uint32_t out_element_bytes;
     pool_functions *functions;        /* [FOLD_COUNT], those of the storage */
-    struct eb_bag_prefetch *prefetch; /* NULL: no steps are taken */
+    struct eb_bag_prefetch *prefetch; /* NULL: nothing is prefetched */
 };
 
-/* Pools columns [column, column_end) of the pass's bags, at most a block. */
+/* Pools columns [column, column_end) of the pass's bags. They are at most one block. */
 static void pool_column_block(const struct pass *block, enum fold fold)
 {
     struct pass pass = *block;
@@ -411,7 +414,7 @@ static void pool_column_block(const struct pass *block, enum fold fold)
         }
         (*functions)[vectors](&pass);
         pass.column += vectors > 0 ? vectors * LANES : columns;
-        /* A row is one step, whatever number of functions its block takes. */
+        /* A row is one prefetch step, even if several functions pool the columns of its block. */
         pass.prefetch = NULL;
     }
 }
@@ -440,7 +443,8 @@ static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t colu
     pool_column_block(&values, FOLD_VALUE);
 }
 
-/* Copies these columns of the bag before if it pooled the same rows. Returns whether it did. */
+/* If the bag before pooled the same rows, copies these columns of its result. Returns whether the
+ * rows were the same. */
 static COLD bool repeat_column(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
@@ -507,7 +511,8 @@ static INLINE struct bag find_column_bag(
     return bag;
 }
 
-/* Pools the columns of the shape. `prefetch` is the pass's, or the constant NULL if it has none. */
+/* Pools the columns of the shape. `prefetch` is the pass's, or the constant NULL if the pass has
+ * none. */
 static INLINE void pool_columns(
     struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
 {
@@ -538,7 +543,8 @@ static INLINE void pool_columns(
     }
 }
 
-/* Has no branch per bag, so that compilers vectorize the loop. */
+/* Returns whether every bag of the range has one row. Has no branch per bag, so that compilers
+ * vectorize the loop. */
 static bool has_one_row_each(const struct eb_bag_range *range)
 {
     if (eb_bag_range_rows(range) != range->bag_end - range->bag_first) {
@@ -624,7 +630,8 @@ static void pool_float_tile(const struct eb_bag_range *range, struct eb_bag_pref
         }                                                                                          \
     }
 
-/* Adds functions for a whole block if registers hold more than eight vectors of sums. */
+/* For instruction sets whose registers hold more than eight vectors of sums: adds the functions
+ * that pool a whole block. */
 #if BLOCK_VECTORS == 16
 #define DEFINE_BLOCK(name, storage, fold) DEFINE_COLUMNS(name, storage, fold, 16)
 #define LIST_BLOCK(name) [16] = name##_16,

@@ -16,17 +16,18 @@ enum eb_bag_order {
 };
 
 struct eb_bag_index_fns {
-    /* Writes the row of every index to rows: the index itself if 0 <= index < row_count, else
-     * `missing_row`. Returns how many indices have no row. */
+    /* Writes the row of every index to `rows`: the index itself if 0 <= index < row_count,
+     * otherwise `missing_row`. Returns how many indices have no row. */
     uint64_t (*take_rows)(
         const struct eb_int_array *indices, uint64_t row_count, int64_t missing_row, int64_t *rows);
-    /* Writes offsets or segment ids to starts, unless that is NULL. If one of them is outside 0 ..
-     * last, the contents of starts are meaningless. `last` is at least -1 and fits 32 bits. */
+    /* Finds the order of offsets or segment ids, and writes them to `starts` unless `starts` is
+     * NULL. If one of them is outside 0 .. last, the contents of `starts` are meaningless. `last`
+     * is at least -1 and fits 32 bits. */
     enum eb_bag_order (*take_bounds)(
         const struct eb_int_array *bounds, int64_t last, uint32_t *starts);
-    /* Writes the sum of the lengths before each bag, and of all, to starts [count + 1]. Returns
-     * false if a length is negative or the last sum is not index_count. The contents of starts are
-     * then meaningless. */
+    /* Writes to starts [count + 1] the sum of the lengths before each bag and, at the end, the sum
+     * of all lengths. Returns false if a length is negative or the last sum is not index_count. The
+     * contents of starts are then meaningless. */
     bool (*take_lengths)(
         const struct eb_int_array *lengths, uint32_t index_count, uint32_t *starts);
     /* Does the same as eb_key_index_take_rows. */

@@ -59,8 +59,8 @@ PLAIN enum eb_bag_order plain_take_bounds(
     return descends ? EB_BAG_ORDER_DESCENDING : EB_BAG_ORDER_ASCENDING;
 }
 
-/* Adds up lengths first .. count - 1; starts[first] is the sum before them. Returns false if one of
- * them is outside 0 .. index_count, or if the sum of all is not index_count. */
+/* Adds up lengths first .. count - 1; starts[first] is the sum before them. Returns false if a
+ * length is outside 0 .. index_count, or if the sum of all lengths is not index_count. */
 PLAIN bool plain_take_lengths(const unsigned width, const struct eb_int_array *lengths,
     uint64_t first, uint32_t index_count, uint32_t *starts)
 {

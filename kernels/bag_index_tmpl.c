@@ -3,10 +3,10 @@
  * int32_lanes into lanes and back; and SUM_UP(v), whose lane k is the sum of lanes 0 .. k of v.
  * DEFINE_INDEX_FNS(name, take_keys) then defines its table.
  *
- * Numbers are 64 bits wide here, whatever their width was. A number n lies in 0 .. last if neither
- * n nor last - n is negative. So the functions only gather signs. They need no comparison of
- * unsigned numbers, which not every instruction set has. The rest of an array, if it is shorter
- * than a vector, is read as part of a vector that ends where the array ends.
+ * Numbers are widened to 64 bits first. A number n lies in 0 .. last if neither n nor last - n is
+ * negative. So the functions only gather signs. They need no comparison of unsigned numbers, which
+ * not every instruction set has. If the last numbers of an array do not fill a vector, they are
+ * read as part of a vector that ends where the array ends.
  * Thread: pure. Memory: none. */
 #include "kernels/bag_index_plain.h"
 #include "kernels/key_index.h"

@@ -5,17 +5,18 @@
 #include <assert.h>
 #include <string.h>
 
-/* Rows folded at a time. Between chunks, sums go through memory. Measured with AVX-512 and i32 rows
- * of 128 in L2: 5.5 ns per row with chunks of 4 rows, 4.5 with 8, 4.0 with 16 and 32. Outside of
- * the caches it makes no difference. */
+/* Number of rows that are folded at a time, as a chunk. From one chunk to the next, sums go through
+ * memory. Measured with AVX-512 and i32 rows of 128 in L2: 5.5 ns per row with chunks of 4 rows,
+ * 4.5 with 8, 4.0 with 16 and 32. Outside of the caches it makes no difference. */
 #define CHUNK_ROWS 16
 
-/* Bags of fewer rows are not compared with the bag before: pooling them costs about as much. */
+/* Bags of fewer rows are not compared with the bag before, because pooling them costs about as much
+ * as comparing. */
 #define COPY_ROWS_MIN 4
 
 #define BLOCK_BYTES_MAX (EB_BAG_INT_BLOCK_VECTORS * EB_BAG_INT_VECTOR_BYTES_MAX)
 
-/* Most pieces of a block: one of bytes, with wide sums, has eight. */
+/* Most pieces of a block. A block of bytes with 64-bit sums has this many. */
 #define PIECES_MAX 8
 
 struct piece {
@@ -34,7 +35,7 @@ struct plan {
 /* The values that are the same for all bags of a range. */
 struct pass {
     const struct eb_bag_range *range;
-    struct eb_bag_prefetch *prefetch; /* NULL: no steps are taken */
+    struct eb_bag_prefetch *prefetch; /* NULL: nothing is prefetched */
     const eb_bag_int_fold_fn *folds;  /* functions by size of the piece */
     enum eb_bag_int_fold fold;
     uint64_t flip;
@@ -47,7 +48,7 @@ struct pass {
 /* One bag. */
 struct bag {
     const int64_t *rows;     /* [count] */
-    const uint64_t *weights; /* parallel to rows; NULL: none */
+    const uint64_t *weights; /* parallel to rows; NULL: no weights */
     uint32_t count;
     uint8_t *out; /* the bag's row of the result */
 };
@@ -56,7 +57,7 @@ struct bag {
 struct block {
     const struct plan *plan;
     uint8_t *out;                   /* result of the block's columns */
-    uint64_t sums[BLOCK_BYTES_MAX]; /* sums of all pieces, one after the other; wide ones fill it */
+    uint64_t sums[BLOCK_BYTES_MAX]; /* sums of all pieces, in their order; 64-bit sums fill it */
 };
 
 static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
@@ -72,7 +73,7 @@ static struct bag find_int_bag(const struct eb_bag_job *job, uint32_t b)
     };
 }
 
-/* Finds a chunk's rows, and takes their prefetch steps. */
+/* Finds the addresses of a chunk's rows, and takes a prefetch step for each row. */
 static void find_int_rows(const struct pass *pass, uint32_t column, const int64_t *numbers,
     struct eb_bag_int_chunk *chunk)
 {
@@ -88,8 +89,8 @@ static void find_int_rows(const struct pass *pass, uint32_t column, const int64_
     }
 }
 
-/* Folds a chunk. The sums of the last chunk go to the result, except wide ones, which must be
- * divided first. */
+/* Folds a chunk. The sums of the last chunk go to the result, except the 64-bit sums of a mean,
+ * which must be divided first. */
 static void fold_chunk(const struct pass *pass, const struct eb_bag_int_chunk *chunk, bool is_first,
     bool is_last, struct block *block)
 {
@@ -107,14 +108,14 @@ static void fold_chunk(const struct pass *pass, const struct eb_bag_int_chunk *c
 /* The divisor of sums. */
 struct divisor {
     uint64_t count;
-    uint64_t reciprocal; /* 2^64 / count rounded down, or one less */
+    uint64_t reciprocal; /* 2^64 / count rounded down, or one less than that */
     uint64_t offset;     /* to be added to sums because of flipped bits */
     bool is_signed;
 };
 
 __extension__ typedef unsigned __int128 uint128;
 
-/* Divides and truncates. Takes 1 ns (measured); a division instruction takes 3. */
+/* Divides and truncates. Takes 1 ns (measured); a division instruction takes 3 ns. */
 static inline uint64_t divide(const struct divisor *by, uint64_t sum)
 {
     uint64_t total = sum + by->offset;
@@ -178,7 +179,7 @@ static void pool_int_block(
     }
 }
 
-/* Returns whether `before` pooled the same rows, so that its result is also the bag's. */
+/* Returns whether the bag `before` pooled the same rows, so that both bags have the same result. */
 static bool is_repeated(const struct bag *bag, const struct bag *before)
 {
     if (bag->count < COPY_ROWS_MIN || bag->count != before->count ||
@@ -266,7 +267,8 @@ static uint64_t choose_flip(const struct eb_bag_job *job)
     }
 }
 
-/* Cuts `columns` into the longest possible pieces. The last one overlaps the one before. */
+/* Cuts `columns` into the longest possible pieces. The last piece may overlap the piece before
+ * it. */
 static struct plan make_plan(const eb_bag_int_fold_fn *folds, uint32_t columns)
 {
     struct plan plan = {.columns = columns};

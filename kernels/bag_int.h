@@ -2,8 +2,8 @@
  * columns at a time, a few rows of the block at a time, and their columns in pieces whose sizes are
  * powers of two. An instruction set supplies the functions that fold a piece (bag_int_fold.h).
  *
- * Columns that do not fill a piece are folded by a piece that begins before them. It computes some
- * columns twice, to the same bytes, and touches none outside the range.
+ * Columns that do not fill a piece are folded by a piece that begins before them. Such a piece
+ * computes some columns twice, to the same bytes, and touches no column outside the range.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -27,12 +27,12 @@ struct eb_bag_int_chunk {
     const uint8_t **rows;    /* [row_count] the block's columns of each row */
     const uint64_t *weights; /* [row_count], WEIGHTED only */
     uint32_t row_count;
-    uint64_t flip; /* MAX and WIDE: bits of x to flip; flipped back in the maximum */
+    uint64_t flip; /* MAX and WIDE: bits of x to flip; MAX flips them back in its result */
 };
 
 /* Folds a piece of a chunk's columns, from byte `offset` of the block on. `before` is the piece's
  * result of the chunks before, or NULL if there were none. The new result goes to `after`. Both are
- * values of the type, for WIDE 64-bit numbers, at any alignment. */
+ * arrays of the table's type, or of 64-bit numbers for WIDE, at any alignment. */
 typedef void (*eb_bag_int_fold_fn)(
     const struct eb_bag_int_chunk *chunk, size_t offset, const void *before, void *after);
 
@@ -43,7 +43,7 @@ typedef const eb_bag_int_fold_fn eb_bag_int_pieces[EB_BAG_INT_PIECE_SIZES];
 /* The functions of an instruction set. */
 struct eb_bag_int_folds {
     uint32_t vector_bytes;
-    /* Indexed by the logarithm of the type's bytes. */
+    /* Second index: the logarithm of the type's bytes. */
     eb_bag_int_pieces *pieces[EB_BAG_INT_FOLD_COUNT][4];
 };
 

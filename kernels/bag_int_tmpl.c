@@ -1,13 +1,14 @@
-/* Folding of integer columns in vectors of VECTOR_BYTES. The including file defines that as the
- * length of its instruction set's vectors. The code uses GCC's vector types. It defines `folds`.
- * Lanes of sums are unsigned, so that they wrap.
+/* Folding of integer columns in vectors of VECTOR_BYTES. The including file defines VECTOR_BYTES as
+ * the length of its instruction set's vectors. This template uses GCC's vector types, and defines
+ * `folds`, the struct eb_bag_int_folds of the instruction set. Lanes of sums are unsigned, so that
+ * they wrap.
  * Thread: pure. Memory: none. */
 #include "kernels/bag_int.h"
 
 #define PIECE_BYTES_MAX (EB_BAG_INT_BLOCK_VECTORS * VECTOR_BYTES)
 
-/* For each fold: its initial value, its value after a row, and the bits in which it differs from
- * its value in memory. */
+/* For each fold: the initial value, the value after a row, and the bits in which a value in a
+ * register differs from the same value in memory. */
 #define START_SUM(lane) 0
 #define START_WEIGHTED(lane) 0
 #define START_MAX(lane) ((lane)(UINT64_C(1) << (8 * sizeof(lane) - 1)))
@@ -57,7 +58,7 @@
         }                                                                                          \
     }
 
-/* The name of a piece, or NULL if it is too long. */
+/* The name of a piece's function, or NULL if the piece is too long. */
 #define PIECE(fold, lane, sum_lane, size)                                                          \
     (sizeof(sum_lane) << size <= PIECE_BYTES_MAX ? fold##_##lane##_##size : NULL)
 

@@ -133,7 +133,8 @@ static bool choose_output_type(
     return true;
 }
 
-/* Checks num_bags against the count from the layout's fields. */
+/* Sets *bag_count to `bags`, the count that the layout's fields give. Returns false if the query's
+ * num_bags is given and differs. */
 static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint64_t *bag_count,
     struct eb_bag_error *error)
 {
@@ -159,9 +160,9 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     return true;
 }
 
-/* Counts the bags of an empty array of offsets or lengths. If there are no indices, num_bags is the
- * count. If there are indices, they belong to no bag, and empty offsets mean that there are no
- * bags. */
+/* Counts the bags of an empty array of offsets or lengths. Without indices, num_bags is the count.
+ * With indices, empty offsets mean that there are no bags (the indices belong to none), and empty
+ * lengths are an error. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_error *error)
 {

@@ -1,6 +1,6 @@
 /* Parts of measuring and checking that several files need: the texts of errors, the size of
- * weights, and the extent of a query of which most sizes are known already. Thread: pure. Memory:
- * none. */
+ * weights, and the extent of a query whose counts are known already.
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -9,8 +9,9 @@
 void eb_bag_error_format(struct eb_bag_error *error, enum eb_bag_error_class class,
     const char *format, ...) __attribute__((cold, format(printf, 3, 4)));
 
-/* Does the same and evaluates to false, the value that a failed check returns. Because compilers
- * see that constant here, they need not test the result of one check again before the next. */
+/* Does what eb_bag_error_format does, and evaluates to false, the value that a failed check
+ * returns. Because compilers see that constant here, they need not test the result of one check
+ * again before the next check. */
 #define eb_bag_error_set(...) (eb_bag_error_format(__VA_ARGS__), false)
 
 static inline bool eb_bag_weights_are_given(const struct eb_bag_query *query)
@@ -23,7 +24,7 @@ uint64_t eb_bag_weights_bytes(enum eb_type type);
 
 #define EB_BAG_SCRATCH_ALIGNMENT 64
 
-/* Fills in the extent of a query whose counts are known and sound. Sizes come from its kind. The
+/* Fills in the extent of a query whose counts are known and sound. Sizes come from `kind`. The
  * scratch holds row numbers, then weights if they are given, then the bags' starts unless the
  * reduction is NONE. No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
 static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
@@ -38,7 +39,7 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     extent->gather_row_bytes = kind->gather_row_bytes;
     extent->weights_offset = 0;
     if (eb_bag_weights_are_given(query)) {
-        /* If there are no indices, this is 0 too. */
+        /* Without indices, weights_offset is 0, as it is without weights. */
         extent->weights_offset = bytes;
         bytes += index_count * eb_bag_weights_bytes(query->table->type);
     }
@@ -46,7 +47,7 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     if (query->reduction != EB_REDUCTION_NONE) {
         bytes += (result_rows + 1) * sizeof(uint32_t);
     }
-    /* The next query's scratch follows this one, and must be aligned too. */
+    /* The scratch of the next query follows, and must be aligned too. */
     extent->scratch_bytes = (bytes + EB_BAG_SCRATCH_ALIGNMENT - 1) / EB_BAG_SCRATCH_ALIGNMENT *
                             EB_BAG_SCRATCH_ALIGNMENT;
 }

@@ -43,7 +43,7 @@ static bool runs_avx512(void)
 #ifdef __x86_64__
 /* Eight vectors of sums stay in registers. */
 EB_BAG_VARIANT_DEFINE(avx2, 64, 256);
-/* Sixteen vectors of sums stay in registers, eight for integers. */
+/* Sixteen vectors of sums stay in registers, or eight vectors of integer sums. */
 EB_BAG_VARIANT_DEFINE(avx512, 256, 512);
 #endif
 #ifdef __aarch64__
@@ -93,7 +93,8 @@ bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops)
 }
 
 /* How many times longer the reference takes than vector functions. Measured on a Sapphire Rapids
- * virtual machine with rows of 128 elements: f64 26, i8 37, i32 41, f16 64. */
+ * virtual machine with rows of 128 elements: 26 times for f64, 37 for i8, 41 for i32, 64 for
+ * f16. */
 #define REFERENCE_SLOWNESS 40
 
 unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops)

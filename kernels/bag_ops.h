@@ -18,7 +18,8 @@ const char *eb_bag_ops_name(const struct eb_bag_ops *ops);
 bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops);
 
 /* Returns roughly how many times longer than vector functions the table's functions take for the
- * same bytes: 1 for all tables except the reference's. Used to decide where work runs. */
+ * same bytes: 1 for all tables except the reference's. Callers use this to decide where work
+ * runs. */
 unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops);
 
 /* Returns the functions themselves (bag_variant.h), for the files of kernels that call them. */

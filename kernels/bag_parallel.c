@@ -27,7 +27,7 @@ unsigned eb_bag_parallel_limit(void)
     return (unsigned)omp_get_thread_limit();
 }
 
-/* Adds the processors of a place. Returns false if out of memory. */
+/* Adds the processors of one of OpenMP's places to `masks`. Returns false if out of memory. */
 static bool add_place(int place, cpu_set_t *masks, size_t bytes)
 {
     int count = omp_get_place_num_procs(place);
@@ -45,8 +45,7 @@ static bool add_place(int place, cpu_set_t *masks, size_t bytes)
 
 bool eb_bag_parallel_unbind(void)
 {
-    /* Room for eight times the processors of one cpu_set_t, which is the most that Linux can
-     * have. */
+    /* Room for eight times the processors of one cpu_set_t. Linux cannot have more. */
     cpu_set_t masks[8] = {0};
     int place_count = omp_get_num_places();
     for (int i = 0; i < place_count; i++) {

@@ -6,11 +6,11 @@
 
 #include "kernels/bag_stream.h"
 
-/* Called by every thread of the team for its next tile. If `may_wait`, the thread has nothing to
- * do, and the call blocks until there is a tile. The result false then ends the thread, and each
- * thread must get it once. If not `may_wait`, the thread is about to compute a tile and asks for
- * the one after it, so that the rows of that tile are prefetched in time. The result false then
- * means that there is none, or that other threads are free to take it. */
+/* Called by every thread of the team for its next tile. If `may_wait` is true, the thread has
+ * nothing to do, and the call blocks until there is a tile. It returns false to end the thread,
+ * once for each thread. If `may_wait` is false, the thread is about to compute a tile and asks for
+ * the next one, so that the rows of the next tile are prefetched in time. The call then returns
+ * false if there is no next tile, or if other threads are free to take it. */
 typedef bool (*eb_bag_next_fn)(
     void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile);
 /* Called by the thread that has computed `tile`. */
@@ -31,10 +31,11 @@ struct eb_bag_team {
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team);
 
 /* Lets the calling thread run on all processors of OpenMP's places again. If the environment binds
- * OpenMP's threads to places (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), its library has bound
- * the process's first thread to one of them before main, and all threads that it creates would stay
- * there. The first thread must call this before it creates any. Teams are still bound as the
- * environment demands. Returns false if out of memory, or with errno set if the system refuses. */
+ * OpenMP's threads to places (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), OpenMP's library has
+ * bound the process's first thread to one place before main, and all threads that the first thread
+ * creates would stay there. So the first thread must call this before it creates any thread. Teams
+ * are still bound as the environment demands. Returns false if out of memory, or with errno set if
+ * the system refuses. */
 bool eb_bag_parallel_unbind(void);
 
 /* Returns the most threads that a team may have: OMP_THREAD_LIMIT, or practically no limit. */

@@ -1,4 +1,5 @@
-/* The reference: the operation as bag.h specifies it, an element at a time, and its index pass. */
+/* The reference: the operation as bag.h specifies it, an element at a time, and the reference's
+ * index pass. */
 #include "kernels/bag_copy.h"
 #include "kernels/bag_index_plain.h"
 #include "kernels/bag_variant.h"
@@ -37,7 +38,7 @@ static const uint8_t *row_at(const struct eb_table *table, int64_t row)
 #define OF_ACC(name) name##_f64
 #include "kernels/bag_ref_tmpl.c"
 
-/* ---- integer tables: sums are 64-bit integers. pool_ref_columns_int is their function ---- */
+/* ---- integer tables: sums are 64-bit integers. pool_ref_columns_int pools them ---- */
 
 static uint64_t load_value_int(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
@@ -60,8 +61,8 @@ static uint64_t sum_int(const struct reference_bag *bag, uint32_t element)
     return acc;
 }
 
-/* Divides the sum. A sum of at most 2^24 values of 32 bits is exact in 64 bits; a sum of 64-bit
- * values may have wrapped. */
+/* Returns the mean of a column of a bag. A sum of at most 2^24 values of 32 bits is exact in 64
+ * bits; a sum of 64-bit values may have wrapped. */
 static uint64_t mean_int(const struct reference_bag *bag, uint32_t element)
 {
     uint64_t total = sum_int(bag, element);
@@ -130,7 +131,7 @@ static void pool_row(const struct reference_bag *bag, uint8_t *out)
 }
 
 /* Writes the result of an empty bag: its default row alone, without weight and reduction. A default
- * of -1 is the number of the zero row (EB_ROW_ZERO). */
+ * row of -1 has the number of the zero row (EB_ROW_ZERO). */
 static void fill_row(const struct eb_bag_range *range, uint8_t *out)
 {
     struct eb_bag_job filled = *range->job;

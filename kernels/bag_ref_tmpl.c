@@ -1,7 +1,7 @@
 /* The reference for floating-point tables, written once for both types that sums are kept in.
  * Before each inclusion, bag_ref.c defines ACC (float or double), ACC_FMA and ACC_SQRT (that type's
  * functions) and OF_ACC(name), which completes the name of a function: name_f32 or name_f64. The
- * template undefines them at its end.
+ * template undefines these macros at its end.
  * Thread: pure. Memory: none. */
 static ACC OF_ACC(load_code)(const struct eb_table *table, int64_t row, uint32_t element)
 {

@@ -20,20 +20,20 @@ struct eb_bag_schedule {
     bool near_is_l1;    /* into L1, not only L2 */
 };
 
-/* Rows of at most 1, 2, 4 and 8 cache lines, and longer ones. */
+/* Size classes of rows: at most 1, 2, 4 and 8 cache lines, and longer. */
 #define EB_BAG_ROW_CLASS_COUNT 5
 
 struct eb_bag_schedules {
     struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
-    /* Rows of tables of at most this size are in L2, and not prefetched. */
+    /* Tables of at most this size stay in L2, so their rows are not prefetched. */
     uint64_t cached_bytes;
-    /* Rows of other tables of at most this size are in L3. They are prefetched by `nearby`, except
-     * rows that need no conversion, which are not prefetched. */
+    /* Larger tables of at most this size stay in L3. Their rows are prefetched by the schedule
+     * `nearby` if they are converted (eb_storage_is_converted), and otherwise not prefetched. */
     uint64_t nearby_bytes;
     struct eb_bag_schedule nearby;
 };
 
-/* The schedules until others are measured. */
+/* The schedules that are used until eb_bag_tune has measured others. */
 extern const struct eb_bag_schedules eb_bag_schedules_default;
 
 /* Returns the class of rows of `row_bytes`. */
@@ -57,8 +57,8 @@ const struct eb_bag_schedule *eb_bag_schedule_find(
 /* Size of a schedule's text with its NUL. */
 #define EB_BAG_SCHEDULE_TEXT_BYTES 24
 
-/* Parses a schedule. Returns NULL with *out set; else *out is unchanged and the returned text is
- * the error. */
+/* Parses a schedule into *out and returns NULL. If the text is not a schedule, returns an error
+ * text and leaves *out unchanged. */
 const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out);
 /* Formats a schedule as a text that parses to the same schedule. */
 void eb_bag_schedule_format(
@@ -67,6 +67,6 @@ void eb_bag_schedule_format(
 bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule);
 
 /* Uses the same schedule for rows of all classes, and for nearby tables too. The sizes of caches
- * must be set before. Keeps cached_bytes, unless the schedule is off; then no step is taken at
- * all. */
+ * must be set before. Keeps cached_bytes, unless the schedule is off; then no row of any table is
+ * prefetched. */
 void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_bag_schedules *out);

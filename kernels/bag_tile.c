@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* If a bag is cut by columns, its pieces are a multiple of this many bytes of a row: two cache
- * lines. */
+/* If a bag is cut by columns, the size of a piece is a multiple of this many bytes of a row: two
+ * cache lines. */
 #define PIECE_BYTES_MIN 128
 
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut)
@@ -19,8 +19,8 @@ static uint64_t find_row_bytes(const struct eb_bag_job *job)
     return eb_storage_row_bytes(job->table->storage, job->table->row_elements);
 }
 
-/* Returns the fewest bytes that a bag takes: those of one row or, if they are more, those of the
- * bag's result, which is longer than a row of codes. */
+/* Returns the fewest bytes that a bag counts for: the bytes of one row or, if these are more (as
+ * for rows of codes), the bytes of the bag's result. */
 static uint64_t find_bag_bytes_min(const struct eb_bag_job *job)
 {
     uint64_t row_bytes = find_row_bytes(job);
@@ -43,7 +43,7 @@ static uint32_t find_bag_end(
     uint32_t bags_left = job->bag_count - bag_first;
     uint32_t low = bag_first + 1;
     uint32_t high = bag_count < bags_left ? bag_first + (uint32_t)bag_count : job->bag_count;
-    /* Find the first end with enough rows gathered. */
+    /* Find the first bag end at which enough rows are gathered. */
     while (job->starts && low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (job->starts[middle] - job->starts[bag_first] < row_count) {
@@ -98,7 +98,8 @@ static void cut_columns(const struct eb_bag_job *job, uint64_t bytes_target, str
     }
 }
 
-/* Takes bags from the cut on. Stops at the job's end, or before a giant bag. */
+/* Moves the cut past bags of a job, up to about bytes_target bytes. Stops at the job's end, or
+ * before a giant bag. Returns `bytes` plus the bytes of those bags. */
 static uint64_t take_bags(
     const struct eb_bag_job *job, uint64_t bytes_target, uint64_t bytes, struct eb_bag_cut *cut)
 {

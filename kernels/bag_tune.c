@@ -5,20 +5,21 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Rounds of measurement. The fastest one counts, since any disturbance makes one slower. */
+/* Rounds of measurement. Each candidate's fastest round is used, since a disturbance can only make
+ * a round slower. */
 #define ROUNDS 5
-/* Fewer rounds prove nothing. */
+/* If there is time only for fewer rounds, the class counts as not measured. */
 #define ROUNDS_MIN 3
-/* Least gain over the default that makes a candidate the choice. Noise is less. */
+/* Least gain over the default with which a candidate is chosen: 5 %, more than the noise. */
 #define GAIN_MIN 0.05
 
 /* Least memory to measure on: this many times the L2 cache, and no less than BYTES_MIN. */
 #define BYTES_PER_CACHE 32
 #define BYTES_MIN (UINT64_C(64) << 20)
 /* A table of up to this many times the size of L2 is nearby: its rows come from L3. For f32 the
- * processor's own reordering hides the time that L3 takes. For rows that are converted it does not,
- * so only those are prefetched. Measured with 2 MiB of L2, in ns per row without and with
- * prefetches:
+ * processor's own reordering hides the time that L3 takes. For rows that are converted, reordering
+ * does not hide it, so only those rows are prefetched. Measured with 2 MiB of L2, in ns per row
+ * without and with prefetches:
  *
  *   40 000 rows of 256 codes of 8 bits   21.6   13.1
  *   40 000 rows of 256 codes of 4 bits   17.3   11.6
@@ -33,8 +34,9 @@
 #define ROWS_MAX UINT32_MAX
 
 /* Measured on a Sapphire Rapids virtual machine with 2 GB of f32 in pages of 2 MiB and one thread,
- * in ns per row of 128, 256, 512 and 1024 bytes. On Zen 4 the last one was best for tables of 12
- * GB. Rows of 64 bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
+ * in ns per row of 128, 256, 512 and 1024 bytes. On Zen 4 the last schedule was best for tables of
+ * 12 GB. Rows of 64 bytes are bound by page walks: they take 12.4 ns with 0:16:l1, and 10.9 ns with
+ * every other schedule. */
 const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT] = {
     {64, false, 32, false},  /* 12.8 18.4 32.4 64.6 */
     {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */
@@ -42,8 +44,8 @@ const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT]
     {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
     {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */
     {0, false, 16, true},    /* 18.2 27.4 44.1 86.6 */
-    {0, false, 24, true},    /* best on Zen 5 for rows of 256 bytes of 32 tables of 32 MB, */
-    {0, false, 48, true},    /* and best, or within 4 %, for those of one table of 64 MB to 1 GB */
+    {0, false, 24, true},    /* best on Zen 5 for 256-byte rows of 32 tables of 32 MB */
+    {0, false, 48, true},    /* best, or within 4 %, for such rows of one table of 64 MB to 1 GB */
     {64, false, 16, true},   /* for processors that ignore the hint for L2 */
     {0, false, 0, false}, {64, true, 4, true}, /* 14.2 19.6 35 72 */
 };
@@ -130,8 +132,8 @@ static uint32_t bag_first_of(const struct trial *trial, unsigned piece)
     return piece * EB_BAG_TUNE_BAGS / trial->piece_count;
 }
 
-/* Makes a piece's table and job: sums of f32 rows, as in most lookups. The memory may hold
- * anything: processors with vector functions add subnormals and NaNs as fast as other numbers, or
+/* Makes a piece's table and job: sums of f32 rows, as in most lookups. The memory may hold any
+ * values: processors with vector functions add subnormals and NaNs as fast as other numbers, or
  * nearly so. */
 static void init_piece(struct trial *trial, unsigned piece)
 {
@@ -226,8 +228,8 @@ static double measure_schedule(struct trial *trial, const struct eb_bag_schedule
     return (double)(trial->now_ns() - begin_ns) / EB_BAG_TUNE_ROWS;
 }
 
-/* Measures every candidate once. Returns false if time ran out; then nothing of the round
- * counts. */
+/* Measures every candidate once, and updates the fastest time of each. Returns false if time ran
+ * out; the times of the round are then discarded. */
 static bool run_round(struct trial *trial, uint64_t end_ns, double *fastest, bool is_first)
 {
     double figures[EB_BAG_TUNE_CANDIDATE_COUNT];

@@ -7,14 +7,14 @@
 #include "kernels/bag_prefetch.h"
 
 /* Pools a range of a job whose table has the function's storage. Takes a step of `prefetch` for
- * every row of every block of columns. NULL: takes no steps. */
+ * every row of every block of columns, unless `prefetch` is NULL. */
 typedef void (*eb_bag_pool_fn)(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch);
 
 struct eb_bag_variant {
     const char *name;
     const struct eb_bag_index_fns *index;
     eb_bag_pool_fn pool[EB_STORAGE_COUNT];
-    /* Columns pooled in one pass over a bag's rows; 0: no steps are taken. */
+    /* Columns pooled in one pass over a bag's rows; 0: the function takes no prefetch steps. */
     uint32_t block_elements[EB_STORAGE_COUNT];
 };
 

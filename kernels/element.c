@@ -88,8 +88,8 @@ static uint64_t narrow_magnitude(const struct format *format, uint64_t magnitude
     if (exponent < format->exponent_min) {
         code = shift_rounded(significand, shift + format->exponent_min - exponent);
     } else {
-        /* A carry out of the mantissa increments the exponent, as it should. The leading bit of the
-         * significand adds the exponent's first step. */
+        /* A carry out of the mantissa correctly increments the exponent. Adding the leading bit of
+         * the significand also increments the exponent. */
         code = (uint64_t)(exponent - format->exponent_min) << format->mantissa_bits;
         code += shift_rounded(significand, shift);
     }

@@ -7,13 +7,13 @@
 
 #include <stdint.h>
 
-/* Returns the value of a floating-point element that is not a code. A double holds each of them
+/* Returns the value of a floating-point element that is not a code. A double holds every such value
  * exactly. A NaN stays a NaN, but its payload is not kept. */
 double eb_element_load_float(enum eb_storage storage, const void *element);
 
 /* Stores `value` as the floating-point `type`, rounded once, to nearest, ties to even. Subnormals
  * are kept, values that are too large become infinite, and every NaN becomes the positive quiet
- * one. If the value is that of a float, this converts from f32. */
+ * NaN. If an f32 holds `value` exactly, the result is that of converting the f32. */
 void eb_element_store_float(enum eb_type type, double value, void *element);
 
 /* Returns the code of an element of a row of INT8, INT4 or INT2. `row` is the start of the row. */

@@ -17,7 +17,7 @@ struct narrow_format {
     int exponent_bias;
     uint32_t too_large;     /* code for values that are too large */
     uint32_t special_first; /* first code that is not a finite value */
-    uint32_t infinity;      /* code of infinity; above all codes if the format has no infinity */
+    uint32_t infinity;      /* code of infinity; if the format has none, a number above all codes */
     uint32_t nan;           /* code of the quiet NaN */
 };
 
@@ -61,7 +61,7 @@ static inline uint32_t narrow_one(const struct narrow_format *format, uint32_t b
     uint32_t magnitude = bits & F32_MAGNITUDE;
     uint32_t sign = bits >> 31 << (format->bits - 1);
 
-    /* A carry out of the mantissa increments the exponent, as it should. */
+    /* A carry out of the mantissa correctly increments the exponent. */
     uint32_t rebias = (uint32_t)(F32_EXPONENT_BIAS - format->exponent_bias);
     uint32_t half_less = (UINT32_C(1) << (shift - 1)) - 1;
     uint32_t normal = (magnitude + half_less + ((magnitude >> shift) & 1)) >> shift;
@@ -83,8 +83,8 @@ static inline uint32_t widen_one(const struct narrow_format *format, uint32_t co
     int shift = F32_MANTISSA_BITS - format->mantissa_bits;
     uint32_t sign = code >> (format->bits - 1) << 31;
     uint32_t magnitude = code & ((UINT32_C(1) << (format->bits - 1)) - 1);
-    /* If the format's exponent is read as that of an f32, values, even subnormal ones, are off by
-     * this factor. */
+    /* If the format's exponent is read as that of an f32, values (subnormal values too) are too
+     * small by this factor. */
     float rebias = power_of_two(F32_EXPONENT_BIAS - format->exponent_bias);
     uint32_t finite = bits_of(float_of(magnitude << shift) * rebias);
     uint32_t special = choose_row_reader(magnitude == format->infinity, F32_INFINITY, F32_NAN);

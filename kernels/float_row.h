@@ -1,5 +1,6 @@
 /* Rows of floats narrower than f32: from f32 values to a row and back, in loops over a row that
- * compilers vectorize. The bits are those of element.h, wherever element.h has a function for it.
+ * compilers vectorize. The bits are the same as those of the functions in element.h that do the
+ * same conversion.
  * Thread: pure functions. Memory: none; rows lie at any alignment. */
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Rounding to f16 changes a number by at most 2^-11 of its value, or by 2^-25 if it is subnormal.
- * These bounds are twice as large, because the scale has been rounded too. */
+ * The two bounds here are twice as large, because the scale has been rounded too. */
 #define F16_ROUNDING 0x1p-10
 #define F16_ROUNDING_LEAST 0x1p-24
 
@@ -55,7 +55,8 @@ static struct parts find_parts(const struct eb_fused_format *format)
     return parts;
 }
 
-/* Reads a scale or bias. A dense storage has the same number as its type. */
+/* Reads a scale or bias. Its type is used as a storage: a dense storage has the same number as its
+ * type. */
 static float load_number(enum eb_type type, const uint8_t *bytes)
 {
     return (float)eb_element_load_float((enum eb_storage)type, bytes);

@@ -15,7 +15,7 @@
  * nothing is aligned.
  *
  * Thread: pure functions. Memory: none. Exactly a row's bytes are read and written. The fused row
- * and our own must not overlap. */
+ * and our row must not overlap. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -80,9 +80,9 @@ void eb_fused_counters_add(struct eb_fused_counters *counters, enum eb_fused_sig
 bool eb_fused_counters_is_plausible(const struct eb_fused_counters *counters);
 
 /* Joins codes, scale and bias into a fused row. Returns true if that is exact: always with F32_LAST
- * (for numbers), and with F16 if eb_quantize_row_f16_scale made the row. Returns false if scale,
- * bias or both had to be rounded to f16, to nearest, ties to even. With e the relative error of
- * rounding the scale and d the error of the bias, values are then off by e s q + d; e is at most
- * 2^-11 for a scale of 2^-14 to 65504. */
+ * (unless scale or bias is a NaN), and with F16 if eb_quantize_row_f16_scale made the row. Returns
+ * false if scale, bias or both had to be rounded to f16, to nearest, ties to even. With e the
+ * relative error of rounding the scale and d the error of the bias, values are then off by e s q +
+ * d; e is at most 2^-11 for a scale of 2^-14 to 65504. */
 bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,
     const struct eb_row_scale *scale, void *fused);

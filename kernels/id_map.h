@@ -1,7 +1,8 @@
 /* Maps ids of any size to the rows of a dense table, for users whose ids are hashes or counters.
  * Every id has a row, and several ids may have the same one.
  *
- *   MODULO         id modulo row_count, floored: in 0 .. row_count - 1 for negative ids too
+ *   MODULO         id modulo row_count, floored, so that a negative id is mapped to 0 ..
+ *                  row_count - 1 too
  *   HASH_MODULO    mix(id XOR mix(seed)) modulo row_count, ids as two's complement, all unsigned
  *                  and modulo 2^64, where mix is splitmix64's step (Steele, Lea, Flood 2014):
  *                      x = x + 0x9E3779B97F4A7C15
@@ -32,7 +33,7 @@ struct eb_id_map {
     uint64_t seed;            /* seed of HASH_MODULO */
 };
 
-/* Returns the name of a kind: "none" and so on. */
+/* Returns the name of a kind, such as "none". */
 const char *eb_id_map_name(enum eb_id_map_kind kind);
 
 /* Returns the hash of HASH_MODULO, before any modulo. */

@@ -33,7 +33,7 @@ int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key)
 }
 
 /* Returns what is wrong with the header of an index of `row_count` rows and `byte_count` bytes, or
- * NULL. */
+ * NULL if the header is valid. */
 static const char *check_header(
     const struct eb_key_header *header, uint64_t byte_count, uint64_t row_count)
 {
@@ -85,7 +85,8 @@ uint64_t eb_key_index_seen_bytes(uint64_t row_count)
     return (row_count + 63) / 64 * sizeof(uint64_t);
 }
 
-/* Returns what is wrong with a slot that is not empty, or NULL. */
+/* Returns what is wrong with a slot that is not empty, or NULL if the slot is sound. Marks the
+ * slot's row in `seen`. */
 static const char *verify_slot(
     const struct eb_key_index *index, int64_t key, uint32_t row, uint64_t *seen)
 {
@@ -236,7 +237,7 @@ static uint64_t rotate(uint64_t x, unsigned bits)
     return x << bits | x >> (64 - bits);
 }
 
-/* The rounds of SipHash. */
+/* Runs rounds of SipHash on its state v. */
 static void mix_key(uint64_t v[4], unsigned rounds)
 {
     for (unsigned i = 0; i < rounds; i++) {
@@ -372,7 +373,8 @@ void eb_key_build_allot(struct eb_key_build *build)
     }
 }
 
-/* Leaves out keys for which their partition has no room. eb_key_build_place notices that. */
+/* Leaves out keys for which their partition has no room. eb_key_build_place then sees that the
+ * partition has too many keys. */
 void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
 {
     uint64_t seed = header_of(build)->seed;
@@ -439,10 +441,10 @@ static unsigned choose_slot(struct partition *partition, uint32_t at)
     return (unsigned)((partition->dice >> 32) % EB_KEY_SLOTS);
 }
 
-/* Puts a key whose first bucket is full into its second bucket. If that is full too, puts the key
- * into its first bucket and moves one of the keys there to that key's other bucket, and so on. So
- * hardly more keys leave their first buckets than is necessary. Returns false if too many keys
- * would have to move. */
+/* Puts a key whose first bucket is full into its second bucket. If the second bucket is full too,
+ * puts the key into its first bucket and moves one of the keys there to the moved key's other
+ * bucket, and so on. So hardly more keys leave their first buckets than is necessary. Returns false
+ * if too many keys would have to move. */
 static bool make_build_room(struct partition *partition, int64_t key, uint32_t row)
 {
     uint64_t hash = eb_key_hash(partition->seed, key);
@@ -485,8 +487,8 @@ static enum standing look_at(const struct eb_key_bucket *bucket, const struct en
     return standing;
 }
 
-/* Searches both buckets, whatever is in the first one: a key that is there with this entry's row
- * may also be in the other bucket with another row. */
+/* Searches both buckets, even if the first one has the key: a key that is there with this entry's
+ * row may also be in the other bucket with another row. */
 static enum standing find_standing(const struct partition *partition, const struct entry *entry)
 {
     uint64_t hash = eb_key_hash(partition->seed, key_of_entry(entry));
@@ -550,7 +552,8 @@ enum eb_key_outcome eb_key_build_place(
     };
     struct entry *entries = scratch;
     uint32_t room = entries_max(build);
-    /* The position after the last share's keys is the number of the partition's keys. */
+    /* After assigning, the position of the last share's next key is the number of the partition's
+     * keys. */
     uint32_t count = counts_of(build, build->share_count - 1)[number];
     memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
     if (count > room) {

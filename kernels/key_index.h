@@ -1,9 +1,10 @@
 /* Finds the rows of a table from their keys with an index, and builds that index.
  *
- * The index is immutable and holds every key with its row number. Both together take 15.1 bytes per
- * row; the smallest index takes 192 bytes. It consists of plain bytes, little-endian and
- * independent of their address, so that a file can hold a complete index. Whatever the bytes hold,
- * a lookup never reads outside of them, and never returns a row that the table does not have.
+ * The index is immutable and holds every key with its row number. Keys and row numbers together
+ * take 15.1 bytes per row; the smallest index takes 192 bytes. An index consists of plain bytes,
+ * little-endian and independent of their address, so that a file can hold a complete index.
+ * Whatever the bytes hold, a lookup never reads outside of them, and never returns a row that the
+ * table does not have.
  *
  * This header declares the lookups first, then the steps of a build, and last the layout of the
  * bytes, which is for the files that look keys up and for tests.
@@ -18,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most rows. They are numbered in 32 bits, and one number means that there is no row. */
+/* Most rows of an index. Row numbers have 32 bits, and one number means that there is no row. */
 #define EB_KEY_INDEX_ROWS_MAX (UINT64_C(0xFFFFFFFE))
 /* Alignment of the bytes. */
 #define EB_KEY_INDEX_ALIGNMENT 64
@@ -36,7 +37,7 @@ struct eb_key_index {
 uint64_t eb_key_index_take_rows(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 
-/* Does the same with AVX2. Only in builds for x86-64. */
+/* Does the same as eb_key_index_take_rows, with AVX2. Only in builds for x86-64. */
 uint64_t eb_key_avx2_take_rows(
     const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 
@@ -58,11 +59,11 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
 }
 
 /* Verifies that every row has exactly one key, that no two keys are the same, and that a lookup
- * finds each of them. Checks up to `count` buckets from *bucket on, which is 0 at first, and moves
- * *bucket past those that are sound. If all buckets are sound, the whole index is. `seen` is
- * scratch memory aligned to 8, with any contents at first. Returns false if something is wrong;
- * *reason is then a constant text, and *bucket is the bad bucket, or the count of buckets if all
- * are sound but hold too few rows. */
+ * finds each key. Checks up to `count` buckets from *bucket on, which is 0 at first, and moves
+ * *bucket past the sound ones. If all buckets are sound, the whole index is. `seen` is scratch
+ * memory aligned to 8, with any contents at first. Returns false if something is wrong; *reason is
+ * then a constant text, and *bucket is the bad bucket, or the count of buckets if all buckets are
+ * sound but hold too few rows. */
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
 
@@ -71,8 +72,8 @@ bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint6
  *
  *   plan      finds how many bytes the index takes
  *   digest    digests a slice of the keys; join makes one digest of all slices
- *   begin     begins an attempt: writes the header. Its seed is made of the attempt and the digest
- *             of all keys, so that nobody can choose keys for a seed that is known in advance
+ *   begin     begins an attempt: writes the header, with a seed that is made of the attempt and the
+ *             digest of all keys, so that nobody can choose keys for a seed known in advance
  *   count     counts how many keys of a share of the rows belong to each partition
  *   allot     allots room in each partition to the keys of each share
  *   assign    moves each key to its partition
@@ -116,12 +117,12 @@ struct eb_key_pair {
     uint32_t second_row;
 };
 
-/* Rows of a slice: few enough that every large table has slices for all threads, and enough that
- * the digests take very little memory. */
+/* Number of rows of a slice: so few that every large table has slices for all threads, and so many
+ * that the digests take very little memory. */
 #define EB_KEY_SLICE_ROWS (UINT64_C(1) << 16)
 
-/* Most attempts that are worth making. Less than one table in a thousand needs a second one. Nobody
- * knows how to find keys for which this many fail. */
+/* Most attempts that are worth making. Less than one table in a thousand needs a second attempt.
+ * Nobody knows how to find keys for which this many attempts fail. */
 #define EB_KEY_ATTEMPTS_MAX 16
 
 /* Plans the build. Returns false if there are more than EB_KEY_INDEX_ROWS_MAX rows. */
@@ -163,16 +164,16 @@ enum eb_key_outcome eb_key_build_place(
  * bucket holds five keys with their rows. Buckets are grouped into partitions of equal size. The
  * hash of a key chooses its partition and two buckets in it. The key is in the first bucket if
  * there is room. A bucket marks which of its keys had to go to their second bucket: a key that is
- * neither in its first bucket nor marked there is not in the index. So finding a key costs 1.13
- * cache lines, and finding that there is none costs 1.02. */
+ * neither in its first bucket nor marked there is not in the index. So finding a key reads 1.13
+ * cache lines on average, and finding that a key is not in the index reads 1.02. */
 
 #define EB_KEY_SLOTS 5
 /* The row number in an empty slot, whose key is 0. A bucket's empty slots come last. */
 #define EB_KEY_ROW_NONE UINT32_MAX
 
 #define EB_KEY_MAGIC "EBKEYS01"
-/* Fewest and most buckets of a partition. A bucket's number within it is made of 16 bits of the
- * hash. */
+/* Fewest and most buckets of a partition. A bucket's number within the partition is made of 16 bits
+ * of the hash. */
 #define EB_KEY_BUCKETS_MIN 2
 #define EB_KEY_BUCKETS_MAX 65536
 
@@ -195,8 +196,8 @@ struct eb_key_bucket {
 static_assert(sizeof(struct eb_key_header) == 64, "a cache line");
 static_assert(sizeof(struct eb_key_bucket) == 64, "a cache line");
 
-/* Returns the hash of a key, which is a bijection. Each bit of the hash depends on all bits of the
- * key. */
+/* Returns the hash of a key. Different keys have different hashes (the function is a bijection).
+ * Each bit of the hash depends on all bits of the key. */
 static inline uint64_t eb_key_hash(uint64_t seed, int64_t key)
 {
     return eb_mix64((uint64_t)key + seed);
@@ -244,7 +245,8 @@ static inline uint32_t eb_key_matched_row(const struct eb_key_bucket *bucket, un
     return bucket->rows[__builtin_ctz(matches | last)] | -(uint32_t)(matches == 0);
 }
 
-/* Return the first and the second bucket that a key of that hash may be in. */
+/* These two functions return the first and the second bucket that a key with this hash may be
+ * in. */
 static inline const struct eb_key_bucket *eb_key_index_first_bucket(
     const struct eb_key_index *index, uint64_t hash)
 {

@@ -1,6 +1,6 @@
-/* The finaliser of splitmix64 (Stafford's variant 13 of MurmurHash3's): a bijection. Each of its
- * bits depends on all bits of its argument. Files for one instruction set compute it for several
- * numbers at once, with the same factors.
+/* The finaliser of splitmix64 (Stafford's variant 13 of the finaliser of MurmurHash3): a bijection.
+ * Each bit of the result depends on all bits of the argument. Files for one instruction set compute
+ * the same function for several numbers at once, with the factors defined here.
  * Thread: pure. Memory: none. */
 #pragma once
 

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* If codes are narrower than a byte, this many are computed at a time before they are packed. They
- * fill whole bytes. */
+/* If codes are narrower than a byte, this many are computed at a time and then packed. The packed
+ * codes fill whole bytes. */
 #define CHUNK_ELEMENTS 256
 
 static_assert(CHUNK_ELEMENTS % 4 == 0, "a chunk's codes fill their bytes at two bits too");
@@ -27,7 +27,7 @@ static unsigned levels_of(enum eb_storage storage)
 
 /* Turns a float's bits into an integer that compares as the floats do, with -0 below +0 and NaNs at
  * both ends. Applied twice, it returns the bits. Compilers vectorize a loop that compares integers,
- * because it may do so in any order, but not one that compares floats. */
+ * because the comparisons may be made in any order, but not a loop that compares floats. */
 static inline uint32_t swap_order(uint32_t bits)
 {
     return bits ^ ((0 - (bits >> 31)) >> 1);
@@ -152,8 +152,8 @@ static float f16_value(uint16_t code)
     return (float)eb_element_load_float(EB_STORAGE_F16, &code);
 }
 
-/* Returns the largest f16 that is at most `value`. It is infinite if `value` is below all finite
- * ones. */
+/* Returns the largest f16 that is at most `value`: minus infinity if `value` is below all finite
+ * f16 numbers. */
 static float f16_at_most(float value)
 {
     uint16_t code;
@@ -164,8 +164,8 @@ static float f16_at_most(float value)
     return f16_value(code);
 }
 
-/* Returns the smallest f16 that is at least width / levels. It is infinite if that quotient is
- * above all finite ones. */
+/* Returns the smallest f16 that is at least width / levels: infinity if that quotient is above all
+ * finite f16 numbers. */
 static float f16_step(double width, double levels)
 {
     uint16_t code;

@@ -14,7 +14,7 @@
  *   the smallest value, and every value of a row in which all are equal, comes back unchanged
  *   (-0 as +0), and no value comes back infinite.
  *
- * Codes are stored low bits first; the last byte's unused bits are 0.
+ * Codes fill each byte from its low bits on; the last byte's unused bits are 0.
  *
  * Thread: pure functions; threads may work on different rows of a table. Memory: none. Rows lie at
  * any alignment (values at that of floats), and no byte past the end of a row is written or
@@ -23,20 +23,21 @@
 
 #include "kernels/bag.h"
 
-/* Largest difference between the values of a row that can become codes. With a larger one, rounding
- * s up could take s * L + b out of the range of f32. */
+/* Largest difference between the values of a row that can become codes. With a larger difference,
+ * rounding s up could take s * L + b out of the range of f32. */
 #define EB_QUANTIZE_RANGE_MAX 0x1p126f
 
 /* Stores `elements` values (at least 1) as one row of eb_storage_row_bytes. If `to` is a storage of
- * codes, this also sets *scale. Otherwise `to` is F32 (a copy), F16, BF16, F8_E4M3 or F8_E5M2,
- * rounded as float_row.h describes, and `scale` is ignored and may be NULL. Returns false, for
- * codes only, if a value is not finite or the range is above EB_QUANTIZE_RANGE_MAX. The row and
- * *scale are then unchanged, and eb_quantize_find_error returns the position of the value. */
+ * codes, this also sets *scale. Otherwise `to` is F32 (a copy), F16, BF16, F8_E4M3 or F8_E5M2;
+ * values are rounded as float_row.h describes, and `scale` is ignored and may be NULL. Fails only
+ * for codes: returns false if a value is not finite, or if the values span more than
+ * EB_QUANTIZE_RANGE_MAX. The row and *scale are then unchanged, and eb_quantize_find_error returns
+ * the position of the offending value. */
 bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements, void *row,
     struct eb_row_scale *scale);
 
-/* Does the same with a scale and a bias that f16 holds exactly, so that a fused row of FBGEMM
- * (fused_row.h) has exactly the same values. `to` must be a storage of codes.
+/* Does the same as eb_quantize_row with a scale and a bias that f16 holds exactly, so that a fused
+ * row of FBGEMM (fused_row.h) has exactly the same values. `to` must be a storage of codes.
  *
  *   b = the largest finite f16 that is not above any x
  *   s = the smallest f16 with s * L >= the largest x - b
@@ -52,9 +53,9 @@ bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t
  * finite. */
 bool eb_quantize_scale_is_sound(enum eb_storage storage, const struct eb_row_scale *scale);
 
-/* Returns the position of the first value that keeps a row from becoming codes: one that is not
- * finite, or that is more than EB_QUANTIZE_RANGE_MAX away from one before it. Returns `elements` if
- * there is none. */
+/* Returns the position of the first value that keeps a row from becoming codes: a value that is not
+ * finite, or that is more than EB_QUANTIZE_RANGE_MAX away from a value before it. Returns
+ * `elements` if there is no such value. */
 uint32_t eb_quantize_find_error(const float *values, uint32_t elements);
 
 /* Returns the position of the first value that is too large for a storage other than codes. For F16

@@ -22,8 +22,8 @@ struct eb_table {
     uint64_t row_count;        /* 0 is legal: every index is missing */
     uint64_t row_stride_bytes; /* at least eb_storage_row_bytes */
     /* NULL unless rows are codes. The eb_row_scale of row r is at scales + r * scale_stride_bytes,
-     * at any alignment. Scales have an array of their own, or lie next to their rows, so that one
-     * page holds both. */
+     * at any alignment. Scales are in an array of their own, or next to their rows, so that one
+     * page holds row and scale. */
     const void *scales;
     uint64_t scale_stride_bytes;
     uint32_t row_elements; /* product of the trailing dims, at least 1 */
@@ -35,7 +35,7 @@ struct eb_table {
 };
 
 /* Returns whether the members are consistent. The code that makes a table asserts this. Code that
- * reads a table checks only what keeps it within the rows. */
+ * reads a table checks only what keeps its reads within the rows. */
 bool eb_table_is_sound(const struct eb_table *table);
 
 /* Returns the scale of a row of a table of codes. */
@@ -80,9 +80,9 @@ uint64_t eb_row_stride(uint64_t row_bytes);
 
 /* The layout of a storage's rows in our own tables. Rows of codes are preceded by their scale and
  * bias. In a table of gigabytes the processor must look up each page that a row touches, and a
- * separate array of scales would add a second page. Measured with 2 GB of int8, 128 columns: 18 ns
- * per row this way, 24 ns with a separate array. A separate array makes rows eight bytes shorter,
- * which is better if that array is cached. */
+ * separate array of scales would add a second page. Measured with 2 GB of int8 rows of 128 columns:
+ * 18 ns per row in this layout, 24 ns with a separate array. A separate array makes rows eight
+ * bytes shorter, which is better if that array is cached. */
 struct eb_row_format {
     uint64_t row_offset_bytes; /* offset of row 0's elements; its scale and bias are at 0 */
     uint64_t stride_bytes;     /* a multiple of 4 if there are scales */
@@ -91,11 +91,12 @@ struct eb_row_format {
 
 struct eb_row_format eb_row_format_of(enum eb_storage storage, uint32_t elements);
 
-/* The row that vector code reads in place of EB_ROW_ZERO (bag.h): zeros. They are added with weight
- * 1 instead of the bag's, and 1 * 0 + acc is acc + 0. The values are in table.c, a file without
- * loops over rows. A compiler that sees the values while it compiles such a loop makes a second
- * path through the loop for them. It then no longer reads other rows as operands of the
- * instructions that compute (36 instead of 24 cycles for 256 codes of 4 bits). */
+/* The row that vector code reads in place of EB_ROW_ZERO (bag.h): zeros. The zeros are added with
+ * weight 1 instead of the bag's weight, and 1 * 0 + acc is acc + 0. The values are in table.c, a
+ * file without loops over rows. A compiler that sees the values while it compiles such a loop makes
+ * a second path through the loop for them. The loop then no longer reads other rows as operands of
+ * the instructions that compute, and is slower (36 instead of 24 cycles for 256 codes of 4
+ * bits). */
 #define EB_ZERO_ROW_BYTES 1024 /* most bytes of a row that one pass over its columns reads */
 
 extern const uint8_t eb_zero_row[EB_ZERO_ROW_BYTES];

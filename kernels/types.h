@@ -38,7 +38,7 @@ enum eb_type {
     X(F8_E5M2, 14, 8, "f8_e5m2")
 
 /* Unsigned codes q; each row has its own scale s and bias b. The value is s * q + b. Codes narrower
- * than a byte lie low bits first. */
+ * than a byte fill each byte from its low bits on. */
 #define EB_STORAGE_CODE_LIST(X)                                                                    \
     X(INT8, 15, 8, "int8")                                                                         \
     X(INT4, 16, 4, "int4")                                                                         \
@@ -66,7 +66,7 @@ static inline size_t eb_type_bytes(enum eb_type type)
     }
 }
 
-/* Returns "f32" and so on; "unspecified" for anything that is not a type. */
+/* Returns the name of a type, such as "f32", or "unspecified" for anything that is not a type. */
 const char *eb_type_name(enum eb_type type);
 bool eb_type_is_valid(int number);
 static inline bool eb_type_is_float(enum eb_type type)

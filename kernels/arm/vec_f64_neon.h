@@ -73,8 +73,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return vld1q_f64(some);
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
@@ -89,7 +89,7 @@ static INLINE float32x4_t round_to_odd(VEC v)
 }
 
 /* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
- * so that a carry rounds up. A canonical NaN stays one. */
+ * so that a carry rounds up. A canonical NaN stays a canonical NaN. */
 static INLINE uint16x4_t narrow_bf16(float32x4_t v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);

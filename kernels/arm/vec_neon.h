@@ -67,8 +67,7 @@ static INLINE VEC vec_canonical(VEC v)
 /* Loading: 4 elements of a storage, or fewer. If there are fewer, the contents of the other lanes
  * do not matter. */
 
-/* Loads `count` bytes. `whole` is the size of 4 elements, at most 8 bytes, and `count` is at most
- * that. */
+/* Loads `count` bytes, at most `whole`, which is the size of 4 elements (at most 8 bytes). */
 static INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[8] = {0};
@@ -109,7 +108,7 @@ static INLINE VEC widen_e5m2(uint8x8_t bytes)
 }
 
 /* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
- * that is too small by a factor of 2^8. Its one NaN would read as a number. */
+ * that is too small by a factor of 2^8. The one NaN of e4m3 would read as a number. */
 static INLINE VEC widen_e4m3(uint8x8_t bytes)
 {
     uint16x4_t magnitude = vdup_n_u16(0x7f);
@@ -154,7 +153,7 @@ static INLINE VEC load_floats(const uint8_t *from, unsigned count)
 }
 
 /* Returns the first `count` elements at `from`, or the codes if the storage has codes. Reads no
- * byte past them. */
+ * byte past the last one. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -169,8 +168,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     }
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
@@ -178,7 +177,7 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 }
 
 /* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
- * so that a carry rounds up. A canonical NaN stays one. */
+ * so that a carry rounds up. A canonical NaN stays a canonical NaN. */
 static INLINE uint16x4_t narrow_bf16(VEC v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);

@@ -1,4 +1,4 @@
-/* Looks up keys with AVX2, which hashes four of them at once. */
+/* Looks up keys with AVX2, which hashes four keys at once. */
 #include "kernels/key_index.h"
 
 #include <immintrin.h>

@@ -66,8 +66,7 @@ static INLINE VEC vec_canonical(VEC v)
 /* Loading: 8 elements of a storage, or fewer. If there are fewer, the contents of the other lanes
  * do not matter. */
 
-/* Loads `count` bytes. `whole` is the size of 8 elements, at most 16 bytes, and `count` is at most
- * that. */
+/* Loads `count` bytes, at most `whole`, which is the size of 8 elements (at most 16 bytes). */
 static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[16] = {0};
@@ -95,7 +94,7 @@ static INLINE VEC widen_e5m2(__m128i bytes)
 }
 
 /* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
- * that is too small by a factor of 2^8. Its one NaN would read as a number. */
+ * that is too small by a factor of 2^8. The one NaN of e4m3 would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m128i magnitude = _mm_set1_epi16(0x7f);
@@ -120,8 +119,8 @@ static INLINE VEC widen_int4(__m128i codes)
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0xf)));
 }
 
-/* The low three bits of a lane select from the table. It has each value twice, so that the lowest
- * bit of the next code does not matter. */
+/* The low three bits of a lane select from the table. The table has each value twice, so that the
+ * lowest bit of the next code does not matter. */
 static INLINE VEC widen_int2(__m128i codes)
 {
     __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
@@ -131,7 +130,7 @@ static INLINE VEC widen_int2(__m128i codes)
 }
 
 /* Returns the first `count` elements at `from`, or the codes if the storage has codes. Reads no
- * byte past them. */
+ * byte past the last one. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -148,8 +147,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return count == LANES ? _mm256_loadu_ps(floats) : _mm256_maskload_ps(floats, mask_of(count));
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
@@ -157,7 +156,7 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 }
 
 /* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
- * so that a carry rounds up. A canonical NaN stays one. */
+ * so that a carry rounds up. A canonical NaN stays a canonical NaN. */
 static INLINE __m128i narrow_bf16(VEC v)
 {
     __m256i bits = _mm256_castps_si256(v);

@@ -100,7 +100,7 @@ static INLINE VEC widen_e5m2(__m128i bytes)
 }
 
 /* If the bits of an e4m3 are shifted to the exponent and mantissa of an f16, they read as an f16
- * that is too small by a factor of 2^8. Its one NaN would read as a number. */
+ * that is too small by a factor of 2^8. The one NaN of e4m3 would read as a number. */
 static INLINE VEC widen_e4m3(__m128i bytes)
 {
     __m256i magnitude = _mm256_set1_epi16(0x7f);
@@ -119,7 +119,8 @@ static INLINE VEC widen_int8(__m128i codes)
 }
 
 /* Widens 16 codes of 4 bits, in an order that vec_in_order undoes: lane 2j has code j, lane 2j + 1
- * code 8 + j. The low four bits of a lane select from the table, whatever is above them. */
+ * code 8 + j. The low four bits of a lane select from the table. The bits above them do not
+ * matter. */
 static INLINE VEC widen_int4(int64_t codes)
 {
     __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
@@ -137,8 +138,8 @@ static INLINE VEC widen_int2(int64_t codes)
         _mm512_srlv_epi32(_mm512_set1_epi32((int32_t)codes), shifts), values);
 }
 
-/* Returns the first `count` elements at `from`, or the codes if the storage has codes. Codes still
- * need vec_in_order. Reads no byte past them. */
+/* Returns the first `count` elements at `from`, or the codes if the storage has codes. The lanes of
+ * codes are still to be put in order with vec_in_order. Reads no byte past the last element. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
@@ -154,8 +155,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     }
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -164,7 +165,7 @@ static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* Rounds with integer arithmetic, since the processor's own conversion flushes subnormals: adds
  * half of the lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical
- * NaN stays one. */
+ * NaN stays a canonical NaN. */
 static INLINE __m256i narrow_bf16(VEC v)
 {
     __m512i bits = _mm512_castps_si512(v);

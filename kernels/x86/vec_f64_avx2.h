@@ -71,8 +71,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return count == LANES ? _mm256_loadu_pd(doubles) : _mm256_maskload_pd(doubles, mask_of(count));
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
@@ -102,7 +102,7 @@ static INLINE __m128i round_to_odd(VEC v)
 }
 
 /* Rounds with integer arithmetic: adds half of the lowest kept bit, less one if that bit is even,
- * so that a carry rounds up. A canonical NaN stays one. */
+ * so that a carry rounds up. A canonical NaN stays a canonical NaN. */
 static INLINE __m128i narrow_bf16(__m128i bits)
 {
     __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));

@@ -70,8 +70,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     return count == LANES ? _mm512_loadu_pd(from) : _mm512_maskz_loadu_pd(mask_of(count), from);
 }
 
-/* Returns a vector with its lanes in the order of the columns, if it was computed from vectors that
- * vec_load loaded from that storage. */
+/* Puts the lanes of a vector in the order of the columns. The vector must have been computed from
+ * vectors that vec_load loaded from that storage. */
 static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
@@ -90,7 +90,7 @@ static INLINE __m256 round_to_odd(VEC v)
 
 /* Rounds with integer arithmetic, since the processor's own conversion flushes subnormals: adds
  * half of the lowest kept bit, less one if that bit is even, so that a carry rounds up. A canonical
- * NaN stays one. */
+ * NaN stays a canonical NaN. */
 static INLINE __m128i narrow_bf16(__m256 v)
 {
     __m256i bits = _mm256_castps_si256(v);
