@@ -172,7 +172,8 @@ static void drop_calls(struct eb_connection *connection, bool all, const struct 
     }
 }
 
-/* Destroys the session first, so that no request is part of it when its call is dropped. */
+/* Destroys the session first, because it must not refer to the request of a call that is dropped.
+ */
 static void on_connection_close(void *context)
 {
     struct eb_connection *connection = context;

@@ -13,7 +13,7 @@ extern "C" {
 enum embag_version_verb {
     EMBAG_VERSION_LOAD = 0,   /* kept until unloaded; version 0: those that model.yaml selects */
     EMBAG_VERSION_UNLOAD = 1, /* refused for a version that is served or has a label */
-    EMBAG_VERSION_SERVE = 2   /* whatever model.yaml says; version 0: model.yaml decides again */
+    EMBAG_VERSION_SERVE = 2   /* overrides model.yaml; version 0: model.yaml decides again */
 };
 
 struct embag_version_command {

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 
 #define READ_BYTES ((size_t)256 << 10) /* most bytes of one read from a socket */
-/* Limit for requests in flight, and for those that were given up but still wait to be written. */
+/* Limit for the bytes of requests in flight and of abandoned requests that still wait to be
+ * written. */
 #define REQUEST_BYTES_MAX ((size_t)1 << 30)
-#define KEPT_BYTES_MAX ((size_t)64 << 20) /* kept free blocks of each pool */
+#define KEPT_BYTES_MAX ((size_t)64 << 20) /* bytes of free blocks that each pool keeps */
 #define NS_PER_MS 1000000
 #define TURNS_MAX 8 /* most rounds in a row before the loop handles I/O */
 

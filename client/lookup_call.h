@@ -41,8 +41,8 @@ void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us
 struct eb_outgoing *eb_lookup_call_encode_cancel(
     uint64_t request_id, const struct eb_memory *memory);
 
-/* Decodes a serialised LookupResponse. It borrows the bytes until eb_lookup_call_check has accepted
- * it. Returns NULL with *error set: INTERNAL if the bytes are not a LookupResponse. */
+/* Decodes a serialised LookupResponse. The answer borrows the bytes until eb_lookup_call_check has
+ * accepted it. Returns NULL with *error set: INTERNAL if the bytes are not a LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error);
 /* Returns whether the decoded response answers the request. If so, its values have been copied, all

@@ -187,7 +187,7 @@ static bool copy_list(struct eb_models_list *list, const struct eb_wire_model_li
     return true;
 }
 
-/* Decodes a list. It may point into the message, so it keeps a copy of the message. */
+/* Decodes a list. The list may point into the message, so it owns a copy of the message. */
 static bool fill_list(
     struct eb_models_list *list, const uint8_t *bytes, size_t size, struct eb_error *error)
 {

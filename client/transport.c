@@ -124,7 +124,7 @@ static void begin_transport(struct eb_transport *transport)
 }
 
 /* Decrypts bytes and passes them on. TLS's own output is written before an error is reported,
- * because it may tell the peer why. */
+ * because that output may tell the peer the reason. */
 static void receive_transport_sealed(
     struct eb_transport *transport, const uint8_t *bytes, size_t count)
 {

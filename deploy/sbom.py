@@ -4,8 +4,8 @@
     sbom.py --version V --commit HASH FOLDER
 
 Describes every file in FOLDER: its SHA-256 and what it depends on or contains. A Debian package
-depends on libraries, listed with the versions that this machine has, which it was built with; a
-container image contains Debian packages, read from its layers; a wheel depends on Python packages.
+depends on libraries; their versions are those of this machine, where the package was built. A
+container image contains Debian packages, read from its layers. A wheel depends on Python packages.
 Licences are NOASSERTION: embag's owner has not chosen one, and the other packages contain their
 own. The date of creation is SOURCE_DATE_EPOCH or, if that is not set, the present time.
 The format: https://spdx.github.io/spdx-spec/v2.3/
@@ -116,7 +116,7 @@ def read_blob(archive, digest):
 
 
 def image_status(path):
-    """Returns dpkg's database of a container image: the one in its uppermost layer that has it."""
+    """Returns dpkg's database of a container image, from the uppermost layer that has one."""
     found = None
     with tarfile.open(path) as archive:
         index = json.loads(archive.extractfile('index.json').read())

@@ -79,7 +79,7 @@ static bool read_argument_value(const char **text, enum embag_type type, void *o
         uint64_t u64;
     } value = {.u64 = 0};
     if (*start == ' ' || *start == '\0') {
-        return false; /* strtod would skip the space, or read zero. */
+        return false; /* strtod would skip a space, and read no text as 0. */
     }
     errno = 0;
     switch (type) {
@@ -225,7 +225,7 @@ static void list_options(const struct eb_command *command, struct option *out)
     out[command->flag_count + 1] = (struct option){0};
 }
 
-/* Takes the next argument, or all that are left. */
+/* Takes the next argument or, for EB_FLAG_REST, all arguments that are left. */
 static bool take_positional(
     const struct eb_flag *flag, int argument_count, char **arguments, void *options)
 {

@@ -34,8 +34,8 @@ static void on_interrupt_signal(int number)
 
 void eb_load_interrupt_init(void)
 {
-    /* Without SA_RESTART, so that sleeps end. With SA_RESETHAND, so that the next signal has its
-     * default effect. */
+    /* SA_RESTART is not set, so that a signal ends a sleep. SA_RESETHAND is set, so that the next
+     * signal has its default effect. */
     struct sigaction action = {.sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
     interrupt_has_come = 0;
     int rc = sigaction(SIGINT, &action, NULL);

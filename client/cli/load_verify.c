@@ -36,8 +36,8 @@ static uint64_t result_row_bytes(const struct eb_load_pool *pool, uint32_t resul
     return bytes;
 }
 
-/* The computation of one query. Its rows are copied into a table of their own, in the query's
- * order. */
+/* The state of computing one query. The query's rows are copied into a table of their own,
+ * in the order of its indices. */
 struct gathering {
     const struct embag_query *query;
     const struct eb_load_pool *pool;
@@ -149,7 +149,8 @@ static bool compute_answer(
     return true;
 }
 
-/* Returns the expected answer in the version `ahead` versions after the first kept one. */
+/* Returns the place for the expected answer in the version that is `ahead` versions after the first
+ * kept one. */
 static uint8_t *find_verified_kept(
     const struct eb_load_verify *verify, uint64_t ahead, uint64_t position)
 {

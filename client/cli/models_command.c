@@ -381,7 +381,7 @@ static const struct eb_flag status_flags[] = {
 static const struct eb_command status_command = {
     "models status", {status_usage}, status_flags, sizeof status_flags / sizeof status_flags[0]};
 
-/* "2026-01-31T12:00:00Z" */
+/* Room for a time such as "2026-01-31T12:00:00Z". */
 #define TIME_BYTES 32
 
 static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
@@ -540,7 +540,7 @@ static const struct eb_flag version_flags[] = {
 
 #define VERSION_FLAG_COUNT (sizeof version_flags / sizeof version_flags[0])
 
-/* In the order of enum embag_version_verb. */
+/* The commands about versions, in the order of enum embag_version_verb. */
 static const struct eb_command version_commands[] = {
     {"models load",
         {"Usage: embag models load MODEL VERSION --server ADDRESS\n"

@@ -141,7 +141,7 @@ struct packing {
     struct eb_progress_bar bar;
     struct eb_pack_error error;
     uint64_t chunk_rows; /* rows packed at a time */
-    uint8_t *from;       /* [chunk_rows] rows of the source, with the rows between them */
+    uint8_t *from;       /* [chunk_rows] rows of the source, and the skipped rows between them */
     uint8_t *to;         /* [chunk_rows] packed rows */
     uint8_t *split;      /* one fused row, in the layout of a table of codes */
     float *values;       /* values of one row */

@@ -28,7 +28,8 @@ struct eb_sampler {
     enum eb_sampler_law law;
     uint64_t row_count;
     uint64_t state;
-    /* For ZIPF: P(rank k) ~ k^-exponent, by rejection from its integral. */
+    /* For ZIPF: rank k is drawn with a probability proportional to k^-exponent, by rejection
+     * (init_zipf). */
     double exponent;
     double integral_first;
     double integral_last;
