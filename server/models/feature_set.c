@@ -16,8 +16,8 @@ static struct eb_feature describe_feature_table(const struct eb_named_table *tab
     };
 }
 
-/* Describes a feature with its settings. The table's defaults apply where a setting is not
- * given. */
+/* Returns the feature that `config` describes. If a setting is not given, the table's default
+ * applies. */
 static struct eb_feature describe_set_feature(
     const struct eb_named_table *table, const struct eb_model_config_feature *config)
 {

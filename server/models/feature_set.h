@@ -1,6 +1,6 @@
 /* The names that requests may use in a version: its tables, the features that model.yaml defines on
- * them, each with the defaults for requests that leave something out, and groups of features. All
- * of it is decided when the version is loaded.
+ * the tables, and groups of features. Each table and feature has defaults for settings that a
+ * request leaves out. The lists are made when the version is loaded and never change.
  * Thread: made by any one; afterwards immutable. Memory: owns its lists, on the heap; tables, names
  * and id maps are borrowed from the tables and the configuration. */
 #pragma once
@@ -16,12 +16,12 @@ struct eb_feature {
     const struct eb_named_table *table;
     const struct eb_id_map *id_map; /* NULL if it has none */
     uint64_t max_ids;               /* most ids of one bag; 0 means no limit */
-    int64_t default_index;       /* a row number, to which id_map is not applied, or -1, or a key */
+    int64_t default_index;       /* a row (id_map is not applied to it), -1 for zeros, or a key */
     enum eb_reduction reduction; /* never UNSPECIFIED; the same holds for `missing` */
     enum eb_missing missing;
     bool has_default;
-    /* The kind of its queries if a request does not choose another. NULL if such queries are not
-     * valid. */
+    /* The kind of queries that use the feature's own `reduction` and `missing`. NULL if such
+     * queries are not valid. */
     const struct eb_bag_kind *kind;
 };
 
@@ -54,8 +54,8 @@ void eb_feature_set_deinit(struct eb_feature_set *set);
 
 /* Returns the feature or table of that name, or NULL if there is none. Takes constant time. */
 const struct eb_feature *eb_feature_set_find(const struct eb_feature_set *set, const char *name);
-/* Does the same, but is faster if the name is that of the feature after `last`. `last` may be NULL.
- */
+/* Does the same as eb_feature_set_find, but is faster if `name` is the name of the feature after
+ * `last`. `last` may be NULL. */
 static inline const struct eb_feature *eb_feature_set_find_after(
     const struct eb_feature_set *set, const struct eb_feature *last, const char *name)
 {

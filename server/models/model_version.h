@@ -41,7 +41,7 @@ struct eb_version_source {
     uint64_t version;
     const char *path;                   /* path of its directory */
     struct eb_model_settings *settings; /* a reference is taken; may be NULL */
-    /* Versions in memory whose tables may be shared. They must stay during the load. */
+    /* Versions in memory whose tables may be shared. They must stay in memory during the load. */
     struct eb_model_version *const *residents;
     size_t resident_count;
 };

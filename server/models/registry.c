@@ -279,8 +279,8 @@ static bool is_resident(struct eb_registry_model *model, uint64_t number)
     return version && version->loaded;
 }
 
-/* Moves each label to the version in the settings. A label stays on its version until the new one
- * is loaded, unless its version is not loaded either. */
+/* Moves each label to the version that the settings give it. If that version is not loaded yet, a
+ * label whose present version is loaded stays there until it is. */
 static void move_labels(struct eb_registry *registry, struct eb_registry_model *model)
 {
     const struct eb_model_config *config = &model->settings->config;
@@ -347,9 +347,9 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
 /* The kept versions that may be evicted: the bytes of all of them, and those of one model. */
 struct kept {
     uint64_t total_bytes;
-    uint64_t bytes; /* bytes of those of `model` */
+    uint64_t bytes; /* bytes of those that belong to `model` */
     struct eb_registry_model *model;
-    struct eb_registry_version *oldest; /* the oldest of `model`; NULL if none may be evicted */
+    struct eb_registry_version *oldest; /* of `model`, wanted least recently; NULL if none may go */
 };
 
 /* Finds the kept versions of one model. */
@@ -388,7 +388,7 @@ static struct kept find_registry_kept(const struct eb_registry *registry, uint64
 }
 
 /* Evicts kept versions while all of them together take more than kept_bytes_max. Each time it
- * evicts the oldest one of the model whose kept versions take the most. */
+ * takes the model whose kept versions have the most bytes, and evicts the oldest of them. */
 static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
 {
     if (registry->kept_bytes_max == 0) {
@@ -413,8 +413,8 @@ static uint64_t pause_ms(unsigned passing_count)
     return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
 }
 
-/* Begins the pause of each failed version that may load later. Lowers *wake_ms to the end of the
- * first one. */
+/* Begins the pause of each failed version that may load later. Lowers *wake_ms to the time when
+ * the first pause ends. */
 static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint64_t *wake_ms)
 {
     for (size_t i = 0; i < model->count; i++) {

@@ -19,7 +19,7 @@ struct eb_registry_events {
     /* A model.yaml names a version that does not exist: for the label `label` or, if that is NULL,
      * as the version to serve. Called once for each model.yaml. */
     void (*on_missing)(void *context, const char *model, uint64_t version, const char *label);
-    /* The directory of a version in memory has changed since it was loaded. */
+    /* The directory of a version in memory has changed since the version was loaded. */
     void (*on_changed)(void *context, const char *model, uint64_t version);
     /* Tables, features or groups of a model.yaml differ from those that versions in memory were
      * loaded with. `version` is the highest of these versions. */
@@ -33,7 +33,7 @@ struct eb_registry_events {
 enum eb_registry_failure {
     EB_REGISTRY_BROKEN,  /* bad content; tried again when its files or its model's settings have
                             changed */
-    EB_REGISTRY_SHORT,   /* too little memory; tried again after a pause, or when some is freed */
+    EB_REGISTRY_SHORT,   /* too little memory; tried again after a pause, or when memory is freed */
     EB_REGISTRY_HINDERED /* another cause that may pass; tried again after a pause. Each pause is
                             twice as long as the one before, up to five minutes */
 };
@@ -50,7 +50,7 @@ struct eb_registry_version {
     bool is_held;                          /* a command holds it */
     bool is_wanted;                        /* private: it was wanted at the last decision */
     enum eb_registry_failure failure_kind; /* the last failure that was reported */
-    unsigned passing_count;                /* failures in a row that may pass */
+    unsigned passing_count;                /* consecutive failures with causes that may pass */
     uint64_t retry_ms;      /* time when its pause is over; 0 if the pause has not begun */
     char *failure;          /* reason why it was not loaded; NULL if it was loaded or not tried */
     unsigned retired_count; /* number of its retired instances in memory */
@@ -63,11 +63,11 @@ struct eb_registry_model {
     char *path;
     char *failure;        /* what is wrong with its directory; NULL if nothing is */
     char *config_failure; /* what is wrong with its model.yaml; NULL if nothing is */
-    bool is_described; /* the settings come from a valid model.yaml, or there is none; otherwise the
-                          model is not served */
+    bool is_described; /* the settings in force come from a valid model.yaml or are the defaults of
+                          a model without one; if false, the model is not served */
     struct eb_model_settings *settings; /* settings in force */
     bool is_missing_told; /* missing versions that the settings name have been reported */
-    uint64_t *labels;     /* version of each label of the settings */
+    uint64_t *labels;     /* version that each label in the settings is on at present */
     uint64_t commanded;   /* version that a command has chosen to serve; 0 if the settings choose */
     struct eb_model_version *served; /* `loaded` of one of the versions; NULL if none is served */
     size_t count;
@@ -84,7 +84,7 @@ struct eb_registry {
     /* Limits on versions that stay only for versions.keep_s; 0 means no limit. */
     uint64_t kept_versions_max; /* most such versions of one model */
     uint64_t kept_bytes_max;    /* most bytes of all versions that eb_version_policy_may_evict */
-    bool is_dirty; /* a snapshot would differ from the last; set here, cleared by the owner */
+    bool is_dirty; /* a new snapshot would differ from the last one; the owner clears it */
     size_t count;
     struct eb_registry_model *models; /* sorted by name */
 };
@@ -104,11 +104,11 @@ void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen)
  */
 struct eb_registry_model *eb_registry_next(
     struct eb_registry *registry, struct eb_registry_version **version);
-/* Takes a version that has been loaded. */
+/* Ends LOADING with a loaded version, which becomes resident. Takes over its reference. */
 void eb_registry_note_loaded(
     struct eb_registry *registry, struct eb_model_version *version, uint64_t now_ms);
-/* Ends LOADING. `why` is the failure that is shown and logged. If `why` is NULL, or if the
- * version's directory has been replaced since, the version may be tried again. */
+/* Ends LOADING without a version. `why` is the failure that is shown and logged. If `why` is NULL,
+ * or if the version's directory has been replaced since, the version may be tried again. */
 void eb_registry_fail(struct eb_registry *registry, const char *model, uint64_t number,
     const char *why, enum eb_registry_failure failure);
 /* Notes the stamp that the version's files had when loading began. Called before eb_registry_fail.
@@ -121,19 +121,21 @@ void eb_registry_note_unloaded(struct eb_registry *registry, const char *model, 
 /* Returns whether the version that is being loaded is still the one on disk, and still wanted. */
 bool eb_registry_is_due(struct eb_registry *registry, const char *model, uint64_t number);
 
-/* Serves the version that should be, moves labels to versions in memory, and drops versions that
- * have no reason to stay. Sets *wake_ms to the time at which to decide again even if nothing
- * happens before then, or to UINT64_MAX for never. */
+/* Serves the version that version_policy.h chooses, moves labels to versions in memory, and drops
+ * versions that have no reason to stay. Sets *wake_ms to the time at which to decide again even if
+ * nothing happens before then, or to UINT64_MAX for never. */
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms);
-/* Returns whether no version of the model is being loaded or is due to be loaded. */
+/* Returns false if a version of the model is being loaded or is due to be loaded, otherwise
+ * true. */
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model);
 /* Lets versions whose pause is over be tried again. */
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms);
 /* Lets versions that failed for lack of memory be tried again. */
 void eb_registry_forgive_short(struct eb_registry *registry);
-/* Drops spare versions, those unwanted for longest first, until they add up to `bytes` bytes.
- * Returns false, with none dropped, if all of them together do not. */
+/* Drops spare versions until they add up to `bytes` bytes. Begins with the one that has been
+ * unwanted for longest. If all spare versions together have fewer bytes, drops none and returns
+ * false. */
 bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms);
 
 /* Returns the path of the version's directory, which the caller frees. Returns NULL if out of

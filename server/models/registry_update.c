@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Replaces a text. Sets *is_new to whether it has changed and must be reported. Returns false if
- * out of memory. */
+/* Replaces *failure by a copy of `text`, or by NULL if `text` is NULL. Sets *is_new to whether
+ * there is a text that differs from the last one and must be reported. Returns false if out of
+ * memory. */
 static bool set_failure(char **failure, const char *text, bool *is_new)
 {
     *is_new = text && !(*failure && strcmp(*failure, text) == 0);
@@ -76,8 +77,8 @@ static struct eb_registry_version *make_versions(
 
 /* ---- versions ---- */
 
-/* Returns the position of the first entry with the number in the list, highest first, or the
- * position where it would be. */
+/* Returns the position of the first entry with this number in a list that is sorted by number,
+ * highest first. If there is no such entry, returns the position where it would be. */
 static size_t find_registry_number(
     const struct eb_registry_version *versions, size_t count, uint64_t number)
 {
@@ -94,9 +95,9 @@ static size_t find_registry_number(
     return first;
 }
 
-/* Returns the entry of the same directory in the list, highest first. If there is none and `wanted`
- * is in use, returns an entry of the same number, because at most one entry of a number is in use.
- * Returns NULL if there is none. */
+/* Returns the entry in `versions`, which is sorted, that has the directory name of `wanted`. If
+ * there is none and `wanted` is in use, returns an entry with the same number, because at most one
+ * entry of a number is in use. Otherwise returns NULL. */
 static struct eb_registry_version *find_same(
     struct eb_registry_version *versions, size_t count, const struct eb_registry_version *wanted)
 {
@@ -113,7 +114,7 @@ static struct eb_registry_version *find_same(
     return found;
 }
 
-/* Returns whether the directory has not changed since it failed to load. */
+/* Returns whether the version's directory is the same as when the version failed to load. */
 static bool is_as_tried(
     const struct eb_registry_version *fresh, const struct eb_registry_version *old)
 {
@@ -146,8 +147,8 @@ static void carry_over(struct eb_registry_version *to, struct eb_registry_versio
     }
 }
 
-/* Clears the failure of each version in use. If another directory has the same number, only that
- * one keeps its failure. */
+/* Clears the failure of each version in use. Another directory with the same number keeps its
+ * failure. */
 static void excuse_those_in_use(
     const struct eb_registry_model *model, struct eb_registry_version *fresh, size_t count)
 {
@@ -257,7 +258,7 @@ static bool is_any_in_use(const struct eb_registry_model *model)
     return false;
 }
 
-/* Returns the version that has a label in the current settings, or 0 if there is no such label. */
+/* Returns the version that the label `name` is on at present, or 0 if there is no such label. */
 static uint64_t find_label(const struct eb_registry_model *model, const char *name)
 {
     const struct eb_model_config *config = &model->settings->config;
@@ -295,7 +296,8 @@ static void tell_described(
     }
 }
 
-/* Makes the settings current. Returns false if out of memory. */
+/* Puts new settings in force. Labels that the old settings have too stay on their versions. Returns
+ * false if out of memory. */
 static bool adopt_model(const struct eb_registry *registry, struct eb_registry_model *model,
     struct eb_model_settings *settings)
 {
@@ -317,8 +319,8 @@ static bool adopt_model(const struct eb_registry *registry, struct eb_registry_m
     return true;
 }
 
-/* Removes a model's versions, so that none is loaded by settings that a broken model.yaml was meant
- * to replace. No version may be in use. */
+/* Removes a model's versions, so that none is loaded with settings that a broken model.yaml was
+ * meant to replace. No version may be in use. */
 static void hold_back(struct eb_registry_model *model)
 {
     eb_registry_free_versions(model->versions, model->count);
@@ -361,7 +363,8 @@ static void tell_missing_version(const struct eb_registry *registry,
     }
 }
 
-/* Reports versions that the settings name but that do not exist. Does so once for the settings. */
+/* Reports versions that the settings name but that do not exist. Does so once after the settings
+ * have changed. */
 static void tell_missing(const struct eb_registry *registry, struct eb_registry_model *model)
 {
     const struct eb_model_config *config = &model->settings->config;

@@ -38,8 +38,8 @@ static uint64_t parse_version(const char *digits)
     return errno == 0 ? number : 0;
 }
 
-/* Returns the stamp of a path. It is zeroed if the path is missing or cannot be followed; reading
- * it will show which. */
+/* Returns the stamp of a path. The stamp is zeroed if the path is missing or cannot be followed;
+ * reading the path later will show which of the two it is. */
 static struct eb_file_stamp stamp_path(const char *path)
 {
     struct stat status;
@@ -117,8 +117,9 @@ static bool is_watched(
     return false;
 }
 
-/* Names a version and counts it. It is counted only if it has a name, because counted versions are
- * read even if the model has a failure. */
+/* Names the next version and adds it to version_count. If out of memory for the name, does not
+ * count the version, because every counted version must have a name. Returns false if out of
+ * memory. */
 static bool name_version(struct eb_repository_model *model, const char *name, const char *failure)
 {
     struct eb_repository_version *version = &model->versions[model->version_count];
@@ -131,7 +132,8 @@ static bool name_version(struct eb_repository_model *model, const char *name, co
     return !failure || version->failure;
 }
 
-/* Adds the version in the model's directory `name`, if that is a directory or may be one. */
+/* Adds a version for the entry `name` of the model's directory, unless that is known not to be a
+ * directory. */
 static bool add_version(
     const struct scan *scan, struct eb_repository_model *model, const char *name)
 {
@@ -220,8 +222,8 @@ static bool read_repository_versions(const struct scan *scan, struct eb_reposito
 /* ---- model.yaml ---- */
 
 /* Takes over the former settings if model.yaml is the same file, or is still missing. Returns false
- * if it must be read: a file that could not be read before may be readable now, and a broken link
- * is not a missing file. */
+ * if it must be read. This includes a file that could not be read before, which may be readable
+ * now, and a broken link, which is not a missing file. */
 static bool share_config(
     const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
@@ -289,7 +291,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
     return model->failure || fail_memory(scan, model->path);
 }
 
-/* Adds the model in directory/name, if that is a directory or may be one. */
+/* Adds a model for directory/name, unless that is known not to be a directory. */
 static bool add_repository_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {

@@ -11,8 +11,8 @@
 
 #define EB_REPOSITORY_CONFIG_FILE "model.yaml"
 
-/* Identity and change time of a file or directory. Zeroed if there was none, or if it is a link
- * that cannot be followed. */
+/* Identity and change time of a file or directory. Zeroed if the path was missing, or was a link
+ * that could not be followed. */
 struct eb_file_stamp {
     dev_t device;
     ino_t inode;
@@ -26,9 +26,10 @@ struct eb_repository_version {
     char *name;
     char *failure; /* reason why it cannot be loaded by its number; NULL if it can */
     struct eb_file_stamp stamp;
-    /* The result of eb_repository_stamp_files if is_watched was set in `former`, else 0. */
+    /* The result of eb_repository_stamp_files if is_watched was set in the scan before this one
+     * (`former` of eb_repository_scan), else 0. */
     uint64_t files;
-    /* Set between scans to request `files` from the next one. */
+    /* Set between two scans to have the second one fill in `files`. */
     bool is_watched;
 };
 

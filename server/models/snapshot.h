@@ -1,6 +1,6 @@
-/* All models as requests see them: the versions that answer, the one that answers requests that
- * name none, and the state of the others. A snapshot never changes; each new state is a new
- * snapshot.
+/* All models as requests see them: the versions that answer requests, which of them is served (it
+ * answers requests that name no version), and the state of the other versions. A snapshot never
+ * changes; each new state is a new snapshot.
  * Thread: made and freed by its owner, read by any. Memory: on the heap, with a reference to every
  * version that answers. */
 #pragma once
@@ -53,7 +53,7 @@ struct eb_snapshot_loads {
     uint64_t evicted; /* versions dropped before keep_s was over, for kept_versions_max or
                          kept_bytes_max */
     uint64_t kept;    /* versions in memory that are no longer wanted */
-    uint64_t kept_bytes; /* their memory, except what they share with others */
+    uint64_t kept_bytes; /* memory of the kept versions that no other version shares */
 };
 
 struct eb_snapshot {
@@ -69,7 +69,7 @@ const char *eb_version_state_name(enum eb_version_state state);
 /* Frees a snapshot (registry_snapshot.c makes them) and gives its references back. Accepts NULL. */
 void eb_snapshot_free(struct eb_snapshot *snapshot);
 
-/* Returns the model called `name`. If that is empty, returns the only model that serves a version
+/* Returns the model called `name`. If `name` is empty, returns the only model that serves a version
  * or, if none does, the only model. Returns NULL if there is none, or if there are several. */
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name);

@@ -1,21 +1,22 @@
 /* Decides which versions of a model are loaded, served and dropped. The decision depends on what is
  * on disk, in memory and wanted, and on the clock.
  *
- * Served: the version that was commanded, or the one that model.yaml says, which is the highest
- * that loads or a certain one. If that one cannot be loaded, the version that is served stays. If
- * none is served yet, the next lower version that loads is served. While the highest is being
- * loaded, a version that is already in memory and higher than the one served takes over: versions
- * that arrive faster than they load do not keep each other from being served.
+ * Served: the version that a command chose or, without a command, the one that model.yaml chooses
+ * (a certain version, or the highest that loads). If the chosen version cannot be loaded, the
+ * version that is served stays. If none is served yet, the next lower version that loads is served.
+ * While the highest version is being loaded, a version that is already in memory and higher than
+ * the served one takes over. So versions that arrive faster than they load do not keep each other
+ * from being served.
  *
  * Wanted: the version served, the one to be served, those with a label and those that a command
  * holds. Wanted versions are loaded and stay.
  *
  * Dropped: a version that is no longer wanted stays for at least keep_s, since callers may have
- * pinned it. Then it is spare: it goes when memory is needed, when `keep` versions have been wanted
- * more recently, or when its directory is gone. It is evicted earlier if at least kept_max other
- * unwanted versions (or keep - 1, if that is more) were wanted more recently. The version that is
- * served stays until another one is served, or until keep_s after the last directory of its model
- * has gone.
+ * pinned it. After that it is spare: it is dropped when memory is needed, when `keep` versions have
+ * been wanted more recently, or when its directory is gone. It is evicted before keep_s is over if
+ * at least kept_max other unwanted versions (or keep - 1, if that is more) were wanted more
+ * recently. The version that is served stays until another one is served, or until keep_s after the
+ * last directory of its model has gone.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -45,7 +46,7 @@ struct eb_policy_model {
     const struct eb_policy_version *versions; /* highest first */
 };
 
-/* Used in place of an index into versions if there is none. */
+/* Stands for "no version" in place of an index into `versions`. */
 #define EB_POLICY_NONE SIZE_MAX
 
 struct eb_policy_choice {
@@ -69,9 +70,9 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
  * served, now or until a higher one is in memory, or it is held or has a label. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
-/* Returns whether a resident version may be evicted. It may not be evicted if it is served, held or
- * labelled, even if its model is gone from the disk. Nor may it if it is the last version of its
- * model that is kept, or one of the `keep` versions that were wanted most recently. */
+/* Returns whether a resident version may be evicted. These may not: a version that is served, held
+ * or labelled, even if its model is gone from the disk; the last kept version of its model; and the
+ * `keep` versions that were wanted most recently. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* Returns what becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_decide(

@@ -256,7 +256,8 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
     take_command_back(queue, command, version);
 }
 
-/* Checks a command for a version that must be in memory and, for SERVE, be served. */
+/* Sets *verdict if a command for one version is over. It is done when the version is in memory and,
+ * for SERVE, is served. */
 static void check_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_registry_model *model,
     struct verdict *verdict)

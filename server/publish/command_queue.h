@@ -26,8 +26,8 @@ struct eb_model_command {
     enum eb_model_verb verb;
     const char *model;
     uint64_t version;
-    /* Called now and then with the progress of the load. May be NULL. This and on_done are called
-     * on the manager's thread. */
+    /* Called now and then with the progress of the load. May be NULL. Both on_progress and on_done
+     * are called on the manager's thread. */
     void (*on_progress)(
         struct eb_model_command *command, uint64_t done_bytes, uint64_t total_bytes);
     /* The last callback, called once. The command then belongs to its sender again. */

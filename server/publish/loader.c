@@ -10,8 +10,8 @@
 #include <time.h>
 
 #define NS_PER_S UINT64_C(1000000000)
-/* Longest time until a load notices that it was cancelled. A server that shuts down waits this
- * long. */
+/* Longest sleep of a load, and so the longest time until it notices that it was cancelled. A server
+ * that shuts down may have to wait this long. */
 #define SLEEP_NS_MAX UINT64_C(50000000)
 
 static void give_residents(struct eb_load *load)
@@ -111,7 +111,7 @@ static void on_loader_progress(
     }
 }
 
-/* Waits until the bytes that were read are within the pace. Returns false if the load was
+/* Sleeps until due_ns, when the pace allows the next read. Returns false if the load was
  * cancelled. */
 static bool sleep_until_due(const struct eb_load *load)
 {
@@ -126,7 +126,8 @@ static bool sleep_until_due(const struct eb_load *load)
     return !is_cancelled;
 }
 
-/* Keeps the load at bytes_per_s. Unused time is lost, so that there are no bursts. */
+/* Slows the load down to bytes_per_s. A load that was slower for some time may not catch up, so
+ * that there are no bursts. Returns false if it was cancelled. */
 static bool keep_pace(void *context, uint64_t bytes)
 {
     struct eb_load *load = context;

@@ -18,7 +18,7 @@ struct eb_loader {
     /* Reports the progress of a load, which is reading the file at `path`. May be NULL. */
     void (*on_progress)(
         struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* Called when a load is over. If it failed, it is freed after this call. */
+    /* Called when a load is over. The struct of a failed load is freed after this call. */
     void (*on_loaded)(struct eb_loader *loader, struct eb_load *load);
     /* Called when the memory of a loaded version has been freed. */
     void (*on_freed)(struct eb_loader *loader, const char *model, uint64_t version);

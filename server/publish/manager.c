@@ -68,8 +68,8 @@ struct eb_manager {
     struct eb_mailbox mailbox;
     struct eb_worker worker;
     struct eb_loader loader;
-    uv_timer_t wake;     /* runs when a version's time is over */
-    uv_timer_t progress; /* runs while a load is watched */
+    uv_timer_t wake;     /* ends when eb_registry_decide is due again */
+    uv_timer_t progress; /* runs while the progress of loads is reported */
     enum load_state load_state;
     struct eb_load *load;   /* set while LOADING or LOADED; else NULL */
     uint64_t load_scan;     /* number of the scan that LOADED waits for */
@@ -151,8 +151,8 @@ static void on_manager_scanned(void *context, bool is_good)
     if (manager->load_state == LOADED && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
-    /* Others may have freed memory by now. And a version of another model that needs less should
-     * not wait for memory that is about to be freed. */
+    /* Memory may have been freed by now. And a version of another model that needs less memory
+     * should not wait for memory that is about to be freed. */
     end_wait(manager);
     eb_registry_forgive(&manager->registry, manager_now_ms());
     advance_manager(manager);
@@ -174,9 +174,9 @@ static void take_load(struct eb_manager *manager)
     }
 }
 
-/* Waits for another scan before the loaded version is taken. By now model.yaml may serve another
- * version, or another directory may be in its place. Takes it at once unless the manager is running
- * and watches the disk. */
+/* Requests a scan, after which the loaded version is taken: by now model.yaml may choose another
+ * version, or another directory may have replaced that of the loaded one. If the manager does not
+ * run or does not watch the disk, takes the version at once. */
 static void await_scan(struct eb_manager *manager)
 {
     if (manager->state != RUNNING || manager->options.watch == EB_MANAGER_WATCH_OFF) {
@@ -293,7 +293,8 @@ static bool start_manager_load(struct eb_manager *manager)
 
 /* ---- the next steps after an event ---- */
 
-/* A version's time is over: versions that lacked memory may use its memory, so try them again. */
+/* Runs when `wake` ends: when a version's keep_s is over, for example. Lets versions that lacked
+ * memory be tried again, because the memory of that version may be freed now. */
 static void on_manager_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
@@ -506,7 +507,7 @@ static struct eb_model_version *loaded_at(struct eb_manager *manager, size_t mod
 }
 
 /* Returns how many retired versions the last snapshot holds. No other snapshot will replace it, so
- * they are freed with it. */
+ * these versions are freed together with it. */
 static unsigned count_withheld(struct eb_manager *manager)
 {
     const struct eb_snapshot *snapshot = manager->publisher.current;

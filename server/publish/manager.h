@@ -1,7 +1,7 @@
 /* Keeps the models of a repository in memory while they change on disk: scans for changes, has
  * versions loaded and freed in the background, decides which are served (models/version_policy.h),
- * and hands snapshots of them to the loops. A version is published once all of it is in memory. One
- * that fails to load leaves the previous ones as they were.
+ * and hands snapshots of the models to the loops. A version is published once all of it is in
+ * memory. A version that fails to load leaves the previous ones as they were.
  *
  * Thread: all on the thread of the loop it was created on, which runs nothing else during
  * eb_manager_load. Memory: on the heap from create to destroy. */
@@ -32,9 +32,9 @@ struct eb_manager_options {
     uint64_t load_bytes_per_s;  /* limit for loads in the background */
     uint64_t kept_versions_max; /* as in struct eb_registry */
     uint64_t kept_bytes_max;
-    /* Load progress. During eb_manager_load it names the file that is being read, later the
-     * version's directory. When a load ends after the start it is called once with path NULL and
-     * zeroes. May be NULL. */
+    /* Reports load progress. `path` is the file that is being read during eb_manager_load, and the
+     * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
+     * callback is called once with path NULL and zeroes. May be NULL. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     /* Called when the readers are given this snapshot. May be NULL. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);

@@ -80,7 +80,7 @@ static void log_note(const struct eb_model_version *version, const struct eb_loa
     }
 }
 
-/* Logs the items of its directory that did not become tables, one line for each kind. */
+/* Logs the items of the version's directory that did not become tables, one line for each kind. */
 static void log_notes(const struct eb_model_version *version)
 {
     const struct eb_load_notes *notes = &version->tables.notes;

@@ -10,10 +10,10 @@
 
 /* ---- watch ---- */
 
-/* Reports changes in a repository: in its directory, or in a model's (a version that is renamed
- * into place, a model.yaml). It may report too often, and changes that do not matter. It does not
- * see everything: not files that other machines write, for example. Thread: its loop's. Memory: one
- * entry on the heap for each directory. */
+/* Reports changes in the repository's directory and in the directories of its models, such as a
+ * version that is renamed into place or a new model.yaml. It may report a change several times, or
+ * one that does not matter. It does not notice every change: files that other machines write go
+ * unnoticed, for example. Thread: its loop's. Memory: one entry on the heap for each directory. */
 
 struct eb_watch_entry;
 
@@ -25,10 +25,10 @@ struct eb_watch {
     struct eb_watch_entry *entries;
 };
 
-/* Watches the directory itself and those of the models seen in it, and no others. Returns whether
- * some were not watched before, so that a change may have been missed. Sets *error to 0, or to a
- * negative libuv code if the system has no more watches to give. A directory that cannot be watched
- * for another reason, such as its permissions, is passed over. */
+/* Watches the directory itself and the directories of the models in `seen`, and no others. Returns
+ * whether some were not watched before, so that a change may have been missed. Sets *error to 0, or
+ * to a negative libuv code if the system has no more watches to give. A directory that cannot be
+ * watched for another reason, such as its permissions, is passed over. */
 bool eb_watch_update(
     struct eb_watch *watch, const char *directory, const struct eb_repository *seen, int *error);
 /* Ends all watches; entries are freed as the loop runs. */
