@@ -81,7 +81,8 @@ static struct eb_wire_result fill(uint32_t rank, const uint64_t *shape, int32_t 
     return result;
 }
 
-/* Expects this outcome of an answer to one query whose result is f32 and has this shape. */
+/* Expects the outcome `text` (see expect_outcome) for an answer to one query, whose result is f32
+ * and has this shape. */
 static void expect_shape(
     const struct embag_query *query, uint32_t rank, const uint64_t *shape, const char *text)
 {

@@ -216,8 +216,8 @@ static void fills_empty_bags_with_values(void **state)
     assert_reduces(&query, EB_REDUCTION_SUM, LIST(99), LIST(0, 0));
 }
 
-/* Expects this result for a bag of one row with the codes 0 and 1, with every reduction, and for
- * the same row as the default row. */
+/* Expects this result, with every reduction, for a bag of one row with the codes 0 and 1, and also
+ * for an empty bag that has the same row as its default row. */
 static void assert_row_is(float scale, float bias, const uint32_t *expected)
 {
     static const uint8_t row[] = {0, 1};

@@ -255,7 +255,7 @@ static void chooses_among_its_candidates(void **state)
     drop_ground(&ground);
 }
 
-/* On this clock one measurement takes a third of a class's time. */
+/* By this clock, one measurement takes a third of the time allowed for a class of rows. */
 static void ends_when_its_time_is_over(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void ends_when_its_time_is_over(void **state)
     drop_ground(&ground);
 }
 
-/* Complete rounds are used if there are enough of them. */
+/* When the time is over, the complete rounds are used if there are enough of them. */
 static void takes_what_is_known_when_its_time_is_over(void **state)
 {
     (void)state;

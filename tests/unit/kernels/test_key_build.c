@@ -222,8 +222,8 @@ static void finds_a_duplicate_of_any_row(void **state)
     }
 }
 
-/* Tries numbers of copies of one key: from two up to more than its two buckets hold, and more than
- * a partition holds. */
+/* Tries several numbers of copies of one key, from two to more than a partition holds. Some are
+ * more than the two buckets of the key hold. */
 static void names_two_rows_of_many_with_one_key(void **state)
 {
     (void)state;

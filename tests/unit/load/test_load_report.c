@@ -111,7 +111,7 @@ static bool has_type(const json_t *value, const char *types)
     return false;
 }
 
-/* Every key of a run's report is described, and all but a sweep's are in it. */
+/* Every key of a report is described. A run's report has all of them except those of a sweep. */
 static void describes_the_keys_of_a_report(void **state)
 {
     (void)state;

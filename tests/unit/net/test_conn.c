@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
-#define SHORT_MS 100     /* a limit that a test waits for */
+#define SHORT_MS 100     /* a time limit that a test lets pass */
 #define MIB (UINT32_C(1) << 20)
 
 static const bool never;

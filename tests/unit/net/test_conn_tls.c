@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
-#define SHORT_MS 100     /* a limit that a test waits for */
+#define SHORT_MS 100     /* a time limit that a test lets pass */
 
 static struct eb_scratch scratch;
 static struct tls_authority authority;

@@ -17,8 +17,8 @@ static const struct eb_codec_limits limits = {.queries_max = 40, .name_bytes_max
 static const struct eb_guard_limits guard_limits = {
     .fields_max = 100, .name_bytes_max = 255, .submessages_max = 40};
 
-/* Contents of a field, by wire type: some that every declaration accepts, and some that not all
- * do. */
+/* Contents of a field, by wire type: some that every declaration accepts, and some that only
+ * certain declarations accept. */
 static const struct {
     uint32_t wire_type;
     uint8_t size;

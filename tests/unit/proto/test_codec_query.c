@@ -226,8 +226,8 @@ static void takes_nothing_that_the_guard_refuses(void **state)
     assert_in_range(refused_count, TRIALS / 10, TRIALS - TRIALS / 10);
 }
 
-/* Expects the name of a query's table, or else of a group's feature, to be accepted or refused as
- * the guard does, and to be kept unchanged. */
+/* Expects the decoder to accept or refuse a name exactly as the guard does, and to keep an accepted
+ * name unchanged. The name is a query's table or, if `table` is false, a group's feature. */
 static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size_t size, bool table)
 {
     struct eb_guard_limits limits = {
@@ -256,7 +256,7 @@ static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size
     assert_memory_equal(kept, name, size);
 }
 
-/* Each length, with each byte that may end a run of ASCII at each position. */
+/* Tries each length, with each byte that may end a run of ASCII at each position. */
 static void keeps_names_of_all_lengths(void **state)
 {
     (void)state;

@@ -497,7 +497,7 @@ static void gives_up_a_load_that_is_wanted_no_longer(void **state)
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     write_config("m", "versions: {serve: 1}\n");
-    /* At the set pace the load would take 40 s. */
+    /* At the pace that the test has set, the load would take 40 s. */
     WAIT_FOR(state_of("m", 2) == 0);
     assert_int_equal(served("m"), 1);
 }
@@ -563,7 +563,7 @@ static void gives_up_a_load_at_the_end(void **state)
     assert_int_equal(fixture->outcome, EB_MODEL_CANCELLED);
     ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
     assert_int_equal(tear_down(state), 0);
-    /* At the set pace the load would take 40 s. */
+    /* At the pace that the test has set, the load would take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
     assert_int_equal(set_up(state), 0);
 }

@@ -10,7 +10,7 @@
 
 #define LOOKUP SERVICE_HOST_METHOD("Lookup")
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
-#define SHORT_MS 50       /* a limit that a test waits for */
+#define SHORT_MS 50       /* a time limit that a test lets pass */
 #define LARGE_BAGS 100000 /* takes longer than inline_below_us to compute */
 
 static void expect_lookup_answered(struct service_fixture *fixture)

@@ -183,8 +183,8 @@ static void wait_until_taken(struct service_fixture *fixture, uint64_t bytes)
 #define SHARERS 6
 #define SHARER_REQUESTS 128
 
-/* Each connection asks for more than the whole memory. It waits for its share, and others are
- * served. */
+/* Each connection asks for more than the whole answer memory. While it waits for its share, others
+ * are served. */
 static void leaves_answer_memory_to_others(void **state)
 {
     struct service_fixture *fixture = *state;

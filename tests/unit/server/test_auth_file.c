@@ -122,7 +122,7 @@ static void refuses_rules_that_could_be_misread(void **state)
     }
 }
 
-/* Expects a file with this end to be read, and its end to be found or not as `has_end` says. */
+/* Expects a file that ends with `end` to be accepted, with the field has_end set to `has_end`. */
 static void expect_end(const struct eb_scratch *scratch, const char *end, bool has_end)
 {
     char yaml[512];

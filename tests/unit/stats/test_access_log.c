@@ -215,7 +215,7 @@ static void samples_exactly(void **state)
         struct eb_access_log log;
         eb_access_log_init(&log, EB_ACCESS_LOG_SAMPLED, samples[i], 1);
         for (unsigned n = 0; n < 3001; n++) {
-            /* Failures in between do not count. */
+            /* Failures between successes do not count towards the sample. */
             assert_true(eb_access_log_wants(&log, false, false));
             assert_int_equal(eb_access_log_wants(&log, true, false), n % samples[i] == 0);
         }

@@ -14,7 +14,7 @@
 #define POSITIONS 26
 #define START_NS UINT64_C(5000000000000)
 
-static uint64_t taken[POSITIONS]; /* by position among a request's indices */
+static uint64_t taken[POSITIONS]; /* number of samples, by position in the request */
 
 /* Passes a request of `count` indices. Returns how many of them were sampled. */
 static uint64_t pass(struct eb_index_sampler *sampler, uint64_t count, uint64_t now_ns)

@@ -1,5 +1,5 @@
-/* The collector on the test's thread, which owns the operators' loop, beside a service on its own
- * loops. */
+/* Tests the collector on the test's thread, which owns the operators' loop. The service that the
+ * collector queries runs on its own loops. */
 #include "server/stats/stats_collector.h"
 
 #include "tests/lib/faults.h"
@@ -18,11 +18,11 @@ struct asked {
     struct eb_stats_request request;
     bool is_taken;
     struct eb_stats *stats;
-    struct eb_stats_collector *again; /* for a second request in on_taken, or NULL */
+    struct eb_stats_collector *again; /* gets a second request in on_taken; or NULL */
     struct asked *before;             /* request that must have been answered earlier, or NULL */
 };
 
-/* A loop that does nothing else until it is allowed to continue. */
+/* Mail whose delivery blocks a loop until `go` is posted. */
 struct stop_sign {
     struct eb_mail mail;
     uv_sem_t go;
@@ -109,7 +109,7 @@ static void ask_for_stats(struct fixture *fixture, struct asked *asked)
     eb_stats_collector_request(fixture->collector, &asked->request);
 }
 
-/* Takes stats. Returns NULL if the request was refused. */
+/* Requests stats and waits for them. Returns NULL if the request was refused. */
 static struct eb_stats *take_so(struct fixture *fixture, bool is_bare)
 {
     struct asked *asked = &fixture->asked[0];

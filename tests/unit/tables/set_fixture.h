@@ -20,7 +20,7 @@ void eb_set_fixture_write_npy(const struct eb_set_fixture *fixture, const char *
     enum eb_storage storage, const uint64_t dims[2], const void *data);
 void eb_set_fixture_remove(const struct eb_set_fixture *fixture, const char *name);
 
-/* Loads ROOT. `yaml` is the text of model.yaml; "": none. */
+/* Loads ROOT. `yaml` is the text of model.yaml, or "" for no such file. */
 void eb_set_fixture_load(
     const struct eb_set_fixture *fixture, const char *yaml, struct eb_table_set *set);
 /* Expects the load to fail with a text that contains both parts. */

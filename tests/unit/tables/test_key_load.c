@@ -188,7 +188,7 @@ static void knows_keys_that_stand_for_empty_bags(void **state)
 
 struct reports {
     uint64_t bytes;
-    uint64_t bytes_max; /* the load is given up beyond this */
+    uint64_t bytes_max; /* number of bytes beyond which the load is given up */
 };
 
 static bool go_on_loading(void *context, uint64_t bytes)
@@ -303,7 +303,7 @@ static void takes_the_index_of_a_packed_table(void **state)
     }
 }
 
-/* Pieces without rows have no keys, at any position. */
+/* A piece without rows has no keys. It may be at any position among the pieces. */
 static void joins_packed_pieces_of_which_some_have_no_rows(void **state)
 {
     (void)state;

@@ -92,7 +92,7 @@ static int make_keys(void **state)
 /* Reports of a build. */
 struct reports {
     uint64_t bytes;
-    uint64_t bytes_max;      /* the build is given up beyond this */
+    uint64_t bytes_max;      /* number of bytes beyond which the build is given up */
     unsigned assigned_count; /* reports before keys are placed */
 };
 

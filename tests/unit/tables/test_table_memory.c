@@ -88,8 +88,8 @@ static void aligns_large_tables_to_pages(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* Returns whether smaps shows this flag for the mapping that contains `at`: hg or nh, as pages were
- * advised. */
+/* Returns whether smaps shows this flag for the mapping that contains `at`: "hg" if huge pages were
+ * advised, "nh" if they were advised against. */
 static bool has_flag(const void *at, const char *flag)
 {
     FILE *file = fopen("/proc/self/smaps", "r");

@@ -368,7 +368,7 @@ static void gives_equal_contents_equal_digests(void **state)
     eb_table_set_deinit(&pieces);
 }
 
-/* Headers and lists take memory before the need of the tables is known. */
+/* Headers and lists take memory before it is known how much the tables need. */
 static void reads_a_description_only_where_there_is_memory_for_it(void **state)
 {
     (void)state;

@@ -414,7 +414,7 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     assert_false(eb_set_load(path, &options, &progress, &two, &failure));
     eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, but 20971519 are");
     assert_int_equal(read_bytes, 0);
-    /* It is not known yet whether "t" is resident. */
+    /* The missing bytes include those of "t", because it is not known yet that "t" is resident. */
     assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
     available_bytes = needed;
     assert_true(eb_set_load(path, &options, &progress, &two, &failure));

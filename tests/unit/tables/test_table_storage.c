@@ -314,7 +314,7 @@ static void refuses_a_dim_that_does_not_fit(void **state)
 }
 
 /* TorchRec's rows of 16 values have 32 bytes here, the last 12 of them padding. In a format whose
- * scale and bias follow the codes, they would have the scale 0. */
+ * scale and bias follow the codes, these rows would have the scale 0. */
 static void refuses_rows_of_another_layout(void **state)
 {
     (void)state;
@@ -333,7 +333,7 @@ static void refuses_rows_of_another_layout(void **state)
 }
 
 /* Writes rows `first` to `end` - 1 of 4 rows in TorchRec's format. Row r has the scale scales[r]
- * and codes other than 0. If scales[r] is NAN, its scale is 1 and its codes are 0. */
+ * and codes other than 0. If scales[r] is NAN, row r has the scale 1 and only codes of 0. */
 static void write_scaled(const char *file, const float scales[4], uint64_t first, uint64_t end)
 {
     struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12};

@@ -108,7 +108,7 @@ static bool wait_for_all(struct counted_work **works, int count)
 
 /* ---- the executor of a test ---- */
 
-/* On the heap: its threads may outlive a failed test. */
+/* On the heap, because the executor's threads may outlive a failed test. */
 struct team {
     struct eb_executor *executor; /* NULL: not created, or destroyed */
     struct counted_work *held;    /* the item that holds the thread of set_up_held, or NULL */
@@ -465,7 +465,8 @@ static void serves_others_beside_a_source_that_floods(void **state)
     for (int i = 0; i < 12; i++) {
         works[i] = submit_work(team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
     }
-    /* A quantum is less than an item, so an item of each source has begun when the other's ends. */
+    /* A quantum is less than an item, so when an item of one source ends, one of the other source
+     * has begun. */
     assert_true(works[0]->work.weight_bytes > EB_QUEUE_QUANTUM_BYTES);
     release_team(team, works, 12);
     assert_int_equal(works[0]->place, 0);
@@ -502,9 +503,9 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     struct eb_admission told = {0};
     struct counted_work *works[] = {make_work(), make_work(), make_work()};
     struct counted_work *late = make_work();
-    /* It is admitted because nothing waits yet. Its deadline passes while it waits. */
+    /* works[2] is admitted because nothing waits yet. Its deadline passes in the queue. */
     works[2]->work.deadline_ns = uv_hrtime() + 1;
-    /* Takes minutes at any speed that the executor may assume. */
+    /* works[0] takes minutes at any speed that the executor may assume. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
     assert_int_equal(eb_executor_retry_after_ms(team->executor), 1);
     bool is_taken = submit(team, works[2]);
@@ -566,8 +567,8 @@ static void decides_as_one_on_works_that_come_together(void **state)
     for (int i = 0; i < 3; i++) {
         works[i]->source = team;
     }
-    /* If they were admitted one by one, the second would find the first in a queue that is too
-     * small for both. */
+    /* If the items were admitted one by one, the second would find the first in a queue that is
+     * too small for both. */
     assert_int_equal(admit_works(team, works, 3, &told), EB_ADMIT_TAKEN);
     assert_true(wait_for_all(together, 3));
     for (int i = 0; i < 3; i++) {

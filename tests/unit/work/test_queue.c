@@ -499,7 +499,7 @@ static void weighs_tiles_by_their_bytes(void **state)
         eb_rate_add(&rate, TILE, TILE / 4);
         eb_rate_add(&rate, TILE / 64, TILE / 64);
     }
-    /* 65/64 tiles, in the time that (1/4 + 1/64) tiles take at 1000 bytes per us. */
+    /* Each round adds 65/64 tiles, in the time that 1/4 + 1/64 tiles take at 1000 bytes per us. */
     assert_in_range(eb_rate_bytes_per_us(&rate), 3700, 3950);
 }
 

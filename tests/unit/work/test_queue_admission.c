@@ -101,7 +101,7 @@ static void refuses_what_cannot_be_begun_before_its_deadline(void **state)
 {
     (void)state;
     push_work(0, &sources[0], EB_WORK_INTERACTIVE, 3000);
-    /* The work item waits for 1500 us. */
+    /* A new item waits for 1500 us until the 3000 bytes before it are computed. */
     uint64_t begin_ns = NOW_NS + 1500000;
     assert_int_equal(decide_deadline(&sources[0], begin_ns + 1), EB_ADMIT_TAKEN);
     assert_int_equal(decide_deadline(&sources[0], begin_ns), EB_ADMIT_LATE);
