@@ -25,7 +25,8 @@ int eb_demo_main(int argument_count, char **arguments);
 /* ---- part of `embag check`, public for its tests ---- */
 
 /* Checks everything about a file that can be checked without another file, and prints one line for
- * each table. Checks headers, every byte of a packed table, that its index leads every key to its
- * row, and that no key occurs twice. Keys and their index are on the heap for the call. Returns
- * false if an error is found or out of memory; *failure says what, without the path. */
+ * each table. Checks headers and every byte of a packed table. Checks that the table's index leads
+ * every key to its row, and that no key occurs twice. Keys and their index are on the heap during
+ * the call. Returns false if an error is found or out of memory; *failure says what, without the
+ * path. */
 bool eb_check_file(const char *path, struct eb_failure *failure);

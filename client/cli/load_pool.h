@@ -1,9 +1,10 @@
 /* The requests of a load. The target is the tables of one model, as the server describes them. The
  * pool is the requests of a run. Both are made before the run, so that making them does not disturb
  * the measurement.
- * Thread: one at a time makes and frees them; immutable in between. Memory: on the heap. The size
- * of the pool is bounded by a budget unless the number of requests was given. With --verify it is
- * also bounded by a budget for the expected answers. A pool borrows its target. */
+ * Thread: target and pool are made and freed by one thread at a time, and do not change in between.
+ * Memory: on the heap. The size of the pool is bounded by a budget unless the number of requests
+ * was given. With --verify it is also bounded by a budget for the expected answers. A pool borrows
+ * its target. */
 #pragma once
 
 #include "client/cli/load_options.h"

@@ -1,9 +1,9 @@
-/* One run of a load: warm-up, measured time, and the wait for the requests still in flight at its
- * end. In a closed load a fixed number of requests is in flight at any time. In an open load
+/* One run of a load: warm-up, measured time, and the wait for the requests that are then still in
+ * flight. In a closed load a fixed number of requests is in flight at any time. In an open load
  * requests are due at random times, whatever the server does. A request that cannot be sent when it
  * is due is sent later, but its latency and timeout count from when it was due. If its timeout has
- * passed it is not sent. The client may also withhold a request until its timeout, because its
- * answer would come too late (embag_async.h).
+ * passed, the request is not sent. The client may also withhold a request until its timeout,
+ * because the answer would come too late (embag_async.h).
  * Thread: one. Memory: none of its own. */
 #pragma once
 

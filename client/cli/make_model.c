@@ -213,9 +213,9 @@ static bool append_to_version(struct version_writer *writer, const void *bytes, 
     return true;
 }
 
-/* Begins TABLE.npy; the previous table must have ended. Storage, rank and dims of the tensor make
- * its header. Its data are appended afterwards, in any portions. This function and those below
- * return false, after printing an error to stderr, if they cannot write. */
+/* Begins TABLE.npy; the previous table must have ended. The header is made from the tensor's
+ * storage, rank and dims. The data are appended afterwards, in any portions. This function and
+ * those below return false, after printing an error to stderr, if they cannot write. */
 static bool begin_version_table(
     struct version_writer *writer, const char *table, struct eb_tensor *tensor)
 {

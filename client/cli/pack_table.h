@@ -50,9 +50,9 @@ struct eb_pack_result {
     size_t bag_count;
 };
 
-/* Packs a table. Returns false with *failure set, including the path of the file that it is about.
- * No file is left then, with one exception: if a file cannot be renamed to its final name, the
- * files that were renamed before it stay. */
+/* Packs a table. Returns false with *failure set, including the path of the file that caused the
+ * error. No file is left then, with one exception: if a file cannot be renamed to its final name,
+ * the files that were renamed before it stay. */
 bool eb_pack_table(
     const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_failure *failure);
 

@@ -11,9 +11,10 @@
 #include <stddef.h>
 
 /* The rows of a table as they are laid out in the file. Row r begins at tensor.data_offset + r *
- * row_stride_bytes with its scale and bias, if it has them; its values begin row_offset_bytes after
- * that. In fused rows, `fused` says where scale, bias and codes are; eb_fused_row_split turns them
- * into rows of that form. For fused rows tensor.storage and tensor.dims describe the values. */
+ * row_stride_bytes, with its scale and bias if it has them. Its values begin row_offset_bytes after
+ * the row's beginning. In fused rows, `fused` says where scale, bias and codes are;
+ * eb_fused_row_split turns a fused row into the layout above. For fused rows, tensor.storage and
+ * tensor.dims describe the values. */
 struct eb_source_table {
     char *name;
     struct eb_tensor tensor;
@@ -72,9 +73,9 @@ bool eb_source_file_open(
  * the same as eb_source_file_open. Of several packed files, only the named one is opened. */
 bool eb_source_file_open_whole(
     struct eb_source_file *source, const char *path, struct eb_failure *failure);
-/* Interprets the rows of a table as fused rows of `dim` values, or, if `dim` is 0, of as many as
- * the codes fill. The file must not be a packed one. Returns false if they cannot be fused rows;
- * *failure says why, without the path. */
+/* Interprets the rows of a table as fused rows of `dim` values. If `dim` is 0, each row has as many
+ * values as it has room for codes. The file must not be a packed one. Returns false if the rows
+ * cannot be fused rows; *failure says why, without the path. */
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
     struct eb_failure *failure);
 /* Accepts a zeroed source. */
