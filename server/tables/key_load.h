@@ -20,10 +20,10 @@ struct eb_key_load {
 };
 
 /* Builds or reads the index. Returns false if the file cannot be read, if two rows have the same
- * key, or if the file does not hold the index of such a table: *failure names the file and the
+ * key, or if the index in the file is not valid for the table: *failure names the file and the
  * reason. */
 bool eb_key_load(
     const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
-/* Only adds the keys to the digest; load->bytes is not used. Returns false with *failure set if
- * that fails. */
+/* Reads the keys and adds them to the digest, without an index; load->bytes is not used. Returns
+ * false with *failure set if that fails. */
 bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);

@@ -21,8 +21,8 @@ struct eb_key_workers {
     void *context;
 };
 
-/* Builds the index. Returns false if two rows have the same key, if the keys find no slots, if out
- * of memory, or if the build was cancelled: *failure has the reason, without a path. *row is the
- * row that the reason concerns, or 0 if it concerns none. */
+/* Builds the index. Returns false if two rows have the same key, if some keys find no slot in the
+ * index, if out of memory, or if the build was cancelled: *failure has the reason, without a path.
+ * *row is the row that the reason concerns, or 0 if it concerns none. */
 bool eb_key_workers_build(
     const struct eb_key_workers *workers, uint32_t *row, struct eb_failure *failure);

@@ -128,7 +128,8 @@ static size_t find_extent(const struct eb_page_report *report, uint64_t address)
     return low;
 }
 
-/* Returns how many of `bytes` bytes of the extent are in its huge pages, in proportion. */
+/* Returns how many of `bytes` bytes of the extent are in huge pages, as if huge pages were spread
+ * evenly over the extent. */
 static uint64_t share_of_huge_pages(const struct eb_page_extent *extent, uint64_t bytes)
 {
     uint64_t extent_bytes = extent->end - extent->begin;

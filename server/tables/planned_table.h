@@ -21,11 +21,11 @@ struct eb_planned_table {
     /* The whole table: its shape, and how its files store it. data_bytes is the sum over all
      * pieces. */
     struct eb_tensor tensor;
-    bool is_fused; /* the rows in the files are FBGEMM's, in the format `fused` */
+    bool is_fused; /* the files have FBGEMM's rows of codes, in the format `fused` */
     struct eb_fused_format fused;
-    uint64_t file_row_bytes; /* bytes of a row in the files; in a packed file that is a row as it
-                                lies in memory */
-    /* In memory. */
+    uint64_t file_row_bytes; /* bytes of a row in the files; a packed file has rows as they lie in
+                                memory */
+    /* The next members describe the table in memory. */
     enum eb_type type;
     enum eb_storage storage;
     uint64_t row_bytes; /* bytes of a row, with its scale and bias */
@@ -49,9 +49,9 @@ struct eb_table_plan {
     struct eb_version_scan scan;
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of the files, and of the data in each file */
-    /* Sums over the tables that must be loaded, as far as is known: */
+    /* Sums over the tables that must be loaded, as far as is known. */
     uint64_t work_bytes;       /* bytes to be read, plus bytes of indexes to be built */
     struct eb_table_need need; /* memory for rows and indexes */
-    struct eb_table_need most; /* the same if no table that is_open turns out to be resident */
+    struct eb_table_need most; /* need if all tables with is_open must be loaded too */
     uint64_t key_bytes;        /* memory that building the largest index takes in addition */
 };

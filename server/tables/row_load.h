@@ -18,7 +18,7 @@ struct eb_row_load {
 /* Loads the rows. Returns false if that fails: *failure names the file and what is wrong with it,
  * or the row that cannot be converted to codes. */
 bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure);
-/* Reads and converts rows until one differs from those at `resident`. Sets *is_same if none does.
- * load->rows is not used. Returns false as eb_row_load does. */
+/* Reads and converts rows until one differs from those at `resident`. Sets *is_same to whether
+ * all are equal. load->rows is not used. Returns false in the same cases as eb_row_load. */
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
     struct eb_failure *failure);

@@ -179,8 +179,8 @@ static bool check_set_memory(const struct loading *loading, const char *director
 
 /* Finds out which tables to load, and whether there is memory for them. The first check uses only
  * what is known before any row is read, so that tables that are too large are not read at all. With
- * pages of 1 GiB there is no such check: only reserving them, which is done once, shows whether the
- * pool has enough. */
+ * pages of 1 GiB the first check is left out: whether the pool has enough of them is known only
+ * when they are reserved, which is done once. */
 static bool prepare_set(
     struct loading *loading, const char *directory, const struct eb_table_options *options)
 {
@@ -251,7 +251,8 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
     return true;
 }
 
-/* Completes the set when all tables are loaded. */
+/* Completes a set whose tables are all loaded: sorts them by name, checks default keys, makes the
+ * memory read-only, and sets the digest and the counts of bytes and pages. */
 static bool finish_set(
     struct eb_table_set *set, const struct eb_model_config *config, struct eb_failure *failure)
 {

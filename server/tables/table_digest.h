@@ -2,9 +2,9 @@
  * and its keys. Equal contents have equal digests. For a packed file its own digest is used, which
  * the reader has verified.
  *
- * A table's origin is a digest of the files that it was read from, and how. Two tables of one
- * origin were made from the same bytes of the same files, unless the files were changed and their
- * times set back.
+ * A table's origin is a digest of the stamps of the files that it was read from, its place in
+ * them, and its storage. Two tables with the same origin were made from the same bytes of the same
+ * files, unless the files were changed and their times set back.
  * Thread: one at a time. Memory: half a KiB of the heap until deinit. */
 #pragma once
 

@@ -16,14 +16,14 @@ struct eb_table_mapping {
     atomic_uint holders;
     bool is_pooled; /* it consists of pages of 1 GiB */
     bool is_sealed;
-    uint8_t *reserved; /* address range that is unmapped at the end */
+    uint8_t *reserved; /* address range to unmap when the mapping is freed */
     uint64_t reserved_bytes;
     uint8_t *base;  /* aligned to a page */
     uint64_t bytes; /* whole pages */
     uint64_t used_bytes;
 };
 
-/* One memory's reference to a mapping. */
+/* The reference of one struct eb_table_memory to a mapping. */
 struct eb_table_hold {
     struct eb_table_hold *next;
     struct eb_table_mapping *mapping;
@@ -291,7 +291,7 @@ bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *fai
     for (struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
         struct eb_table_mapping *mapping = hold->mapping;
         if (mapping->is_sealed) {
-            continue; /* Another memory holds it too and reads the flag. */
+            continue; /* Another memory holds the mapping too and reads is_sealed. */
         }
         if (!seal_mapping(mapping)) {
             return eb_failure_set(failure, "tables cannot be made read-only: %s", strerror(errno));

@@ -1,13 +1,13 @@
 /* Memory for the tables of one model version, with the page size and on the memory nodes that the
- * options request. In pages of 2 MiB or small ones, a table of 2 MiB or more has a mapping of its
- * own, and smaller ones share a mapping as large as all of them together. In pages of 1 GiB, which
- * come from the system's pool, all tables lie one after the other; if the pool has too few, the
- * tables go to pages of 2 MiB.
+ * options request. In small pages and in pages of 2 MiB, a table of 2 MiB or more has a mapping of
+ * its own, and smaller tables share a mapping as large as all of them together. In pages of 1 GiB,
+ * which come from the system's pool, all tables lie one after the other; if the pool has too few,
+ * the tables go to pages of 2 MiB.
  *
  * Several versions with the same tables may hold a mapping. It is unmapped when the last version
  * gives it up.
  *
- * The kernel decides whether memory gets pages of 2 MiB when the memory is first written.
+ * When memory is first written, the kernel decides whether the memory gets pages of 2 MiB.
  * page_report.h counts the pages that it got.
  * Thread: one at a time until sealed; then read-only, and may be shared and given up on any.
  * Memory: mmap; the last holder calls munmap. */
@@ -50,7 +50,7 @@ struct eb_table_memory {
     struct eb_table_mapping *common; /* mapping from which small tables are taken; may be NULL */
     uint64_t common_bytes; /* size of the next such mapping, as reserved; 0 if none is reserved */
     uint64_t mapped_bytes;
-    uint64_t shared_bytes; /* those of mapped_bytes that are in mappings made by another memory */
+    uint64_t shared_bytes; /* part of mapped_bytes: bytes of mappings made by another memory */
     bool is_pool_short;    /* the pool had too few pages of 1 GiB */
     int numa_error; /* negative errno of the last mapping that could not be placed on nodes */
 };
@@ -69,15 +69,15 @@ bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_tab
 /* Makes all tables read-only. Called once, when a version is complete. Huge pages stay huge.
  * Returns false with *failure set if that fails. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure);
-/* Returns the mapping that holds `taken`, which a sealed memory has returned. Returns NULL if it is
- * in pages of 1 GiB, which are not shared. */
+/* Returns the mapping that holds `taken`, a result of eb_table_memory_take. The memory must be
+ * sealed. Returns NULL if `taken` is in pages of 1 GiB, which are not shared. */
 struct eb_table_mapping *eb_table_memory_find(
     const struct eb_table_memory *memory, const void *taken);
 /* Holds a mapping of another memory, which must stay during the call. Returns false with *failure
  * set if out of memory. */
 bool eb_table_memory_share(
     struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
-/* Returns the bytes of those mappings that another memory holds too at present. */
+/* Returns the bytes of the mappings that another memory also holds at present. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
@@ -86,8 +86,9 @@ void eb_table_memory_deinit(struct eb_table_memory *memory);
  * smaller than one, its part of the mapping that small tables share. Returns UINT64_MAX if that is
  * more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);
-/* Returns the bytes of rows followed by an index, whose size is 0 if there is none. The two are
- * taken as one, and shared only together. Returns at most UINT64_MAX. */
+/* Returns the bytes of a table's rows and of the index after them; index_bytes is 0 if there is no
+ * index. Rows and index are taken as one piece of memory, and shared only together. Returns at most
+ * UINT64_MAX. */
 uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes);
 /* Adds a table of `bytes` bytes to the need. */
 void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes);

@@ -166,7 +166,8 @@ static bool join_pieces(
     return true;
 }
 
-/* Checks which rows of the table the packed files hold, according to their headers. */
+/* Checks, by the headers of the packed files, that the files were packed together and hold all rows
+ * of the table in order. */
 static bool check_layout_packed(
     const struct planning *planning, const struct eb_planned_table *table)
 {
@@ -593,8 +594,8 @@ static int compare_locations(const void *left, const void *right)
     return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
 }
 
-/* Sets *failure to the reason why there is no table although the patterns do not leave out every
- * tensor. Always returns false. */
+/* Sets *failure to the reason why a tensor that the patterns choose cannot be a table. Used if that
+ * is so for all such tensors. Always returns false. */
 static bool refuse_layout_unfit(const struct planning *planning)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;

@@ -1,7 +1,7 @@
 /* Plans the load of a version directory: finds the tables in its files, checks them, lays them out
  * as the model's description requires, and computes their memory. No data is read yet.
- * Thread: one at a time. Memory: the lists are on the heap; entries of the description that the
- * options name are borrowed. */
+ * Thread: one at a time. Memory: the lists are on the heap; entries of options->config are
+ * borrowed. */
 #pragma once
 
 #include "server/tables/planned_table.h"

@@ -16,11 +16,11 @@ struct eb_table_set;
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
-    uint32_t group_features_max; /* most that a request may name; 0 means no limit */
+    uint32_t group_features_max; /* most features of a group; 0 means no limit */
     struct eb_table_memory_options memory;
     const struct eb_model_config *config; /* configuration of the model; may be NULL */
-    /* Sets in memory with which the loaded one shares equal tables. They must stay during the load.
-     */
+    /* Sets in memory with which the loaded one shares equal tables. They must stay in memory during
+     * the load. */
     const struct eb_table_set *const *residents;
     size_t resident_count;
 };
@@ -33,12 +33,12 @@ struct eb_named_table {
     struct eb_page_count pages; /* pages that resident_bytes had when the table was published */
     struct eb_table table;
     const uint8_t *base;      /* beginning of its rows and the gaps between them */
-    struct eb_key_index keys; /* target of table.keys, if that is not NULL */
+    struct eb_key_index keys; /* the index that table.keys points to if it is not NULL */
     const void *index; /* keys and index after the rows, index_bytes long; NULL if not keyed */
     uint64_t index_bytes;
     uint64_t digest; /* digest of its content (table_digest.h) */
     uint64_t origin; /* digest of the files that it was read from (table_digest.h) */
-    /* Defaults for requests that do not set these. */
+    /* Defaults for requests that do not set the same members. */
     enum eb_missing missing; /* UNSPECIFIED means ERROR */
     bool has_default;
     int64_t default_index; /* a row or -1; for a keyed table, a key */

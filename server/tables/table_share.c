@@ -72,8 +72,8 @@ static bool compare(const struct search *search, const struct eb_planned_table *
     return is_good;
 }
 
-/* Returns the set's table of the same name if the planned table could be equal and could share it.
- * Returns NULL if there is none. */
+/* Returns the set's table of the same name if the planned table could be equal to it and could
+ * share its memory. Otherwise returns NULL. */
 static const struct eb_named_table *find_alike(
     const struct eb_table_set *set, const struct eb_planned_table *planned)
 {
@@ -115,7 +115,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
             find_shared_known(options->residents[k], planned);
         }
-        /* If a packed table equal to this one were resident, that would be known already. */
+        /* Tables whose digest is known have already been compared with all residents. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
         for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
             planned->is_open = find_alike(options->residents[k], planned);

@@ -1,10 +1,10 @@
 /* Finds the tables of a plan that need not be loaded, because a version in memory has the same
- * tables and can share their memory. A table is the same as a resident one
- *  - whatever its name, if it comes from the same place in the same files, which may have more
- * links now, or from a packed file with the same digest: nothing is read to find that out;
- *  - if the resident one has the same name, shape, storage and content: the files are read to find
- * that out, up to the first difference. Tables with less than 2 MiB of rows, and those in pages of
- * the system's pool, are always loaded.
+ * tables and can share their memory. There are two ways to find out that a table is resident:
+ *  - Nothing is read. The table comes from the same place in the same files as the resident one, or
+ * from a packed file with the same digest. The files may have got new links. The names may differ.
+ *  - The files are read up to the first difference. The table has the same name, shape, storage and
+ * content as the resident one.
+ * Tables with less than 2 MiB of rows, and tables in pages of the system's pool, are always loaded.
  * Thread: one at a time. Memory: some MiB of the heap while files are read. */
 #pragma once
 
@@ -14,7 +14,7 @@
 /* Sets the origins of the plan's tables, and the resident tables that can be found without reading.
  * The plan's bytes then count the tables that are certain to be loaded. */
 void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options);
-/* Called after eb_table_share_find_known. Reads the tables that are still open, and sets their
+/* Called after eb_table_share_find_known. Reads the tables whose is_open is set, and sets their
  * resident tables and the plan's bytes. Returns false with *failure set if a file cannot be read or
  * converted, or if the load is cancelled. */
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,

@@ -92,7 +92,7 @@ static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
 }
 
 /* Sets the number of elements in a row of row_bytes bytes to `dim`. Returns false if the row has no
- * room for them, or if it is longer than padding explains. */
+ * room for them, or if it has more bytes to spare than padding may have. */
 static bool set_dim(
     struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_failure *failure)
 {
