@@ -333,8 +333,8 @@ static void escapes_in_json_what_could_forge_a_line(void **state)
     }
 }
 
-/* Every alignment of each kind of character at the end of the line. The object is closed all the
- * same, and its text is the beginning of the logged text. */
+/* Tries every alignment of each kind of character at the end of the line. The object is closed all
+ * the same, and its text is the beginning of the logged text. */
 static void closes_a_json_line_that_it_cuts(void **state)
 {
     (void)state;
@@ -437,7 +437,7 @@ static void survives_a_closed_stderr_and_keeps_errno(void **state)
     assert_int_equal(error, ENOENT);
 }
 
-/* Nobody reads from the terminal, so it takes only a few lines. */
+/* Nobody reads from the terminal, so the terminal takes only a few lines. */
 static void does_not_wait_for_a_terminal_that_stands_still(void **state)
 {
     (void)state;

@@ -95,7 +95,7 @@ static void gets_an_answer_with_its_shape(void **state)
     close_fixture(fixture);
 }
 
-/* Only this call fails. The next one succeeds. */
+/* Only this call fails. The next call succeeds. */
 static void refuses_an_answer_of_another_shape(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Which lookups are sent, and when: many to a distant server, few to a slow one, and batch lookups
- * last. */
+/* Tests which lookups are sent, and when: many to a distant server, few to a slow server, and batch
+ * lookups last. */
 #include "tests/unit/client/client_fixture.h"
 
 #include "tests/lib/test_group.h"

@@ -114,8 +114,8 @@ static uint8_t *read_rows(const char *path, struct eb_packed_format *format)
     return rows;
 }
 
-/* Makes a row as kernels/quantize.h does, with its scale and bias in front if it has any. Returns
- * its size. */
+/* Makes a row as kernels/quantize.h does, with scale and bias in front if the storage has them.
+ * Returns the size of the row. */
 static size_t quantize(enum eb_storage storage, const float *values, uint8_t *out)
 {
     struct eb_row_scale scale;

@@ -1,5 +1,5 @@
-/* TLS of a client, with servers that keep OpenSSL busy without sending data, that end the
- * connection, or that hold it up. */
+/* Tests the TLS of a client with servers that keep OpenSSL busy without sending data, that end the
+ * connection, or that hold the connection up. */
 #include "client/credentials.h"
 #include "proto/net/tls_stream.h"
 

@@ -63,7 +63,7 @@ struct frame {
     const uint8_t *payload;
 };
 
-/* Reads the whole frame at *at and moves *at past it. Returns false if there is none. */
+/* Reads the frame at *at and moves *at past the frame. Returns false if no whole frame is left. */
 bool frames_next(const struct frames *frames, size_t *at, struct frame *frame);
 /* Returns how many whole frames of a type there are. *last, if not NULL, becomes the last of
  * them. */

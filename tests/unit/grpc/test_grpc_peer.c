@@ -465,8 +465,8 @@ static void answers_within_a_small_window(void **state)
     assert_int_equal(fixture->host.close_count, 1);
 }
 
-/* Sends pieces of one long message every 500 ms, where a peer may be silent for 1000 ms. Returns
- * after how many pieces the call is over. */
+/* Sends a piece of one long message every 500 ms to a server that lets a message stall for 1000 ms.
+ * Returns after how many pieces the call is over. */
 static int send_slowly(struct peer_fixture *fixture, size_t piece_bytes)
 {
     static const uint8_t prefix[] = {0, 0, 0x01, 0x86, 0xa0}; /* HOST_REQUEST_BYTES_MAX */

@@ -55,6 +55,7 @@ void assert_pools(const struct eb_bag_query *query, const void *expected, size_t
 #define assert_reduces(query, reduction, rows, expected)                                           \
     assert_reduces_to(                                                                             \
         query, reduction, INTS(((int64_t[])rows)), (float[])expected, sizeof((float[])expected))
-/* The same, for arrays. If the query has weights, they are f32, one per index. */
+/* Does the same as assert_reduces, for arrays. If the query has weights, they are f32, one per
+ * index. */
 void assert_reduces_to(struct eb_bag_query *query, enum eb_reduction reduction,
     struct eb_int_array indices, const float *expected, size_t bytes);

@@ -358,7 +358,7 @@ static void checks_default_index(void **state)
 {
     (void)state;
     query.num_bags = 1;
-    query.default_index = 99; /* has_default is false, so this is not checked. */
+    query.default_index = 99; /* Not checked, because has_default is false. */
     check();
     query.has_default = true;
     assert_out_of_range("default_index = 99 is outside the table's 5 rows");

@@ -468,7 +468,8 @@ static void finds_what_a_storage_is_too_narrow_for(void **state)
 static void dequantizes_with_one_rounding(void **state)
 {
     (void)state;
-    /* s * q + b = 1 + 2^-24 + 2^-54. Rounded to f64 first, it would be a tie and round to even. */
+    /* s * q + b = 1 + 2^-24 + 2^-54. Rounded to f64 first, the sum would be a tie and round
+     * to even. */
     struct eb_row_scale scale = {5237765 * 0x1p-54f, 1};
     float value = 0;
     eb_dequantize_row(EB_STORAGE_INT8, (uint8_t[]){205}, &scale, 1, &value);

@@ -20,7 +20,7 @@
 #define NS_PER_MS UINT64_C(1000000)
 
 /* Takes the place of the client: a thread that answers one lookup after another, except while it
- * stalls. Times count from its start. */
+ * stalls. Times count from the thread's start. */
 static struct {
     uint64_t stall_from_ms, stall_until_ms; /* no answers in between */
     uint64_t fail_until_ms;                 /* lookups fail at once until then */

@@ -88,8 +88,8 @@ static void counts_errors_by_code_and_keeps_the_first(void **state)
     free(stats);
 }
 
-/* 97 answers in time, and one request of each kind without an answer. Requests that are slow or
- * never answered must show in the percentiles. */
+/* Adds 97 answers in time, and one request of each kind that gets no answer. Requests that are slow
+ * or never answered must show in the percentiles. */
 static void lets_no_request_without_an_answer_out_of_the_percentiles(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static void on_call(void *context, struct eb_grpc_call *call)
     }
 }
 
-/* Answers with `size` bytes: those of `bytes`, or (uint8_t)i as byte i if it is NULL. */
+/* Answers with `size` bytes: those of `bytes`, or (uint8_t)i as byte i if `bytes` is NULL. */
 static void answer_bytes(
     struct eb_conn *conn, struct eb_grpc_call *call, const uint8_t *bytes, size_t size)
 {

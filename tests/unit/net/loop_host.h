@@ -52,8 +52,8 @@ void loop_host_drain(struct loop_host *host);
 void loop_host_cut(struct loop_host *host);
 /* Returns whether every loop has reported within `timeout_ms` that it has drained. */
 bool loop_host_wait_drained(struct loop_host *host, int timeout_ms);
-/* Cuts the remaining connections and ends everything. Does nothing if nothing was created, or if it
- * is called again. If an earlier stop has failed the test, fails it again. */
+/* Cuts the remaining connections and ends everything. Does nothing if nothing was created, or if
+ * called a second time. If an earlier stop has failed the test, fails it again. */
 void loop_host_stop(struct loop_host *host);
 
 /* For cmocka's setup: sets *state to an initialised host on the heap. */

@@ -51,7 +51,7 @@ static void serves_one_level_in_the_order_of_arrival(void **state)
     assert_int_equal(pop_number(fixture), -1);
     for (int i = 0; i < ENTRIES; i++) {
         eb_run_queue_push(&fixture->queue, &fixture->entries[i], 5);
-        eb_run_queue_push(&fixture->queue, &fixture->entries[i], 0); /* no effect: it is waiting */
+        eb_run_queue_push(&fixture->queue, &fixture->entries[i], 0); /* no effect: already waits */
     }
     assert_int_equal(fixture->queue.count, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) {

@@ -74,7 +74,7 @@ static void takes_the_names_of_a_known_list(void **state)
     fixture_init(&fixture, &lone.request);
     const struct eb_known_features known[] = {{two_run, 6, 4, 1, known_names}, two_known};
     const struct eb_wire_group *group = decode_with(&fixture, known, 2);
-    assert_ptr_equal(group->known, &known[1]); /* the longer one */
+    assert_ptr_equal(group->known, &known[1]); /* the longer list */
     assert_ptr_equal(group->features, known_names);
     assert_int_equal(group->feature_count, 2);
     assert_int_equal(group->run_bytes, two_known.run_bytes);

@@ -196,7 +196,7 @@ static void carries_a_list_of_models(void **state)
     free(bytes);
 }
 
-/* The arena runs out at every point at which it can. */
+/* Lets the arena run out of memory at every point at which it can. */
 static void refuses_a_list_that_is_cut_off_or_outgrows_its_arena(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The versions that a server starts with, as a manager loads them. */
+/* Tests how a manager loads the versions that a server starts with. */
 #include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"

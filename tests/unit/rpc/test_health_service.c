@@ -155,7 +155,7 @@ static void refuses_what_is_no_request(void **state)
 static void tells_who_watches_what_changes(void **state)
 {
     (void)state;
-    static struct health_call calls[3]; /* static, because they last as long as the peer */
+    static struct health_call calls[3]; /* static, because the calls last as long as the peer */
     struct eb_snapshot empty = {0};
     ask_health(&calls[0], METHOD("Watch"), "trial");
     ask_health(&calls[1], METHOD("Watch"), "unknown");
