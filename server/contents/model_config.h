@@ -3,10 +3,10 @@
  *
  *   tables:                   # any number of them, in any order; all keys but `name` are optional
  *     - name: user_id         # as in every version
- *       source: emb.0.weight  # its name in the files; absent: `name`
+ *       source: emb.0.weight  # its name in the files; `name` if absent
  *       format: fbgemm_int8   # u8 rows of codes with their scales (EB_MODEL_FORMAT_LIST)
  *       dim: 16               # values of such a row; torchrec_ formats need it
- *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: the file's
+ *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: as in file
  *       missing: skip         # error skip zero unknown_row; for requests that do not set it
  *       default_index: 0      # fills empty bags if the request has no default_index: a row, or -1
  *                             # for zeros; in a keyed table a key, and -1 is a key like any other
@@ -24,7 +24,7 @@
  *     - {name: ranking, features: [last_clicks]}
  *   versions: {keep: 2, keep_s: 600, serve: highest, labels: [{name: stable, version: 7}]}
  *   only: ["embedding_bags.*"]  # patterns for names in the files: only these tables are loaded,
- *   exclude: ["*.momentum"]     # except these; both absent or empty: every table is loaded
+ *   exclude: ["*.momentum"]     # except these; every table is loaded if both are absent or empty
  *
  * Patterns are those of fnmatch(3), without flags. A table that is described but left out by the
  * patterns is refused. Names are valid names (name.h). Words may be written in capitals. Unknown

@@ -38,7 +38,7 @@ static struct eb_feature describe_set_feature(
     return feature;
 }
 
-/* FNV-1a. */
+/* Returns the FNV-1a hash of a name. */
 static size_t hash_name(const char *name)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);

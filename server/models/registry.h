@@ -53,7 +53,7 @@ struct eb_registry_version {
     unsigned passing_count;                /* consecutive failures with causes that may pass */
     uint64_t retry_ms;      /* time when its pause is over; 0 if the pause has not begun */
     char *failure;          /* reason why it was not loaded; NULL if it was loaded or not tried */
-    unsigned retired_count; /* number of its retired instances in memory */
+    unsigned retired_count; /* instances in memory that take no new requests */
     struct eb_model_version *loaded; /* NULL if it does not answer requests */
     uint64_t since_ms;               /* as in eb_policy_version */
 };

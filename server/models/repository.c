@@ -55,7 +55,7 @@ bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_s
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* FNV-1a. */
+/* Continues the FNV-1a digest `start` with `count` bytes. */
 static uint64_t digest_scan(uint64_t start, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;

@@ -33,7 +33,7 @@ struct eb_policy_version {
     bool is_resident;  /* it is in memory */
     bool is_held;      /* a command holds it */
     bool is_labelled;  /* it has a label, or gets one when it is in memory */
-    uint64_t since_ms; /* time when it was last wanted, or loaded */
+    uint64_t since_ms; /* time when it was last wanted, or when it was loaded if that is later */
 };
 
 /* The state of a model. */

@@ -55,8 +55,8 @@ bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command);
 /* Passes the commands that need no scan, and those whose scan is done, to the registry. */
 void eb_command_queue_begin(struct eb_command_queue *queue);
-/* Answers the commands that have begun and are over. Undoes the changes that failed commands had
- * made in the registry, which is then dirty. */
+/* Answers the commands that have begun and now have an outcome. Undoes the changes that failed
+ * commands have made in the registry, and marks the registry as dirty. */
 void eb_command_queue_finish(struct eb_command_queue *queue);
 /* Passes load progress to the commands of the model. */
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,

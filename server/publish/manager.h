@@ -50,10 +50,10 @@ int eb_manager_create(
     struct eb_manager **manager, const struct eb_manager_options *options, uv_loop_t *loop);
 /* Loads the initial version of every model, and its versions with a label, and runs the loop until
  * that is done. The initial version is the one to be served or, if that cannot be loaded, the next
- * one that can. A model without a version that can be loaded is logged, and served when it has one.
- * Called once, before the start. Returns false, with the reason in *failure, if the directory
- * cannot be read, if there is no model, or if no model has a version that can be loaded; the
- * manager can then only be stopped. */
+ * one that can. A model without a version that can be loaded is logged, and served as soon as it
+ * has one. Called once, before the start. Returns false, with the reason in *failure, if the
+ * directory cannot be read, if there is no model, or if no model has a version that can be loaded;
+ * the manager can then only be stopped. */
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure);
 /* Returns the snapshot that requests see first, or NULL before eb_manager_load and after
  * eb_manager_start. */

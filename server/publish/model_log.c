@@ -26,7 +26,7 @@ static void log_tables(const struct eb_model_version *version)
     }
 }
 
-/* Returns how many of the bytes are in pages at least as large as wanted. */
+/* Returns how many of the bytes are in pages that are at least as large as `wanted`. */
 static uint64_t fitting_bytes(const struct eb_page_count *pages, enum eb_page_size wanted)
 {
     return pages->bytes_1g + (wanted == EB_PAGE_1G ? 0 : pages->bytes_2m);
