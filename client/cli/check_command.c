@@ -345,7 +345,7 @@ static bool check_files(const char *path, const struct eb_model_config *config, 
 static void print_note(const char *path, const struct eb_load_note *note, const char *what)
 {
     if (note->count > 0) {
-        printf("%s: %s: %zu: %s\n", eb_output_printable(path).bytes, what, note->count,
+        printf("%s: %s (%zu): %s\n", eb_output_printable(path).bytes, what, note->count,
             eb_output_printable(note->named.text).bytes);
     }
 }

@@ -105,7 +105,7 @@ class Checkpoints(OwnServerTest):
         self.assertEqual(self.tables(), ['bn.weight', 'emb.weight'])
         line = self.server.find('patterns_unmatched')
         self.assertRegex(line, r"level=warn .*count=1 first='?\"?'gone'")
-        self.check_tool(0, r"match no table: 'gone'(.|\n)*2 tables")
+        self.check_tool(0, r"match no table \(1\): 'gone'(.|\n)*2 tables")
 
     def test_other_patterns_hold_from_the_next_version_on(self):
         self.write('model.safetensors', STATE)

@@ -134,8 +134,8 @@ class Release(unittest.TestCase):
             self.skipTest('there is no helm')
         chart = artifact('embag-%s.tgz' % VERSION)
         self.assertIn('version: ' + VERSION, run(HELM, 'show', 'chart', chart))
-        rendered = run(HELM, 'template', 'test', chart, '--set', 'models.existingClaim=models',
-                       '--set', 'memory.tables=4')
+        rendered = run(HELM, 'template', 'test', chart, '--kube-version', '1.31.0',
+                       '--set', 'models.existingClaim=models', '--set', 'memory.tables=4')
         self.assertIn('embag:' + VERSION, rendered)
 
     def test_python_package_installs_without_protoc(self):
