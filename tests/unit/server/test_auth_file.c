@@ -171,7 +171,7 @@ static void knows_a_file_that_says_where_it_ends(void **state)
     }
 }
 
-/* A reload can tell every truncated file from the whole one. */
+/* A reload can tell every truncated file from the whole file. */
 static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
 {
     const struct eb_scratch *scratch = *state;

@@ -156,7 +156,7 @@ static void keeps_the_default_where_nothing_calls_rows(void **state)
     expect_said(" event=prefetch_caches cached_bytes=");
 }
 
-/* On a busy machine a class may stay unmeasured. Its log line says so. */
+/* On a busy machine a class may stay unmeasured. The log line of the class says so. */
 static void measures_on_the_largest_table(void **state)
 {
     (void)state;

@@ -337,8 +337,8 @@ static void detach_in_background(void *context)
     atomic_store(&fixture->is_detached, true);
 }
 
-/* Runs the loop until the other thread has begun to detach, and then long enough for its mail to
- * arrive. */
+/* Runs the loop until the other thread has begun to detach, and then long enough for that thread's
+ * mail to arrive. */
 static void run_into_detach(struct fixture *fixture)
 {
     while (!atomic_load(&fixture->has_begun_to_detach)) {

@@ -321,7 +321,7 @@ static void joins_an_index_to_its_rows(void **state)
     assert_int_equal(eb_table_memory_join(65, 7), 128 + 7);
 }
 
-/* Writing to sealed memory must end the process, so a child does it. */
+/* Writing to sealed memory must end the process, so a child process writes. */
 static bool survives_writing(uint8_t *at)
 {
     pid_t child = fork();
@@ -352,7 +352,7 @@ static void sealed_memory_cannot_be_written(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* A thread that maps memory meanwhile waits for at most one slice. */
+/* While memory is sealed or given back, a thread that maps memory waits for at most one slice. */
 static void seals_and_gives_back_in_slices(void **state)
 {
     (void)state;

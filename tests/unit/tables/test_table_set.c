@@ -357,10 +357,10 @@ static void counts_the_pages_of_every_table(void **state)
 
 /* ---- progress ---- */
 
-/* Reports of a load. An assert must not end a report, so this only collects them. */
+/* Reports of a load. An assert must not end a report, so reports are only collected here. */
 struct reports {
     unsigned count;
-    unsigned wrong_count; /* reports that went backwards, went past the total or changed it */
+    unsigned wrong_count; /* reports that went backwards, passed the total or changed the total */
     uint64_t done_bytes;
     uint64_t total_bytes;
     char path[EB_SCRATCH_PATH_BYTES]; /* of the last report */

@@ -351,8 +351,8 @@ static void write_scaled(const char *file, const float scales[4], uint64_t first
 
 #define SCALED "tables: [{name: t, format: torchrec_int8, dim: 12}]"
 
-/* FBGEMM rounds the scale of 8-bit rows to f16 after it has made their codes. The scale becomes 0
- * if a row spans less than 7.6e-6. */
+/* FBGEMM makes the codes of an 8-bit row and then rounds the scale of the row to f16. The scale
+ * becomes 0 if the row spans less than 7.6e-6. */
 static void takes_single_rows_of_scale_0_or_below(void **state)
 {
     (void)state;

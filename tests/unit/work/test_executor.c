@@ -116,7 +116,7 @@ struct team {
 };
 
 static int taken_count;  /* work items admitted by the executor, except `held` */
-static uv_sem_t gate;    /* holds a thread until it is posted */
+static uv_sem_t gate;    /* holds a thread until posted */
 static uv_sem_t arrived; /* posted when the thread of set_up_held reaches the gate */
 
 static void create_executor(struct team *team, unsigned threads, uint64_t queue_bytes_max)
