@@ -3,8 +3,9 @@
 #include <assert.h>
 #include <stdint.h>
 
-/* Sizes of whole blocks, including their header. The first block holds a request of some forty
- * queries. Growth stops at a size at which another block costs little compared with filling it. */
+/* Sizes of whole blocks, including their header. The first block suffices for a request of some
+ * forty queries. Growth stops at a size at which another block costs little compared with filling
+ * it. */
 #define FIRST_BLOCK_BYTES ((size_t)32 << 10)
 #define GROWN_BLOCK_BYTES_MAX ((size_t)1 << 20)
 
@@ -96,7 +97,7 @@ static bool grow_arena(struct eb_arena *arena, size_t bytes)
 void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
 {
     size_t left = arena->cap_bytes - arena->used_bytes;
-    /* The rounded size is 0 if it wraps around. */
+    /* `rounded` is 0 if rounding wraps around. */
     size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
     if (rounded == 0 || rounded > left ||
         (rounded > arena->room_bytes && !grow_arena(arena, rounded))) {

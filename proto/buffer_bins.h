@@ -1,7 +1,7 @@
 /* Bins of free buffers. A returned buffer is kept for the next taker of its size, which is a power
- * of two. The owner of the bins allocates and frees buffers, counts what is lent, and locks if it
- * has to. Everything is inline, so that a constant range costs nothing.
- * Thread: one at a time. Memory: keeps what is pushed, up to a bound. */
+ * of two. The owner of the bins allocates and frees buffers, counts the lent ones, and locks if
+ * several threads use the bins. Everything is inline, so that a constant range costs nothing.
+ * Thread: one at a time. Memory: keeps pushed buffers, up to kept_bytes_max bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +31,8 @@ struct eb_buffer_bins {
 /* The size of a buffer that is allocated for a number of bytes. */
 struct eb_buffer_size {
     uint64_t bytes; /* size rounded up to a power of two; wraps around near SIZE_MAX */
-    unsigned bin;   /* the range's number of bins if such buffers are too large to be kept */
+    unsigned bin;   /* number of the bin; the range's number of bins if such buffers are too large
+                       to be kept */
 };
 
 static inline struct eb_buffer_size eb_buffer_range_find(struct eb_buffer_range range, size_t bytes)
@@ -61,8 +62,8 @@ static inline void *eb_buffer_bins_pop(
     return buffer;
 }
 
-/* Keeps a buffer of that size. Returns false if it is too large, or if the bins would then keep too
- * many bytes; the buffer is then still the caller's. */
+/* Keeps a buffer of that size. Returns false if the buffer is too large, or if the bins would keep
+ * too many bytes with it; the buffer then still belongs to the caller. */
 static inline bool eb_buffer_bins_push(struct eb_buffer_bins *bins, struct eb_buffer_range range,
     struct eb_buffer_size size, void *buffer)
 {

@@ -11,8 +11,8 @@
 struct eb_codec_limits {
     uint32_t queries_max;    /* queries and features of one LookupRequest, together */
     uint32_t name_bytes_max; /* longest name */
-    /* Lists of features within these caps. If a group's feature fields are the very bytes of one of
-     * them, the group gets its names without reading them. */
+    /* Lists of features within these caps. If a group's feature fields have the same bytes as a
+     * known list, the group gets that list's names, and its fields are not read one by one. */
     const struct eb_known_features *known; /* [known_count] */
     size_t known_count;
 };
@@ -25,7 +25,7 @@ struct eb_decode_failure {
     /* [traceparent_bytes] of the request, as in eb_wire_request; 0 bytes if it could not be read */
     const char *traceparent;
     size_t traceparent_bytes;
-    bool undecodable; /* the bytes are not a message: a stream that carries them ends */
+    bool undecodable; /* the bytes are not a message; a stream that carries them ends */
 };
 
 /* Returns the arena cap that suffices to decode every LookupRequest of `size` bytes within the
@@ -53,19 +53,20 @@ struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const 
 /* Checks a message that has no declared fields. Returns true if the bytes are any valid message. */
 bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error);
 
-/* Returns the size of the encoded response, including the `values` of every result. Stores in the
- * results what eb_lookup_response_encode needs. */
+/* Returns the size of the encoded response, including the `values` of every result. Stores sizes
+ * and tails in the results, for eb_lookup_response_encode. */
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
 /* Writes the response, whose size eb_lookup_response_bytes has returned. If a result's `values` is
- * NULL, its values_bytes are left unwritten. In either case sets values_at[i]
- * (response->result_count entries) to the place where result i's values start, or would start if
- * values_bytes is 0. */
+ * NULL, leaves values_bytes bytes for them unwritten. Whether `values` is NULL or not, sets
+ * values_at[i] (response->result_count entries) to the place where result i's values start, or
+ * would start if values_bytes is 0. */
 void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 /* Writes both times into `message`, which eb_lookup_response_encode wrote with is_timed. The size
  * does not change. May be called again. */
 void eb_lookup_response_set_times(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
-/* Clears `more` in a message written with is_timed and `more`, which makes it the last one. */
+/* Clears `more` in a message that was written with is_timed and `more`. The message is then the
+ * last one of its answer. */
 void eb_lookup_response_set_last(uint8_t *message);
 
 /* The remaining encoders: the first function of each pair returns the size, the second writes. */
@@ -76,8 +77,8 @@ void eb_model_encode(const struct eb_wire_model *model, uint8_t *out);
 size_t eb_server_bytes(const struct eb_wire_server *server);
 void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
 
-/* Functions for clients. The decoders read the answers of a trusted server, but check the bytes all
- * the same. The values and positions of a lookup's answer stay in the message's bytes. */
+/* Functions for clients. The decoders check the bytes, although a server's answers are trusted. The
+ * values and positions of a lookup's answer stay in the message's bytes. */
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
 /* Overwrites the timeout in `message`, of `size` bytes, which eb_lookup_request_encode wrote with

@@ -48,8 +48,8 @@ bool eb_codec_copy_any(char *out, struct eb_field_reader name)
     return eb_guard_is_text(name.at, size);
 }
 
-/* Returns the number of elements in one field of a repeated integer: one, or all that are packed in
- * it. */
+/* Returns the number of elements in one field of a repeated integer: 1, or the number of elements
+ * packed in the field. */
 static size_t count_integers(struct eb_field_reader data)
 {
     size_t count = 0;
@@ -59,7 +59,8 @@ static size_t count_integers(struct eb_field_reader data)
     return count;
 }
 
-/* Writes the same elements to `out`. Returns the position after the last one. */
+/* Writes the elements in one field of a repeated integer to `out`. Returns the position after the
+ * last element. */
 static int64_t *copy_integers(struct eb_field_reader data, int64_t *out)
 {
     while (data.at < data.end) {

@@ -6,7 +6,7 @@
 #include "proto/arena.h"
 #include "proto/status.h"
 
-/* The numbers are those of HealthCheckResponse.ServingStatus. */
+/* Serving statuses, with the numbers of HealthCheckResponse.ServingStatus. */
 enum eb_health_status {
     EB_HEALTH_UNKNOWN = 0,
     EB_HEALTH_SERVING = 1,

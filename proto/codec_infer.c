@@ -53,7 +53,7 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
     }
 }
 
-/* Counts the output's bytes, once, and keeps the number in result->head_bytes. */
+/* Counts the bytes of an output tensor once, and keeps the number in result->head_bytes. */
 static size_t count_output(const struct eb_infer_output *output, struct eb_wire_result *result)
 {
     struct eb_field_writer counter = {.out = NULL};
@@ -150,7 +150,7 @@ struct eb_wire_model_query *eb_infer_model_query_decode(
     return eb_infer_version_read(message->version, &query->version, error) ? query : NULL;
 }
 
-/* All three messages have one field, with the same number. */
+/* The three responses have one field each, with the same number. */
 static_assert(
     (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_SERVER_READY_RESPONSE_READY &&
         (int)EB_FIELD_SERVER_LIVE_RESPONSE_LIVE == (int)EB_FIELD_MODEL_READY_RESPONSE_READY,
@@ -202,7 +202,7 @@ struct tensor {
     const struct eb_infer_feature *feature;
     const char *suffix;
     int32_t type;
-    bool is_input; /* shape [any]; an output has the trailing dimensions after that */
+    bool is_input; /* an input has the shape [any]; an output has [any, trailing dimensions] */
 };
 
 static void write_name(struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)

@@ -14,7 +14,7 @@ struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const u
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 
 /* Returns the size of the encoded answer, including all values: results[i] of the response is
- * output i of the request. Stores in the results what eb_infer_response_encode needs. */
+ * output i of the request. Stores sizes in the results, for eb_infer_response_encode. */
 size_t eb_infer_response_bytes(
     const struct eb_infer_request *request, const struct eb_wire_response *response);
 /* Writes the answer, whose size eb_infer_response_bytes has returned. Leaves room for the values of
@@ -22,8 +22,8 @@ size_t eb_infer_response_bytes(
 void eb_infer_response_encode(const struct eb_infer_request *request,
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 
-/* Decodes a message of the type input->descriptor, which has only a name and a version. Returns
- * NULL with *error set; INVALID_ARGUMENT if the version is not a number. */
+/* Decodes a message of the type input->descriptor, which has only a name and a version. On failure
+ * returns NULL with *error set: INVALID_ARGUMENT if the version is not a number. */
 struct eb_wire_model_query *eb_infer_model_query_decode(
     struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 

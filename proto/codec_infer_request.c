@@ -39,7 +39,7 @@ enum parameter {
 
 #define PARAMETER(name) (1u << PARAMETER_##name)
 
-/* Room for the names of all parameters, or of all values of one. */
+/* Room for a list of the names of all parameters, or of all values of one parameter. */
 #define NAMES_BYTES 256
 
 /* Triton's priorities: 1 is the highest; 0 leaves the choice to the server. */
@@ -52,7 +52,8 @@ static const char *const parameter_names[] = {
 #undef X
 };
 
-/* Parameters whose values are those of an enum, without the prefix and in lower case. */
+/* Parameters whose values are the names of an enum's values, without the prefix and in lower
+ * case. */
 static const struct {
     const ProtobufCEnumDescriptor *type;
     const char *prefix;
@@ -109,7 +110,7 @@ static bool fail_parameter(const struct eb_codec_position *position)
 }
 
 /* Takes a field of InferParameter. If there are several, the last one is used. Returns false if the
- * guard refuses it; unknown fields pass. */
+ * guard refuses the field; unknown fields pass. */
 static bool take_value(
     const struct eb_codec_position *position, const struct eb_field *field, struct entry *out)
 {
@@ -174,9 +175,9 @@ static bool equals_word(struct eb_field_reader text, const char *name)
     return size == strlen(name) && memcmp(text.at, name, size) == 0;
 }
 
-/* Returns whether the name is one that Triton reserves for its own messages. Its perf_analyzer
- * sends one with every request, triton_enable_empty_final_response, which does not concern a call
- * with one answer. */
+/* Returns whether Triton reserves the name for its own messages. Triton's perf_analyzer sends such
+ * a parameter with every request: triton_enable_empty_final_response. That parameter does not
+ * concern a call with one answer. */
 static bool is_tritons_own(struct eb_field_reader name)
 {
     static const char prefix[] = "triton_";
@@ -326,7 +327,7 @@ static bool take_parameter(const struct eb_codec_position *position, const struc
     return false;
 }
 
-/* Takes an entry that has been read. */
+/* Stores the value of a parameter's entry in the options. */
 static bool take_entry(const struct eb_codec_position *position, const struct entry *entry,
     unsigned allowed, struct eb_infer_options *options)
 {
@@ -392,7 +393,7 @@ static bool keep_name(struct tensor_reading *reading)
 }
 
 /* Returns whether position->name is the suffix, or ends with a dot and the suffix. Then *size is
- * the length of the table's name before it. */
+ * the length of the table's name before the suffix. */
 static bool has_tensor_suffix(
     const struct eb_codec_position *position, const char *suffix, size_t *size)
 {
@@ -410,7 +411,7 @@ static bool has_tensor_suffix(
     return *size > 0 && position->name[*size] == '.';
 }
 
-/* Returns the name of the tensor's table. Returns NULL with the position's error set. */
+/* Returns the name of the tensor's table. On failure returns NULL with the position's error set. */
 static const char *keep_tensor_table(const struct eb_codec_position *position, size_t size)
 {
     if (size > position->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
@@ -476,7 +477,8 @@ static bool take_input_field(struct tensor_reading *reading, const struct eb_fie
     }
 }
 
-/* Notes a field of the contents. Returns false if the guard refuses it; unknown fields pass. */
+/* Notes a field of the contents. Returns false if the guard refuses the field; unknown fields
+ * pass. */
 static bool take_contents_field(struct tensor_reading *reading, const struct eb_field *field)
 {
     size_t bytes = eb_field_reader_bytes(&field->data);
@@ -505,7 +507,8 @@ static bool take_contents_field(struct tensor_reading *reading, const struct eb_
     }
 }
 
-/* Reads all fields of a message. Returns false if the guard refuses one; the caller reports it. */
+/* Reads all fields of a message. Returns false if the guard refuses a field; the caller reports the
+ * error. */
 static bool read_tensor_fields(struct tensor_reading *reading, struct eb_field_reader message,
     bool (*take)(struct tensor_reading *, const struct eb_field *))
 {
@@ -557,7 +560,8 @@ static bool take_shape(const struct tensor_reading *reading, struct eb_infer_inp
     return true;
 }
 
-/* Takes elements that are not raw: integers as 8 bytes each, others byte for byte. */
+/* Takes elements that are not in the raw contents: integers as 8 bytes each, floats byte for
+ * byte. */
 static bool take_tensor_elements(const struct tensor_reading *reading, struct eb_infer_input *out)
 {
     const struct eb_codec_position *position = reading->position;
@@ -730,12 +734,12 @@ static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits 
     return (struct eb_guard_limits){
         .fields_max = fields < UINT32_MAX ? (uint32_t)fields : UINT32_MAX,
         .name_bytes_max = limits->name_bytes_max + EB_INFER_SUFFIX_BYTES_MAX,
-        .submessages_max = UINT32_MAX, /* each counts as a field */
+        .submessages_max = UINT32_MAX, /* no limit of their own: each counts as a field */
     };
 }
 
 /* Takes a field of the request itself. If several have the same number, the last one is used.
- * Returns false if the guard refuses it; unknown fields pass. */
+ * Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_infer_field(struct reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = &reading->limits;
@@ -886,8 +890,9 @@ static struct eb_infer_request *read_infer_request(
     return is_good ? out : NULL;
 }
 
-/* If the request is read to its end, the guard would not refuse it either. If reading stops at an
- * error, the guard checks the whole message, and its error takes precedence. */
+/* The guard would accept every request that is read to its end, so it is not called then. If
+ * reading stops at an error, the guard checks the whole message, and an error that the guard finds
+ * takes precedence. */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

@@ -41,9 +41,10 @@ struct query_reading {
 
 /* The following functions read the content after a field's tag. If several fields have the same
  * number, the last one is used. They return false if the guard refuses the field. All are inlined,
- * so that what is read can be kept in registers. */
+ * so that the values read can be kept in registers. */
 
-/* Takes a name and checks the one before it. The last name is checked when it is kept. */
+/* Takes a name. Checks the name that it replaces, if any; the last name is checked when it is
+ * kept. */
 static inline bool take_name(struct query_reading *reading)
 {
     struct eb_field_reader before = reading->table;
@@ -148,7 +149,8 @@ static inline bool pass_by(struct query_reading *reading, uint32_t tag)
     return field.number > EB_FIELD_BAG_QUERY_MAX && !eb_field_reader_data(&reading->rest, &field);
 }
 
-/* Each form of an array is a case of its own, so its number is a constant there. */
+/* Takes one field of a query, whose tag has been read. Each form of an array is a case of its own,
+ * so that its field number is a constant there. */
 static inline __attribute__((always_inline)) bool take_query_field(
     struct query_reading *reading, uint32_t tag)
 {
@@ -267,8 +269,8 @@ static inline bool take_layout(const struct eb_codec_position *position, struct 
     return true;
 }
 
-/* Fills in out->layout from the fields that are present. They must agree with the layout if that is
- * given. */
+/* Fills in out->layout from the fields that are present. If the query gives a layout, the fields
+ * must agree with it. */
 static bool choose_layout(const struct eb_codec_position *position, struct eb_wire_query *out)
 {
     const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
@@ -291,8 +293,8 @@ static bool choose_layout(const struct eb_codec_position *position, struct eb_wi
     return true;
 }
 
-/* Sets the layout to offsets if the query's fields allow no other layout. Returns false if they may
- * mean another. The query's arrays must have their final values. */
+/* Sets the layout to offsets if the query's fields allow no other layout. Returns false if the
+ * fields may mean another layout. The query's arrays must have their final values. */
 static inline bool take_offsets_alone(const struct query_reading *reading)
 {
     int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
@@ -308,7 +310,7 @@ static inline bool take_offsets_alone(const struct query_reading *reading)
     return true;
 }
 
-/* Takes weights_f32. The field `weights` has been taken before. */
+/* Takes weights_f32, after the field `weights` has been taken. */
 static bool choose_weights(const struct eb_codec_position *position,
     const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
@@ -452,12 +454,13 @@ struct group_reading {
     bool has_empty;                        /* one of the names is empty */
     const struct eb_known_features *known; /* list of all features so far, or NULL */
     const uint8_t *run;                    /* start of the features' fields */
-    const uint8_t *run_end;                /* their end; NULL if other fields lie between them */
+    const uint8_t *run_end;                /* end of the features' fields; NULL if other fields lie
+                                              between them */
     struct eb_wire_group *out;
 };
 
-/* Takes a feature's name, whose text is checked when it is kept. The field is [begin, end). Returns
- * false if the guard refuses it. */
+/* Takes a feature's name. The field is [begin, end). Returns false if the guard refuses the name;
+ * its text is checked later, when the name is kept. */
 static inline bool take_feature(struct group_reading *reading, struct eb_field_reader name,
     const uint8_t *begin, const uint8_t *end)
 {
@@ -474,7 +477,7 @@ static inline bool take_feature(struct group_reading *reading, struct eb_field_r
 }
 
 /* Takes a field of wire type LENGTH_PREFIXED. If several have the same number, the last one is
- * used. Returns false if the guard refuses it; unknown fields pass. */
+ * used. Returns false if the guard refuses the field; unknown fields pass. */
 static inline bool take_group_bytes(
     struct group_reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
@@ -532,8 +535,8 @@ static inline bool take_group_field(
                : take_number(field, reading->out);
 }
 
-/* Returns the longest known list with which the rest of the message begins. Returns NULL if there
- * is none. */
+/* Returns the longest known list of features whose fields are the next bytes of the message, or
+ * NULL if there is no such list. */
 static const struct eb_known_features *find_group_known(
     const struct eb_codec_position *position, const struct eb_field_reader *message)
 {
@@ -550,7 +553,7 @@ static const struct eb_known_features *find_group_known(
 }
 
 /* If the group's first features are those of a known list, moves past them and counts their fields.
- * Returns false if they are not. */
+ * Otherwise returns false. */
 static bool take_known(
     struct group_reading *reading, struct eb_field_reader *message, uint32_t *field_count)
 {

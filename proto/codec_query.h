@@ -6,9 +6,9 @@
 #include "proto/codec_common.h"
 
 /* Fills in queries[position->index], ..., queries[count - 1], except their errors, from the next
- * BagQueries of a LookupRequest, which has that many. Moves the message and the index past them.
- * Returns false if a query has an error: position->index is that query's, and the position's error
- * is set. */
+ * BagQueries of a LookupRequest, which must have that many. Moves the message and the index past
+ * them. If a query has an error, returns false with the position's error set; position->index is
+ * then the index of that query. */
 bool eb_codec_query_read_all(struct eb_codec_position *position, struct eb_field_reader *message,
     struct eb_wire_query *queries, size_t count);
 

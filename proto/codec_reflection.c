@@ -8,8 +8,8 @@
 
 #include <assert.h>
 
-/* Largest accepted number of fields, including unknown ones. The message declares six, and one of
- * them has two fields. */
+/* Largest accepted number of fields, including unknown ones. The message declares six fields, and
+ * one of the six is a message of two fields. */
 #define REQUEST_FIELDS_MAX 64
 
 static_assert((int)EB_REFLECTION_FILE == (int)EB_FIELD_SERVER_REFLECTION_REQUEST_FILE_BY_FILENAME,

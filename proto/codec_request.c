@@ -11,8 +11,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Fields of a request besides those of its queries. Leaves room for fields that a client of a later
- * version sends, and for a small array whose elements come one by one. */
+/* Largest number of fields of a request, besides QUERY_FIELDS_MAX for each query. Leaves room for
+ * fields that a client of a later version sends, and for a small array whose elements come one by
+ * one. */
 #define OTHER_FIELDS_MAX 4096u
 #define QUERY_FIELDS_MAX 64u
 
@@ -42,7 +43,7 @@ struct reading {
     bool is_bad;          /* something was not read, or the guard must explain the failure */
 };
 
-/* For pointers, and for rounding up names. */
+/* Arena bytes for pointers, and for rounding up the sizes of names. */
 #define NOTES_BYTES 256u
 static_assert(
     sizeof(struct eb_wire_query) + sizeof(struct eb_error) + NOTES_BYTES <= QUERY_ARENA_BYTES,
@@ -87,8 +88,8 @@ static bool check_unbuilt(const struct reading *reading)
     return false;
 }
 
-/* Returns the number of queries and features of all groups. May return a larger number instead, as
- * long as that is at most `max` too. */
+/* Returns the number of queries and features of all groups. If an upper bound that is cheap to
+ * compute is at most `max`, may return that bound instead. */
 static size_t count_queries(const struct reading *reading, size_t max)
 {
     size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
@@ -137,7 +138,7 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
 }
 
 /* Stores a query's error in the arena. Returns NULL with the request's error set if the error
- * concerns the whole request, or the arena is exhausted. */
+ * concerns the whole request, or if the arena is exhausted. */
 static const struct eb_error *keep_lookup_error(
     struct reading *reading, const struct eb_error *error)
 {
@@ -153,8 +154,8 @@ static const struct eb_error *keep_lookup_error(
     return kept;
 }
 
-/* Returns the position for a list's elements, which report to `error`. The index and the name are
- * still to be set. */
+/* Returns the position for the elements of a list, with errors to be stored in *error. The caller
+ * still has to set the index and the name. */
 static struct eb_codec_position position_of_query(
     struct reading *reading, const char *list, struct eb_error *error)
 {
@@ -169,9 +170,10 @@ static struct eb_codec_position position_of_query(
     };
 }
 
-/* Reads queries up to the first with an error, or all of them with errors_per_query. Stores their
- * errors in the queries: the caller reports the first error of all, and an error that only the
- * tables can reveal may come before them. Returns false with the error set. */
+/* Reads queries up to the first with an error, or all of them with errors_per_query. Stores each
+ * error in its query, because the caller reports the first error of all, and an earlier query may
+ * have an error that only the tables can reveal. Returns false with the request's error set if the
+ * request as a whole fails. */
 static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -197,7 +199,8 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     return true;
 }
 
-/* Does the same for groups, unless the error of a query has ended the request. */
+/* Does the same as read_queries for groups. Reads none if a query has an error, unless
+ * errors_per_query is set. */
 static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
@@ -238,7 +241,7 @@ static bool take_unbuilt(struct reading *reading, const struct eb_field *field, 
 }
 
 /* Takes a field of the request itself. If several have the same number, the last one is used.
- * Returns false if the guard refuses it; unknown fields pass. */
+ * Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
 {
@@ -330,8 +333,9 @@ static struct eb_wire_request *read_lookup_request(struct reading *reading)
                : NULL;
 }
 
-/* If the request is read to its end without an error, the guard would not refuse it either. After
- * an error, the guard checks the whole message, and its error takes precedence. */
+/* The guard would accept every request that is read to its end without an error, so it is not
+ * called then. After an error, the guard checks the whole message, and an error that the guard
+ * finds takes precedence. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {

@@ -12,13 +12,13 @@
 #define QUEUE_US_AT 1
 #define COMPUTE_US_AT (QUEUE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
-/* Offset of `more`, which follows the times if it is set. */
+/* Offset of the field `more`, which is written only if it is set, after the times. */
 #define MORE_AT (COMPUTE_US_AT + EB_FIELD_PADDED_BYTES + 1)
 
 static_assert(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US < 16, "tags of larger fields take two bytes");
 
-/* The tail of a plain result has type, shape, missing and the values' length, each with its tag.
- * The longest forms of these must fit. */
+/* The tail of a plain result has type, shape, missing and the values' length, each with its tag. A
+ * result's `tail` must hold the longest forms of these four. */
 #define PLAIN_SHAPE_COUNT 2
 static_assert((1 + 10) + (2 + PLAIN_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
                   sizeof((struct eb_wire_result){0}.tail),
@@ -81,13 +81,14 @@ static void make_tail(struct eb_wire_result *result)
     result->tail_bytes = writer.bytes;
 }
 
-/* Returns the result whose fields this one shares: mostly another, sometimes itself. */
+/* Returns the result that holds the fields of this result: mostly another (`like`), sometimes the
+ * result itself. */
 static const struct eb_wire_result *find_pattern(const struct eb_wire_result *result)
 {
     return result->like ? result->like : result;
 }
 
-/* Prepares a result to be written, once. Returns its size. */
+/* Prepares a result to be written; to be called once. Returns the size of the written result. */
 static size_t prepare_result(struct eb_wire_result *result)
 {
     if (!result->like) {
@@ -116,7 +117,7 @@ static size_t write_result(
     uint8_t *out, size_t bytes, const struct eb_wire_result *result, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
-    assert(out); /* lets a compiler leave out the counting */
+    assert(out); /* lets a compiler leave out the code that only counts */
     const struct eb_wire_result *pattern = find_pattern(result);
     eb_field_put_length(
         &writer, EB_FIELD_LOOKUP_RESPONSE_RESULTS, result->head_bytes + pattern->values_bytes);
@@ -209,7 +210,8 @@ struct reading {
     uint32_t field_count; /* fields of the response and its results */
 };
 
-/* Sets the error, which the guard replaces if it finds one. Always returns false. */
+/* Sets a general error, which is replaced if the guard finds a more exact one. Always returns
+ * false. */
 static bool fail_response(const struct reading *reading)
 {
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be decoded");
@@ -227,8 +229,8 @@ static const uint64_t *read_result_numbers(
     return (const uint64_t *)numbers;
 }
 
-/* Takes a field. An error's text is left in *text to be kept; repeated numbers are only checked.
- * Returns false if the guard refuses the field; unknown fields pass. */
+/* Takes a field of a result. Leaves an error's text in *text, for the caller to copy. Only checks
+ * repeated numbers. Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_result_field(
     const struct eb_field *field, struct eb_wire_result *out, struct eb_field_reader *text)
 {
@@ -315,8 +317,8 @@ struct texts {
     struct eb_field_reader error;
 };
 
-/* Takes a field. Texts are left in *texts to be kept; results are only counted. Returns false if
- * the guard refuses the field; unknown fields pass. */
+/* Takes a field of an answer. Leaves texts in *texts, for the caller to copy. Only counts results.
+ * Returns false if the guard refuses the field; unknown fields pass. */
 static bool take_response_field(
     const struct eb_field *field, struct eb_wire_response *out, struct texts *texts)
 {
@@ -380,8 +382,8 @@ static struct eb_wire_response *read_response(
     return is_whole ? response : NULL;
 }
 
-/* If the answer is read to its end, the guard would not refuse it either. Otherwise the guard
- * checks all bytes, and its error takes precedence. */
+/* The guard would accept every answer that is read to its end, so it is not called then. Otherwise
+ * the guard checks all bytes, and an error that the guard finds takes precedence. */
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {

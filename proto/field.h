@@ -18,8 +18,8 @@ enum { EB_FIELD_WIRE_VARINT = 0, EB_FIELD_WIRE_FIXED64 = 1, EB_FIELD_WIRE_LENGTH
 
 static inline size_t eb_field_varint_bytes(uint64_t value)
 {
-    /* Seven bits a byte; zero takes one byte too. For all logarithms up to 63 the expression below
-     * equals logarithm / 7 + 1, without a division. */
+    /* A byte holds seven bits; zero takes one byte too. For all logarithms up to 63 the expression
+     * below equals logarithm / 7 + 1, without a division. */
     unsigned logarithm = (unsigned)__builtin_clzll(value | 1) ^ 63;
     return (logarithm * 9 + 73) / 64;
 }
@@ -48,7 +48,7 @@ static inline void eb_field_put_present(
 /* Bytes of a 32-bit number in its longest form. */
 #define EB_FIELD_PADDED_BYTES 5
 
-/* Writes a number in its longest form, whatever its value, so that another number can be written
+/* Writes any number in the longest form of a 32-bit varint, so that another number can be written
  * over it. A varint may be longer than necessary: its upper bits are then zeroes. */
 static inline void eb_field_set_padded(uint8_t at[EB_FIELD_PADDED_BYTES], uint32_t value)
 {
@@ -144,7 +144,7 @@ static inline void eb_field_put_zeros(struct eb_field_writer *writer, uint32_t n
     writer->bytes += count;
 }
 
-/* This many varints have a total size that fits into one byte, however large they are. */
+/* Of this many varints, however large they are, the total size is a length that takes one byte. */
 #define EB_FIELD_SHORT_COUNT 12
 
 /* Writes a repeated uint64 in packed form. */

@@ -30,7 +30,8 @@ struct eb_field {
     uint32_t number;
     ProtobufCWireType wire_type;
     uint64_t varint;             /* value, if of wire type VARINT */
-    struct eb_field_reader data; /* content without tag and length; for a varint, its own bytes */
+    struct eb_field_reader data; /* content without tag and length; for a varint, the bytes of the
+                                    number */
 };
 
 static inline struct eb_field_reader eb_field_reader_of(const uint8_t *bytes, size_t size)
@@ -43,10 +44,11 @@ static inline size_t eb_field_reader_bytes(const struct eb_field_reader *reader)
     return (size_t)(reader->end - reader->at);
 }
 
-/* A number, and where it ends. */
+/* A number, and the position of its end. */
 struct eb_field_varint {
     uint64_t value;
-    const uint8_t *end; /* NULL if it does not end within bytes_max bytes or within the reader */
+    const uint8_t *end; /* NULL if the number does not end within bytes_max bytes or within the
+                           reader */
 };
 
 /* Does the same as eb_field_reader_varint for [at, end), for varints of any length. */
@@ -71,7 +73,7 @@ static inline struct eb_field_varint eb_field_reader_varint(
 /* The following functions move past a part of a field. They return NULL, or a text that says what
  * is wrong with that part. */
 
-/* Reads a tag. *tag is 0 if it cannot be read. */
+/* Reads a tag. Sets *tag to 0 if the tag cannot be read. */
 static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, uint32_t *tag)
 {
     struct eb_field_varint varint = eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
@@ -148,7 +150,7 @@ static inline struct eb_field eb_field_reader_field_of(uint32_t tag)
 }
 
 /* Moves past one field. The reader must have at least one byte. Returns NULL, or a text that says
- * what is wrong with the field; field->number is 0 if it cannot be read. */
+ * what is wrong with the field; field->number is 0 if the tag cannot be read. */
 static inline const char *eb_field_reader_read(
     struct eb_field_reader *reader, struct eb_field *field)
 {
@@ -162,7 +164,7 @@ static inline const char *eb_field_reader_read(
 }
 
 /* Moves past the next field if it has that number, which is below 16, and wire type
- * LENGTH_PREFIXED. Returns false if it does not, or cannot be read; the reader is then
+ * LENGTH_PREFIXED. Otherwise, or if the field cannot be read, returns false and leaves the reader
  * unchanged. */
 static inline bool eb_field_reader_take_next(
     struct eb_field_reader *reader, uint32_t number, struct eb_field_reader *data)
@@ -187,5 +189,6 @@ static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct e
 
 /* Returns how many fields have that number, up to the first field that cannot be read. */
 size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number);
-/* Returns the start of the first packed varint that does not end. Returns NULL if all end. */
+/* Returns the start of the first packed varint that has no last byte, or NULL if all varints are
+ * complete. */
 const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed);

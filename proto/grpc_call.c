@@ -275,8 +275,8 @@ static nghttp2_nv *add_field(struct trailers *trailers, const char *name, const 
     return field;
 }
 
-/* Adds the call's status. nghttp2 copies texts that vary. They are not entered in HPACK's table,
- * because they would push the constant ones out. */
+/* Adds the call's status. nghttp2 copies texts that vary. These are not entered in HPACK's table,
+ * because they would push the constant texts out of it. */
 static void add_status(struct trailers *trailers, const struct eb_grpc_call *call, const char *text)
 {
     uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
@@ -310,8 +310,8 @@ static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
     return connection->handler->on_drop_if_expired(connection->context, call, message);
 }
 
-/* Tells nghttp2 how many bytes may leave now; on_send_data moves them. Submits the trailers with
- * the last ones. */
+/* Tells nghttp2 how many bytes may leave now; on_send_data moves them. Submits the trailers
+ * together with the last bytes. */
 static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
@@ -336,7 +336,8 @@ static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t
     return (ssize_t)count;
 }
 
-/* If nghttp2 waits for on_call_read, tells it that there is something new. */
+/* If nghttp2 has been told that there is nothing to send, tells it that on_call_read has something
+ * now. */
 static void wake_call(struct eb_grpc_call *call)
 {
     if (call->output.deferred) {
@@ -382,7 +383,7 @@ void eb_grpc_call_finish(
         submit_trailers_only(call, text);
         return;
     }
-    /* If there is no memory for its text, the status is sent alone. */
+    /* If there is no memory for a copy of the text, the status is sent alone. */
     call->text = text ? strdup(text) : NULL;
     wake_call(call);
 }
@@ -476,7 +477,7 @@ static void refuse_call_message(struct eb_grpc_call *call, enum eb_grpc_read why
     give_call_up(call, error.status, error.text);
 }
 
-/* Takes the message of a call that expects one, and holds it. */
+/* Takes the only message of a call (eb_grpc_call_expect_one), and holds it. */
 static void hold_only_message(struct eb_grpc_call *call, struct eb_grpc_message *message)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -533,7 +534,7 @@ static size_t parse_data(struct eb_grpc_call *call, const uint8_t *bytes, size_t
     return used;
 }
 
-/* Appends to the backlog. Returns false if out of memory. */
+/* Appends bytes to the call's backlog. Returns false if out of memory. */
 static bool append_rest(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -606,8 +607,8 @@ static bool can_advance(const struct eb_grpc_call *call)
 bool eb_grpc_call_advance(struct eb_grpc_call *call)
 {
     if (can_advance(call)) {
-        /* Taken out of the backlog while it is read, because a handler may finish the call
-         * meanwhile. */
+        /* The piece is taken out of the backlog while it is read, because a handler may finish the
+         * call meanwhile. */
         struct eb_grpc_piece *piece = pop_backlog(&call->backlog);
         piece->first +=
             read_one(call, piece->room + piece->first, piece->end - piece->first, piece->filled_ms);
@@ -638,8 +639,8 @@ static bool is_message_stalled(const struct eb_grpc_call *call)
                                    connection->now_ms - call->begun_ms >= slow_ms_max);
 }
 
-/* Returns whether a call that expects one message has had it for too long without the request's
- * end. */
+/* Returns whether a call that expects one message has waited too long, since that message came, for
+ * the request's end. */
 static bool is_end_overdue(const struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -648,7 +649,7 @@ static bool is_end_overdue(const struct eb_grpc_call *call)
 }
 
 /* Returns whether answers have waited for the peer's windows for too long. A few bytes now and then
- * are no progress: they would hold the rest for as long as the peer likes. */
+ * do not count as progress: otherwise a peer could keep answers waiting for as long as it likes. */
 static bool is_answer_stalled(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -684,8 +685,8 @@ static void reset_stalled(struct eb_grpc_call *call)
                               call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
 }
 
-/* Answers a peer that does not end a request which is not gRPC. If it does not take the answer,
- * resets the call. */
+/* Answers a request that is not gRPC and that the peer does not end. If the peer does not take the
+ * answer, resets the call. */
 static void tick_refused(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
@@ -698,7 +699,8 @@ static void tick_refused(struct eb_grpc_call *call)
     }
 }
 
-/* `is_shut`: the peer can send nothing, on any call. */
+/* Ends the call if its message or answer is stalled. `is_shut` means that the peer can send
+ * nothing, on any call. */
 static void tick_call(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
@@ -750,7 +752,7 @@ void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 {
     call->trailers_sent = true;
-    /* Before the trailers have left, a reset would drop them. */
+    /* The trailers have left by now: a reset before that would drop them. */
     if (!call->peer_ended) {
         check_call_open(
             call->connection, nghttp2_submit_rst_stream(call->connection->session,

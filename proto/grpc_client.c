@@ -35,7 +35,7 @@ struct eb_grpc_client_call {
     size_t header_bytes; /* size of names and values so far */
     size_t header_count;
     bool is_grpc;    /* content-type */
-    bool is_decided; /* this side ended it; `error` has the outcome */
+    bool is_decided; /* this side ended the call; `error` has the outcome */
     bool is_write_ended;
     struct eb_grpc_reader reader;
     struct eb_grpc_output output;
@@ -209,8 +209,8 @@ static bool has_too_many_headers(const struct eb_grpc_client_call *call, size_t 
            call->header_count > factor * HEADER_FIELDS_MAX;
 }
 
-/* Counts a field. A byte on the wire can expand to 4 KB, which takes 2 us. Returns the callback's
- * result for nghttp2. */
+/* Counts a header field. A byte on the wire can expand to a field of 4 KB, which takes 2 us to
+ * decode. Returns the callback's result for nghttp2. */
 static int count_header(struct eb_grpc_client_call *call, size_t bytes)
 {
     call->header_bytes += bytes;
@@ -229,8 +229,8 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     return 0;
 }
 
-/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: decoding it cost as
- * much. */
+/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: such a field costs as much
+ * to decode. */
 static int on_client_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
@@ -289,7 +289,8 @@ static void refuse_client_message(struct eb_grpc_client_call *call, enum eb_grpc
     }
 }
 
-/* Reads up to the end of a message or of the bytes. Returns the number of bytes read. */
+/* Reads up to the end of a message, or of the bytes if these end first. Returns the number of bytes
+ * read. */
 static size_t read_message(struct eb_grpc_client *client, struct eb_grpc_client_call *call,
     const uint8_t *bytes, size_t count)
 {

@@ -17,8 +17,8 @@ struct eb_grpc_client_call; /* opaque */
 struct eb_grpc_client;      /* opaque */
 
 struct eb_grpc_client_handler {
-    /* One whole message. Its bytes are borrowed for the call. They lie in the received bytes if
-     * these contain the whole message. */
+    /* One whole message. The bytes are borrowed until the callback returns. They are part of the
+     * received bytes if these contain the whole message. */
     void (*on_message)(void *context, struct eb_grpc_client_call *call, void *user,
         const uint8_t *bytes, size_t size);
     /* The call is over and `call` is no longer valid. An answer that is not a gRPC answer (HTTP
@@ -43,11 +43,12 @@ struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identit
 /* Ends every call with UNAVAILABLE and frees the session. Accepts NULL. */
 void eb_grpc_client_destroy(struct eb_grpc_client *client);
 
-/* Begins a call. It has no timeout if `timeout_us` is 0. Returns NULL if out of memory or if the
+/* Begins a call, without a timeout if `timeout_us` is 0. Returns NULL if out of memory or if the
  * connection takes no new calls. */
 struct eb_grpc_client_call *eb_grpc_client_start(
     struct eb_grpc_client *client, const char *path, uint64_t timeout_us, void *user);
-/* Sends one message (see eb_outgoing) and takes the creator's hold. If `last`, ends our side. */
+/* Sends one message (see eb_outgoing) and takes the creator's hold on it. Ends our side if `last`
+ * is true. */
 void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last);
 /* Cancels the call. on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
@@ -56,7 +57,7 @@ void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
  * none, and UINT32_MAX if the call must not be tried again or the value is not a number. */
 uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call);
 
-/* These do the same as in grpc_server.h. */
+/* These do the same as the functions of the same names in grpc_server.h. */
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count);
 bool eb_grpc_client_send(struct eb_grpc_client *client);
 struct eb_send_queue *eb_grpc_client_queue(struct eb_grpc_client *client);

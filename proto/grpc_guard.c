@@ -15,7 +15,7 @@
 #define FRAME_BYTES_MAX (256u * 1024)
 /* HTTP/2 adds this to the size of each field's name and value. */
 #define HEADER_FIELD_OVERHEAD 32u
-/* So high that nghttp2's own limiter of resets does not act before ours. */
+/* A limit for nghttp2's own limiter of resets, so high that it does not act before ours. */
 #define RESETS_UNLIMITED 1000000000u
 #define EXTENSION_TYPE_FIRST 10u
 #define EXTENSION_TYPE_LAST 255u
@@ -34,8 +34,8 @@ nghttp2_option *eb_grpc_settings_option(void)
     return option;
 }
 
-/* Windows hold the largest message twice. nghttp2 sends a window update when half a window has been
- * processed. Until then the other half must suffice for a whole message. */
+/* Makes the windows twice as large as the largest message. nghttp2 sends a window update when half
+ * a window has been processed. Until then the other half must suffice for a whole message. */
 bool eb_grpc_settings_submit(nghttp2_session *session, const struct eb_grpc_server_limits *limits)
 {
     assert(limits->request_bytes_max <= REQUEST_BYTES_LIMIT);
@@ -91,18 +91,19 @@ const char *eb_grpc_preface_answer(uint8_t first)
 
 /* ---- budget ---- */
 
-/* Honest clients ping about once per call, or every ten seconds. A burst of this many is allowed,
- * and ten a second for ever. */
+/* Honest clients ping about once per call, or every ten seconds. A burst of this many useless
+ * frames is allowed, and ten a second for ever. */
 #define NOISE_MAX 1000u
 #define NOISE_REFILL_MS 100u
 /* This many of a peer's pings may come too early: clocks and networks are not exact. */
 #define STRIKES_MAX 2u
-/* A client that takes a large answer sends two window updates for each of its frames. It may still
- * do so when the whole answer has been sent and nothing forgives noise any more. */
+/* A client that takes a large answer sends two window updates for each of its frames. The client
+ * may still do so when the whole answer has been sent, so that no more sending forgives noise. So
+ * only one window update in this many costs noise. */
 #define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops doing so. */
 #define RESETS_PER_MS 1u
-/* The excess of all blocks may reach this many times their limit at once. */
+/* The excess of all header blocks together may reach this many times header_bytes_max at once. */
 #define EXCESS_LIMITS 3u
 #define MS_PER_S 1000u
 
@@ -127,7 +128,8 @@ static void refill_resets(struct eb_grpc_budget *budget, uint64_t now_ms)
         (uint32_t)(passed_ms < room / RESETS_PER_MS ? passed_ms * RESETS_PER_MS : room);
 }
 
-/* Refills excess_left. Does nothing while it is full, so this costs most connections nothing. */
+/* Refills excess_left. Skips the computation while excess_left is full, as it is for most
+ * connections. */
 static void refill_excess(struct eb_grpc_budget *budget, uint64_t now_ms)
 {
     if (budget->excess_left == budget->excess_max) {

@@ -15,9 +15,9 @@ struct nghttp2_session;
 
 /* Caps of one connection. */
 struct eb_grpc_server_limits {
-    uint32_t request_bytes_max; /* message limit, at most 512 MiB; beyond: RESOURCE_EXHAUSTED */
+    uint32_t request_bytes_max; /* largest message, at most 512 MiB; larger: RESOURCE_EXHAUSTED */
     uint32_t streams_max;       /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
-    uint32_t header_fields_max; /* limit on one request's fields; beyond: RESOURCE_EXHAUSTED */
+    uint32_t header_fields_max; /* most fields of a request's headers; more: RESOURCE_EXHAUSTED */
     uint32_t header_bytes_max;  /* limit on the names and values of one request together */
     /* Output in the write queue, at least 1 MiB; more ends the connection. Answers that wait in
      * calls for the peer's windows do not count. */
@@ -25,14 +25,14 @@ struct eb_grpc_server_limits {
     /* A message without progress for this long ends its call, as does one that takes four times as
      * long at less than 4 KiB/s. */
     uint32_t message_stall_ms_max;
-    /* Answers that hardly progress for this long reset the call; 0: never. */
+    /* A call is reset if its answers hardly progress for this long; 0: never. */
     uint32_t answer_stall_ms_max;
     /* Number of calls that a peer may reset, in addition to one for each call that it lets end and
      * a thousand a second. */
     uint32_t reset_budget;
-    /* Least time between a peer's pings, while it has calls and while it has none. Pings count as
-     * too early only if nothing was sent to the peer since the ping before. A few early pings end
-     * the connection. 0 if the peer may ping as often as it likes. */
+    /* Least time between a peer's pings, while it has calls and while it has no calls. A ping
+     * counts as too early only if nothing was sent to the peer since the ping before. A few early
+     * pings end the connection. 0 if the peer may ping as often as it likes. */
     uint32_t ping_interval_min_ms;
     uint32_t ping_idle_interval_min_ms;
 };
@@ -45,7 +45,8 @@ bool eb_grpc_settings_submit(
 
 /* ---- preface ---- */
 
-/* The first bytes of a connection: HTTP/2's preface, or those of a client on the wrong port. */
+/* The first bytes of a connection: HTTP/2's preface, or other bytes from a client on the wrong
+ * port. */
 
 #define EB_GRPC_PREFACE_BYTES 24
 
@@ -98,7 +99,7 @@ bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget);
  * RST_STREAM cost nothing here; other functions count them. Returns false if there was too much. */
 bool eb_grpc_budget_spend_frame(
     struct eb_grpc_budget *budget, uint8_t type, uint8_t flags, size_t length);
-/* Spends a ping. Returns false if the peer has sent too many within `interval_ms` of the one
+/* Spends a ping. Returns false if too many pings have come less than `interval_ms` after the ping
  * before. */
 bool eb_grpc_budget_spend_ping(
     struct eb_grpc_budget *budget, uint64_t now_ms, uint64_t interval_ms);
@@ -123,10 +124,10 @@ bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);
 /* An answer that is being sent. Zeroed if there is none. */
 struct eb_grpc_refusal {
     int http_status; /* 0: none */
-    size_t sent;     /* bytes of its text that are sent */
+    size_t sent;     /* bytes of the text that are sent */
 };
 
-/* Submits the answer, whose http_status is set. It is borrowed until the stream is closed. Returns
- * nghttp2's result. */
+/* Submits the answer, whose http_status is set. `refusal` is borrowed until the stream is closed.
+ * Returns nghttp2's result. */
 int eb_grpc_refusal_submit(
     struct nghttp2_session *session, int32_t stream_id, struct eb_grpc_refusal *refusal);

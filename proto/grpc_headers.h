@@ -31,24 +31,25 @@ struct eb_grpc_headers_limits {
 #define EB_GRPC_EXPANSION_WEIGHT 4u
 /* A block of more than this many times the limit on bytes is an attack, compressed or not. */
 #define EB_GRPC_BLOCK_LIMITS_MAX 4u
-/* This many bytes on the wire pay for a field beyond the limit: they keep a peer as busy as us. */
+/* This many bytes on the wire pay for a field beyond the limit: sending them keeps a peer as busy
+ * as the field keeps us. */
 #define EB_GRPC_FIELD_WIRE_BYTES 32u
 
 /* The size so far of a header block, which belongs to a request or to trailers. Zeroed at the start
  * of a block. */
 struct eb_grpc_block {
-    size_t wire_bytes; /* lengths of its frames that have begun */
+    size_t wire_bytes; /* total length of the block's frames that have begun */
     size_t bytes;      /* names and values */
     size_t field_count;
 };
 
 /* Returns the number of bytes to which a block of `wire_bytes` may expand without any excess. */
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits);
-/* Returns the cost of the block to us but not to its sender, in bytes. It counts the expansion
- * beyond eb_grpc_block_bytes_max, and fields beyond the limit that the bytes on the wire do not pay
- * for. Each such field counts as many bytes as a field may have on average. Returns SIZE_MAX if the
- * block is an attack. Bytes beyond the limit that were on the wire do not count: proxies forward
- * blocks of clients that know no limit. */
+/* Returns the part of the block's cost that we bear and its sender does not, in bytes. Counts the
+ * expansion beyond eb_grpc_block_bytes_max, and fields beyond the limit that the bytes on the wire
+ * do not pay for. Each such field counts as many bytes as a field may have on average. Returns
+ * SIZE_MAX if the block is an attack. Bytes beyond the limit that were on the wire do not count:
+ * proxies forward blocks of clients that know no limit. */
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 
@@ -58,7 +59,7 @@ enum eb_grpc_encoding { EB_GRPC_IDENTITY, EB_GRPC_GZIP, EB_GRPC_UNKNOWN_ENCODING
 /* Zeroed is an empty block. */
 struct eb_grpc_headers {
     uint64_t timeout_us;  /* at least 1 if a timeout was given, 0 otherwise */
-    uint32_t field_count; /* includes those beyond the limits, as `bytes` does */
+    uint32_t field_count; /* includes fields beyond the limits, as `bytes` does */
     uint32_t bytes;
     bool is_over_limit;
     bool is_post;
@@ -70,11 +71,11 @@ struct eb_grpc_headers {
     enum eb_grpc_encoding encoding;
     struct eb_trace_parent trace; /* zeroed if traceparent was invalid or came twice */
     char path[EB_GRPC_PATH_BYTES];
-    /* "" if it was longer or came twice: no server can know such a credential. */
+    /* "" if the field was too long or came twice: no server can know such a credential. */
     char authorization[EB_GRPC_AUTHORIZATION_BYTES];
 };
 
-/* One field, or a part of one. It is not NUL-terminated. */
+/* The name or value of a field, or a part of it. Not NUL-terminated. */
 struct eb_grpc_text {
     const char *bytes;
     size_t size;

@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
-/* These bound the first buffer, which is taken when only the prefix has come: 1 / FIRST_BYTES_PART
- * of the largest message, at least FIRST_BYTES_MIN and at most FIRST_BYTES_MAX. Each time the
- * buffer is full, a buffer GROWTH times as large replaces it. So all copies together are a third of
- * the message. */
+/* Size of a message's first buffer, which is taken when only the prefix has come: 1 /
+ * FIRST_BYTES_PART of the largest message, at least FIRST_BYTES_MIN and at most FIRST_BYTES_MAX.
+ * Each time the buffer is full, a buffer GROWTH times as large replaces it. So all copies together
+ * are a third of the message. */
 #define FIRST_BYTES_MAX (256u * 1024)
 #define FIRST_BYTES_PART 64u
 #define FIRST_BYTES_MIN 256u
@@ -53,7 +53,8 @@ static size_t find_first_bytes(const struct eb_grpc_reader *reader)
     return part < FIRST_BYTES_MIN ? FIRST_BYTES_MIN : part;
 }
 
-/* Checks a complete prefix and takes the first buffer. Returns EB_GRPC_READ_MORE if all is well. */
+/* Checks a complete prefix and takes the first buffer. Returns EB_GRPC_READ_MORE if the message can
+ * be read. */
 static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
 {
     const uint8_t *prefix = reader->prefix;

@@ -14,9 +14,9 @@ struct eb_grpc_message {
     size_t size;
     size_t taken_bytes; /* size of the buffer that was taken from the eb_memory */
     size_t wire_bytes;  /* size on the wire, without the prefix; less than size if compressed */
-    /* Time when its last byte came, on the clock of the session that delivers it. If the session
-     * held the message back, the time when the last of the bytes that were kept with it came. The
-     * reader does not set it. */
+    /* Time when the message's last byte came, on the clock of the session that delivers it. If the
+     * session held the message back, this is the time when the last byte came of those kept
+     * together with the message. Not set by the reader. */
     uint64_t arrived_ms;
 };
 
@@ -36,8 +36,9 @@ struct eb_grpc_reader {
 
 enum eb_grpc_read {
     EB_GRPC_READ_MORE,       /* all bytes were used; no message is complete */
-    EB_GRPC_READ_MESSAGE,    /* *message is complete and the caller's */
-    EB_GRPC_READ_COMPRESSED, /* this and the rest are failures, which end the stream */
+    EB_GRPC_READ_MESSAGE,    /* *message is complete and belongs to the caller */
+    EB_GRPC_READ_COMPRESSED, /* compressed, but not allowed. This and all below are failures, which
+                                end the stream */
     EB_GRPC_READ_BROKEN,     /* compressed, but cannot be decompressed */
     EB_GRPC_READ_BAD_FLAG,
     EB_GRPC_READ_TOO_LARGE,
@@ -48,7 +49,7 @@ enum eb_grpc_read {
 /* Reads until a message is complete, at most *count bytes. Sets *count to the bytes used. */
 enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint8_t *bytes,
     size_t *count, struct eb_grpc_message *message);
-/* Sets *error for a failure to read. For COMPRESSED it assumes that no encoding was named. */
+/* Sets *error for a failure to read. For COMPRESSED, assumes that the peer named no encoding. */
 void eb_grpc_message_explain(
     const struct eb_grpc_reader *reader, enum eb_grpc_read why, struct eb_error *error);
 /* Returns the size of one whole message with its prefix at the start of `bytes`, if the reader is
