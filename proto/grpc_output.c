@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <nghttp2/nghttp2.h>
 
-/* At this many bytes in the write queue, no more frames are produced. Messages then stay with their
- * streams, where frames of different streams still take turns. */
+/* Once the write queue has this many bytes, no more frames are produced. Messages then stay in
+ * their streams' outputs, so that frames of different streams still take turns. */
 #define QUEUE_HIGH_BYTES (256u * 1024)
 /* Largest DATA frame of ours. nghttp2 keeps a buffer of this size per connection. */
 #define DATA_FRAME_BYTES_MAX (256u * 1024)
@@ -48,7 +48,7 @@ void eb_grpc_output_clear(struct eb_grpc_output *output)
     output->bytes = 0;
 }
 
-/* Replaces a message of `bytes` bytes by `by`, which may be NULL. */
+/* Replaces the message at *link, of `bytes` bytes, by `by`, which may be NULL. */
 static void replace(
     struct eb_grpc_output *output, struct eb_outgoing **link, size_t bytes, struct eb_outgoing *by)
 {
@@ -88,7 +88,8 @@ void eb_grpc_output_drop_expired(
     }
 }
 
-/* Moves the next `count` bytes into the queue. Returns false if out of memory. */
+/* Moves the next `count` bytes of the output's messages into the write queue. Returns false if out
+ * of memory. */
 static bool move(struct eb_grpc_output *output, size_t count)
 {
     assert(count <= output->bytes);

@@ -17,7 +17,7 @@ struct eb_grpc_output {
     struct eb_outgoing *head;
     struct eb_outgoing *tail;
     size_t head_sent;    /* bytes of head that have left */
-    size_t bytes;        /* bytes that wait here */
+    size_t bytes;        /* bytes of messages that have not left */
     uint64_t sent_bytes; /* bytes of all messages that have left */
     bool deferred; /* nghttp2 asked for bytes when there were none, and must be told of new ones */
 };
@@ -29,7 +29,7 @@ void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *mess
  * bytes have left. The message that `drop` returns is sent instead; if it returns NULL, none is
  * sent. If `drop` returns another message or NULL, it takes over the output's hold on the dropped
  * message and gives the output a hold on the returned one. `drop` must not push messages. Not to be
- * called while nghttp2 was promised bytes that it has not sent. */
+ * called while there are bytes that nghttp2 was promised and has not sent. */
 typedef struct eb_outgoing *eb_grpc_output_drop_fn(void *owner, struct eb_outgoing *message);
 void eb_grpc_output_drop_expired(
     struct eb_grpc_output *output, size_t count, eb_grpc_output_drop_fn *drop);
@@ -38,6 +38,6 @@ void eb_grpc_output_clear(struct eb_grpc_output *output);
 
 /* Sets the callbacks that nghttp2 uses to send DATA frames of outputs. */
 void eb_grpc_output_install(struct nghttp2_session_callbacks *callbacks);
-/* Moves frames into the queue until it is full enough for one write or there are no more. Returns
- * false if out of memory; then the session cannot continue. */
+/* Moves frames into the queue until the queue is full enough for one write, or until there are no
+ * more frames. Returns false if out of memory; then the session cannot continue. */
 bool eb_grpc_output_flush(struct nghttp2_session *session, struct eb_send_queue *queue);

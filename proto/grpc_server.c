@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit on header blocks that nghttp2 does not show and whose first frame does not end them, at any
- * one time. */
+/* Limit, at any one time, on header blocks that nghttp2 does not show and that consist of several
+ * frames. */
 #define UNSEEN_CONTINUED_MAX 2u
 /* Limit on frames of ours that wait because the peer does not read, in addition to those of its
  * open calls. */
@@ -25,7 +25,7 @@ struct eb_grpc_server {
     struct eb_grpc_call *header_call; /* call whose header block is being read */
     struct eb_grpc_block block;       /* the header block that began last */
     size_t block_bytes_max;           /* size up to which `block` has no excess */
-    size_t block_excess;              /* excess of `block` that was spent */
+    size_t block_excess;              /* part of the excess of `block` that was already spent */
     int32_t header_stream_id; /* stream of an unfinished header block or trailers; 0: none */
     struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
@@ -134,8 +134,9 @@ static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *h
 }
 
 /* Spends the cost of a header block that nghttp2 only decompressed, because its stream is over or
- * was refused. nghttp2 shows neither its fields nor any CONTINUATION. Honest peers send some blocks
- * that cross the stream's end in transit, and some of these peers split every large block. */
+ * was refused. nghttp2 shows neither its fields nor any CONTINUATION. Honest peers send some such
+ * blocks, when a block and the end of its stream cross in transit, and some honest peers split
+ * every large block. */
 static void spend_unseen_block(struct eb_grpc_server *server)
 {
     size_t bytes = server->block.wire_bytes;
@@ -213,8 +214,9 @@ static int spend_block(struct eb_grpc_server *server)
     return is_server_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
-/* Counts a field of any block. It costs the connection's budget if it exceeds what its sender pays
- * for. Most blocks have a dozen fields and are far below that: keep that path cheap. */
+/* Counts a field of any block. If the block then exceeds what its sender pays for, the excess is
+ * spent from the connection's budget. Most blocks have a dozen fields and no excess: keep the path
+ * for them cheap. */
 static inline int count_field(struct eb_grpc_server *server, size_t bytes)
 {
     server->block.bytes += bytes;
@@ -243,8 +245,8 @@ static int on_server_header(nghttp2_session *session, const nghttp2_frame *frame
     return count_field(server, name_size + value_size);
 }
 
-/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: decoding it cost as
- * much. */
+/* Counts a field that nghttp2 skips because of bytes that HTTP forbids: such a field costs as much
+ * to decode. */
 static int on_server_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
@@ -424,8 +426,8 @@ static int on_server_stream_close(
     if (!call) {
         return 0;
     }
-    /* A call that we reset because of an error of the peer costs the peer no more than one that it
-     * resets itself, so both are spent. */
+    /* For the peer, making us reset a call by an error is as cheap as resetting a call itself, so
+     * both count as resets. */
     if (call->trailers_sent) {
         eb_grpc_budget_earn_reset(&server->budget);
     } else {
@@ -523,7 +525,7 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     return fail_server(server, "not HTTP/2");
 }
 
-/* Delivers kept bytes, one message of each call in turn, so that the first call does not take all
+/* Delivers kept bytes, one message of each call in turn, so that the first call does not use up all
  * the room that the receiver has. */
 static void advance(struct eb_grpc_connection *connection)
 {

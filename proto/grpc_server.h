@@ -1,9 +1,10 @@
 /* The server's side of one HTTP/2 connection that speaks gRPC: bytes in, calls and messages out;
  * answers in, bytes out. No sockets, no clock: the time is passed in.
  *
- * Thread: one at a time. Memory: message buffers and output come from the given eb_memory; its own
- * state is on the heap, bounded by the limits. Callbacks are called from eb_grpc_server_receive,
- * _tick, _send and _destroy. They may call any eb_grpc_call_ function, but none of those four. */
+ * Thread: one at a time. Memory: message buffers and output come from the given eb_memory; the
+ * session's own state is on the heap, bounded by the limits. Callbacks are called from
+ * eb_grpc_server_receive, _tick, _send and _destroy. They may call any eb_grpc_call_ function, but
+ * none of those four. */
 #pragma once
 
 #include "proto/grpc_call.h"
@@ -30,19 +31,19 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server);
  * _send. */
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms);
-/* Ends calls whose message or answer makes no progress. For messages, the `unread_ms` since the
- * last tick during which the caller did not read the peer's bytes do not count. */
+/* Ends calls whose message or answer makes no progress. For messages, `unread_ms` does not count:
+ * the time since the last tick during which the caller did not read the peer's bytes. */
 void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_t unread_ms);
 
-/* Moves all that may be sent now into the write queue, up to some hundred KiB. Call it before each
- * write, and again after the write: more may have been waiting. Returns false if the connection is
- * over; the bytes in the queue may still be written. */
+/* Moves all that may be sent now into the write queue, up to some hundred KiB. Call this before
+ * each write, and again after the write, because more may have been waiting. Returns false if the
+ * connection is over; the bytes in the queue may still be written. */
 bool eb_grpc_server_send(struct eb_grpc_server *server);
 /* Returns the bytes to write: peek, write, drop. */
 struct eb_send_queue *eb_grpc_server_queue(struct eb_grpc_server *server);
 /* Returns whether the session has nothing more to read or to send: the connection can be closed. */
 bool eb_grpc_server_is_done(const struct eb_grpc_server *server);
-/* Returns why the connection is over, for the log; "" if it is not. */
+/* Returns why the connection is over, for the log; "" if the connection is not over. */
 const char *eb_grpc_server_reason(const struct eb_grpc_server *server);
 /* Returns whether the client's preface and first SETTINGS have arrived. */
 bool eb_grpc_server_is_open(const struct eb_grpc_server *server);
@@ -54,15 +55,15 @@ uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server);
 /* Returns the number of bytes of messages that have come, over all calls. Bytes for calls that are
  * over do not count. */
 uint64_t eb_grpc_server_fed_bytes(const struct eb_grpc_server *server);
-/* Returns whether resumed calls have messages that the next eb_grpc_server_receive, even of no
- * bytes, or _send delivers. */
+/* Returns whether resumed calls have messages to deliver. The next eb_grpc_server_receive (even of
+ * no bytes) or eb_grpc_server_send delivers them. */
 bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server);
 /* Returns the number of bytes of answers and frames that wait for the peer. */
 size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server);
 
 /* Drains the connection: sends a GOAWAY notice, waits for a ping's round trip, then sends the final
- * GOAWAY with the last call's id. Calls that arrived by then are served, later ones refused. May be
- * called twice. */
+ * GOAWAY with the last call's id. Calls that arrive before the final GOAWAY are served, later calls
+ * are refused. May be called twice. */
 void eb_grpc_server_drain(struct eb_grpc_server *server);
 /* Sends a ping, which a live peer answers with bytes. */
 void eb_grpc_server_ping(struct eb_grpc_server *server);

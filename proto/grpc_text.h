@@ -10,7 +10,7 @@
 #define EB_GRPC_MESSAGE_BYTES_MAX 1024 /* size of grpc-message, once encoded */
 
 /* Reads "100m", "3S" and so on (at most 8 digits and a unit) as microseconds, rounded up. Returns
- * false if the text is no timeout. */
+ * false if the text is not a timeout. */
 bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us);
 /* Writes the timeout, rounded up, in the finest unit whose digits fit. The text is NUL-terminated;
  * `out` has 16 bytes. */

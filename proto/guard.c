@@ -12,7 +12,8 @@
 /* A message that is being read. */
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
-    const ProtobufCFieldDescriptor *field; /* field of the parent that holds it; NULL at the top */
+    const ProtobufCFieldDescriptor *field; /* field of the parent that holds this message; NULL at
+                                              the top */
     const uint8_t *first;
     struct eb_field_reader rest;
     uint64_t seen; /* bit i: singular sub-message descriptor->fields[i] has occurred */
@@ -31,8 +32,8 @@ struct walk {
 static const ProtobufCFieldDescriptor *find_guarded_field(
     const ProtobufCMessageDescriptor *descriptor, uint32_t number)
 {
-    /* Descriptors are sorted by number and the numbers are distinct, so this one's index is at most
-     * number - 1. */
+    /* A descriptor's fields are sorted by number and the numbers are distinct, so the index of
+     * field `number` is at most number - 1. */
     size_t i = number < descriptor->n_fields ? number : descriptor->n_fields;
     while (i > 0 && descriptor->fields[i - 1].id > number) {
         i--;
@@ -82,8 +83,8 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
     }
 }
 
-/* Refuses the message. `what` says what is wrong with field `number` (0 for the innermost message),
- * and `at` points to the byte. Always returns false. */
+/* Refuses the message. `what` says what is wrong with field `number` (or with the innermost message
+ * if that is 0), and `at` points to the wrong byte. Always returns false. */
 static bool refuse_guarded(const struct walk *walk, enum eb_status status, uint32_t number,
     const uint8_t *at, const char *what)
 {
@@ -118,7 +119,7 @@ static ProtobufCWireType wire_type_of(ProtobufCType type)
     return PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
 }
 
-/* Moves past one character of UTF-8. Returns false if the bytes are not one. */
+/* Moves past one character of UTF-8. Returns false if the next bytes are not a character. */
 static bool read_character(struct eb_field_reader *reader)
 {
     uint8_t lead = *reader->at++;
@@ -181,7 +182,7 @@ static bool check_guarded_packed(
                            "contains an unterminated varint");
 }
 
-/* Begins the sub-message in `bytes`. Returns false if it is refused. */
+/* Begins to read the sub-message in `bytes`. Returns false if the sub-message is refused. */
 static bool enter(
     struct walk *walk, const ProtobufCFieldDescriptor *field, const struct eb_field *bytes)
 {

@@ -1,7 +1,7 @@
 /* Checks a serialised protobuf message against its descriptor, before anything else reads it.
- * Refuses bytes that are not such a message, and inputs that protobuf-c 1.4.1 handles badly:
- * nesting without limit, quadratic merging of repeated singular sub-messages, NULs and bad UTF-8 in
- * strings.
+ * Refuses bytes that are not a message of the descriptor's type, and inputs that protobuf-c 1.4.1
+ * handles badly: nesting without limit, quadratic merging of repeated singular sub-messages, NULs
+ * and bad UTF-8 in strings.
  * Thread: pure. Memory: none; no recursion. */
 #pragma once
 
@@ -20,10 +20,10 @@ struct eb_guard_limits {
     uint32_t submessages_max; /* occurrences of repeated message fields, all together */
 };
 
-/* Returns true if protobuf-c can unpack the message in memory linear in its size. Returns false
- * with *error set to INTERNAL if the bytes are no such message, INVALID_ARGUMENT for a string that
- * is not UTF-8 or holds a NUL, or RESOURCE_EXHAUSTED over a limit. The text names the field and the
- * position. */
+/* Returns true if protobuf-c can unpack the message in memory linear in its size. Otherwise returns
+ * false with *error set: INTERNAL if the bytes are not a message of that type, INVALID_ARGUMENT if
+ * a string is not UTF-8 or holds a NUL, RESOURCE_EXHAUSTED if a limit is exceeded. The text names
+ * the field and the position. */
 bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t size,
     const struct eb_guard_limits *limits, struct eb_error *error);
 

@@ -4,14 +4,15 @@
 #include <string.h>
 #include <zlib.h>
 
-/* zlib's window bits, plus the number that makes it expect gzip's header and trailer. */
+/* zlib's window bits (15), plus the number (16) that makes zlib expect gzip's header and
+ * trailer. */
 #define WINDOW_BITS (15 + 16)
 /* Memory for inflating besides its output: a state of some 7 KiB and a window of 32 KiB. */
 #define STATE_BYTES (64u * 1024)
 #define STATE_ALIGNMENT 64u
 #define MEMBER_BYTES_MIN 18u /* header, trailer, and the shortest data between them */
-/* Deflate cannot make data smaller than 1 / RATIO_MAX of its size. Input that claims more is
- * damaged. */
+/* Deflate cannot make data smaller than 1 / RATIO_MAX of its size. Input is damaged if its trailer
+ * claims a larger content. */
 #define RATIO_MAX 1032u
 
 /* The memory of one inflation, handed out piece by piece and given back as a whole. */
@@ -47,7 +48,7 @@ static uint32_t read_claim(const uint8_t *bytes, size_t size)
     return claim;
 }
 
-/* Fills `out`, which has the claimed size, from all of the input. */
+/* Decompresses all of the input into `out`, which has the claimed size. */
 static enum eb_gzip inflate_all(
     struct room *room, const uint8_t *bytes, size_t size, const struct eb_gzip_bytes *out)
 {

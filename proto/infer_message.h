@@ -64,7 +64,7 @@ struct eb_infer_output {
 struct eb_infer_request {
     struct eb_wire_request request; /* as a LookupRequest; after decoding, without queries */
     const char *id;
-    struct eb_infer_options options; /* options of all tables that have none of their own */
+    struct eb_infer_options options; /* options of the tables whose inputs and outputs set none */
     size_t input_count;
     struct eb_infer_input *inputs;
     size_t output_count; /* after decoding, 0 if all outputs are meant */

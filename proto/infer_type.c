@@ -48,7 +48,7 @@ uint32_t eb_infer_type_bytes(int32_t type)
 
 int32_t eb_infer_type_find(const char *name)
 {
-    /* Most tensors have one of the last types. */
+    /* The types of most tensors are near the end of the list. */
     for (int32_t type = TYPE_COUNT - 1; type > 0; type--) {
         if (strcmp(name, types[type].name) == 0) {
             return type;

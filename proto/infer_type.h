@@ -12,7 +12,8 @@ const char *eb_infer_type_name(int32_t type);
 int32_t eb_infer_type_number(int32_t type);
 /* Returns the size of one element in bytes. */
 uint32_t eb_infer_type_bytes(int32_t type);
-/* Returns the DataType of that name, or 0 if there is none, as for BOOL and BYTES. */
+/* Returns the DataType that the protocol calls `name`, or 0 if embag.v1 has no such type (as for
+ * BOOL and BYTES). */
 int32_t eb_infer_type_find(const char *name);
 
 /* The end of an input's name, after its table's name and a dot, by role. */

@@ -43,7 +43,7 @@ static inline void eb_list_push_front(struct eb_list *list, struct eb_list *link
     eb_list_push(list->next, link);
 }
 
-/* Removes a link from its list. Does nothing if it is in none. */
+/* Removes a link from its list. Does nothing if the link is in no list. */
 static inline void eb_list_remove(struct eb_list *link)
 {
     link->previous->next = link->next;

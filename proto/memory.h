@@ -1,5 +1,5 @@
-/* The source of memory for the functions of this folder. The program that uses them provides it, so
- * that a peer's bytes always count against a cap.
+/* The source of memory for the functions of this folder. The program that uses these functions
+ * provides the memory, so that a peer's bytes always count against a cap.
  * Thread: as the provider says; one session or arena is used by one thread at a time. */
 #pragma once
 

@@ -47,13 +47,14 @@ struct eb_wire_query {
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
     int32_t output_type;  /* type for this query alone, for ModelInfer; 0: the request's */
     /* An error that the codec found in this query; its text names the query. NULL if there is none.
-     * Kept here so that errors are reported query by query, whoever finds them. */
+     * Kept in the query so that errors are reported in the order of the queries, whether the codec
+     * or a later check finds them. */
     const struct eb_error *error;
 };
 
 /* A list of features that a group has named before. */
 struct eb_known_features {
-    const uint8_t *run; /* [run_bytes] its fields in the FeatureGroup, adjacent */
+    const uint8_t *run; /* [run_bytes] the list's adjacent fields in the FeatureGroup */
     size_t run_bytes;
     size_t text_bytes; /* size of all names, without NULs */
     size_t count;
@@ -65,7 +66,7 @@ struct eb_wire_group {
     const char *name; /* name of an ordered list in the model; empty: see `features` */
     size_t feature_count;
     const char *const *features;
-    const struct eb_known_features *known; /* decoded: list of these names; NULL: none */
+    const struct eb_known_features *known; /* decoded: known list with the same names; NULL: none */
     const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL if not adjacent */
     size_t run_bytes;
     uint32_t bags;                /* bags of each feature */
@@ -81,9 +82,9 @@ struct eb_wire_group {
 };
 
 /* LookupRequest, without the fields that are not built, which the codec refuses. Unless
- * errors_per_query is set, decoding stops at the first query with an error, which is then the last
- * of its array; if no query has an error, the same holds for the first group with an error. With
- * errors_per_query all queries and groups are there. */
+ * errors_per_query is set, decoding stops at the first query with an error, and this query is then
+ * the last of its array. If no query has an error, decoding stops in the same way at the first
+ * group with an error. With errors_per_query all queries and groups are decoded. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
@@ -108,7 +109,7 @@ struct eb_wire_request {
     struct eb_wire_query *queries;
     size_t group_count;
     struct eb_wire_group *groups;
-    struct eb_infer_request *infer; /* its source; NULL if it was a LookupRequest */
+    struct eb_infer_request *infer; /* request that this was made from; NULL: a LookupRequest */
 };
 
 /* BagResult. When encoding, `values` may be NULL; the encoder then leaves room for values_bytes. */
@@ -224,7 +225,7 @@ struct eb_wire_feature_list {
 struct eb_wire_version {
     uint64_t version;
     int32_t state;
-    const char *error; /* why it failed; empty otherwise */
+    const char *error; /* why the version failed; empty if it did not */
     size_t label_count;
     const char *const *labels;
     uint64_t bytes;

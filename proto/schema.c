@@ -50,7 +50,8 @@ struct word {
     size_t size;
 };
 
-/* A thing that has a name. is_found is false if there is none. */
+/* A thing that has a name, or the result of a search for one; is_found is false if nothing was
+ * found. */
 struct place {
     bool is_found;
     enum scope scope;
@@ -119,7 +120,7 @@ static struct place find_inner(struct place outer, struct word name)
     return (struct place){0};
 }
 
-/* Finds the thing in a file that has the full name `symbol`. */
+/* Finds the message, service, enum or other thing in a file whose full name is `symbol`. */
 static struct place find_in_file(struct eb_field_reader file, const char *symbol)
 {
     struct eb_field_reader package = find_schema_field(file, FILE_PACKAGE);

@@ -98,7 +98,7 @@ static bool reserve_send_piece(struct eb_send_queue *queue)
     return true;
 }
 
-/* Makes room for `count` contiguous bytes in the tail. Returns false if out of memory. */
+/* Makes room for `count` contiguous bytes in the last chunk. Returns false if out of memory. */
 static bool reserve_room(struct eb_send_queue *queue, size_t count)
 {
     if (queue->tail && queue->tail->capacity - queue->tail->filled >= count) {

@@ -9,8 +9,9 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* A serialised gRPC message, including its five prefix bytes. The call that sends it shares it with
- * the queue's pieces of it. Each of them has a hold on it; all are on one thread. */
+/* A serialised gRPC message, including its five prefix bytes. The call that sends the message
+ * shares it with the pieces of the queue that refer to its bytes. The call and each such piece have
+ * a hold on the message; all are on one thread. */
 struct eb_outgoing {
     uint8_t *bytes;
     size_t size;
@@ -41,7 +42,7 @@ bool eb_send_queue_lend(
 /* Returns the number of waiting bytes. */
 size_t eb_send_queue_bytes(const struct eb_send_queue *queue);
 /* Sets `out` to the first of the waiting bytes, as at most `max` buffers for one gathered write.
- * Returns the number of buffers. They stay valid until dropped. */
+ * Returns the number of buffers. They stay valid until their bytes are dropped. */
 size_t eb_send_queue_peek(const struct eb_send_queue *queue, struct iovec *out, size_t max);
 /* Removes the first `count` bytes (at most eb_send_queue_bytes), which have been written. */
 void eb_send_queue_drop(struct eb_send_queue *queue, size_t count);

@@ -14,7 +14,7 @@ const char *eb_status_name(int number)
     return "UNKNOWN";
 }
 
-/* Removes a character of which only a part is left at the end. The text goes into a protobuf
+/* Removes the last character if the text was cut in the middle of it. The text goes into a protobuf
  * string, which must be UTF-8. */
 static void drop_cut_character(char text[EB_ERROR_TEXT_BYTES])
 {

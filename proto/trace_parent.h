@@ -13,7 +13,7 @@
 struct eb_trace_parent {
     char trace_id[EB_TRACE_ID_BYTES];
     char parent_id[EB_TRACE_SPAN_BYTES]; /* the caller's span */
-    bool is_sampled;                     /* the caller may have recorded it */
+    bool is_sampled;                     /* the caller may have recorded its span */
 };
 
 /* Reads a field's value, `size` bytes. If its version is unknown, reads the parts that version 00

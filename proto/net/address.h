@@ -14,7 +14,7 @@
 #define EB_ADDRESS_GIVEN_BYTES 260 /* a name of 253 bytes, brackets, a port; including the NUL */
 #define EB_ENDPOINT_HOST_BYTES (EB_ADDRESS_GIVEN_BYTES - 2)
 #define EB_ENDPOINT_PORT_BYTES 6
-#define EB_ADDRESS_RESOLVED_MAX 8 /* most addresses used of one name */
+#define EB_ADDRESS_RESOLVED_MAX 8 /* most addresses that are used for one name */
 
 /* An address whose host is not resolved. */
 struct eb_endpoint {
@@ -29,15 +29,15 @@ struct eb_address {
     socklen_t size;
 };
 
-/* Splits an address whose port must be from port_min (0 or 1) to 65535. Returns NULL, or a text
- * that says what is wrong with its form; *out must not be used then. */
+/* Splits an address whose port must be from port_min (0 or 1) to 65535. Returns NULL. If the form
+ * of the address is wrong, returns a text that says why; *out must not be used then. */
 const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_endpoint *out);
 /* Returns whether traffic to the endpoint stays on this machine: a unix socket, "localhost" or a
  * loopback address. */
 bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);
 
 /* Returns a text that says what is wrong with the form of an address to listen on, or NULL. Does
- * not check that its host exists; eb_address_resolve does. */
+ * not check that the host exists; eb_address_resolve does. */
 const char *eb_address_error(const char *text);
 
 /* Fills in at most EB_ADDRESS_RESOLVED_MAX addresses and returns their number. Returns 0 with
@@ -46,10 +46,10 @@ size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], struct eb_error *error);
 
 bool eb_address_is_unix(const struct eb_address *address);
-/* Returns a unix address's path, or "" if it has none or an abstract name. The path is
- * NUL-terminated even if it fills sun_path to its last byte, as the path of a peer or of a passed
- * socket may. It lies in `address`, which was filled by eb_address_resolve, or zeroed and then
- * filled by the system. */
+/* Returns a unix address's path, or "" if the address has no path or has an abstract name. The path
+ * is NUL-terminated even if it fills sun_path to its last byte, as the path of a peer or of a
+ * passed socket may. The returned text is part of `address`. That must have been filled by
+ * eb_address_resolve, or zeroed and then filled by the system. */
 const char *eb_address_unix_path(const struct eb_address *address);
 
 /* Writes "127.0.0.1:8600", "[::1]:8600" or "unix:/run/embag.sock"; "unix:" for an unnamed peer. */

@@ -1,7 +1,8 @@
 /* The one way to send something from any thread to a libuv loop: a list of mails, delivered on the
  * loop's thread. One wake-up serves all waiting mails.
- * Thread: post from any; everything else on the loop's. Memory: a mail belongs to its sender. It is
- * in the mailbox from post until its deliver is called, which may free it. */
+ * Thread: post from any; everything else on the loop's. Memory: a mail belongs to its sender. The
+ * mail is in the mailbox from eb_mailbox_post until its `deliver` is called, which may free the
+ * mail. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,8 +30,8 @@ struct eb_mailbox {
 int eb_mailbox_open(struct eb_mailbox *mailbox, uv_loop_t *loop);
 /* Sends a mail, which must stay in place until it is delivered. Any thread. */
 void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail);
-/* Delivers the waiting mails, then closes the handle. Nothing may be posted any more. The mailbox
- * stays in place until the loop has run its close callback. */
+/* Delivers the waiting mails, then closes the libuv handle. Nothing may be posted any more. The
+ * mailbox must stay in place until the loop has run the handle's close callback. */
 void eb_mailbox_close(struct eb_mailbox *mailbox);
 
 /* Declares that the calling thread is the loop's, and that it delivers mails until the mailbox is
@@ -39,5 +40,5 @@ void eb_mailbox_close(struct eb_mailbox *mailbox);
 void eb_mailbox_set_reader(struct eb_mailbox *mailbox);
 /* Delivers the mails posted so far, as a wake-up does. */
 void eb_mailbox_deliver(struct eb_mailbox *mailbox);
-/* Returns whether no mails are waiting. */
+/* Returns whether the mailbox has no waiting mails. */
 bool eb_mailbox_is_empty(struct eb_mailbox *mailbox);

@@ -29,7 +29,7 @@ struct eb_tls_stream {
     struct output writing;
     uint64_t period_ms;  /* time when the period in which records are counted began */
     uint64_t data_bytes; /* bytes read since they last earned a record */
-    uint32_t row_count;  /* records since data or the period's start; the last may be data */
+    uint32_t row_count;  /* records since data came or the period began; the last one may be data */
     uint32_t idle_count; /* records whose type is not data, not counting forgiven ones */
     bool is_idling;      /* idle_row_max or idle_max was exceeded */
     bool has_begun;
@@ -49,7 +49,8 @@ static void give_output(const struct eb_tls_stream *stream, struct output *outpu
     *output = (struct output){0};
 }
 
-/* Makes room for `bytes` more. Returns false if out of memory or if that is too much output. */
+/* Makes room for `bytes` more bytes of output. Returns false if out of memory, or if the output
+ * would exceed its limit. */
 static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
 {
     struct output *output = &stream->filling;
@@ -155,7 +156,8 @@ static void on_stream_record(int is_sent, int version, int content_type, const v
     }
     stream->row_count += is_head;
     stream->idle_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
-    /* The last record of the row may be data: its head does not show that. */
+    /* One record more is allowed, because the last record of the row may be data, and a record's
+     * head does not show that. */
     stream->is_idling = stream->row_count > stream->side->idle_row_max + 1 ||
                         stream->idle_count > stream->side->idle_max;
 }
@@ -305,7 +307,7 @@ static bool can_write(const struct eb_tls_stream *stream)
 }
 
 /* Returns false if the handshake is done but HTTP/2 was not chosen. Servers choose the protocol or
- * refuse. One that chooses none would be taken for a server of HTTP/1.1. */
+ * refuse the connection. A server that chooses none is assumed to speak HTTP/1.1. */
 static bool check_protocol(struct eb_tls_stream *stream)
 {
     const unsigned char *protocol = NULL;
@@ -366,8 +368,8 @@ static const uint8_t *gather_records(
     return record;
 }
 
-/* Returns the encrypted size of the queue's bytes, or the most that is written at once if that is
- * less. */
+/* Returns the encrypted size of the queue's bytes, or EB_TLS_OUTPUT_BYTES_MAX, the most that is
+ * written at once, if that is less. */
 static size_t find_sealed_bytes(const struct eb_send_queue *queue)
 {
     size_t bytes = eb_send_queue_bytes(queue);
@@ -403,7 +405,7 @@ void eb_tls_stream_end(struct eb_tls_stream *stream)
 {
     if (!stream->is_over && can_write(stream)) {
         ERR_clear_error();
-        /* A result of 0 means that ours was sent and the peer's has not come yet. */
+        /* A result of 0 means that our closing message was sent and the peer's has not come yet. */
         (void)SSL_shutdown(stream->ssl);
         stream->is_over = true;
     }

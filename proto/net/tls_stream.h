@@ -20,8 +20,8 @@ struct ssl_ctx_st;    /* OpenSSL's SSL_CTX */
 struct eb_tls_side {
     uint32_t idle_row_max;     /* most such records in a row */
     uint32_t idle_max;         /* most such records in all, not counting forgiven ones */
-    uint32_t idle_period_ms;   /* time after which all are forgiven; 0: never */
-    uint32_t idle_price_bytes; /* bytes of data for which one is forgiven; 0: never */
+    uint32_t idle_period_ms;   /* time after which all such records are forgiven; 0: never */
+    uint32_t idle_price_bytes; /* bytes of data for which one such record is forgiven; 0: never */
     const char *idle_reason;   /* reason for the end if there were too many */
     const char *ended_reason;  /* reason for the end if the peer has ended the stream */
     const char *no_memory_reason;
@@ -36,19 +36,19 @@ struct eb_tls_stream *eb_tls_stream_create(const struct eb_tls_side *side,
 /* Frees the stream, even while output is being written. Accepts NULL. */
 void eb_tls_stream_destroy(struct eb_tls_stream *stream);
 
-/* Takes bytes from the peer, in any portions. They are borrowed until eb_tls_stream_read returns no
- * more. `now_ms` is any steady clock, for the side's idle_period_ms. */
+/* Takes bytes from the peer, in any portions. The bytes are borrowed until eb_tls_stream_read
+ * returns 0 or -1. `now_ms` is any steady clock, for the side's idle_period_ms. */
 void eb_tls_stream_feed(
     struct eb_tls_stream *stream, const uint8_t *bytes, size_t count, uint64_t now_ms);
 /* Decrypts the next of the fed bytes into `out`, of EB_TLS_RECORD_BYTES or more. Returns the number
- * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. There may
- * be output to write after any of these. */
+ * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. After
+ * each of these results there may be output to write. */
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes);
 
 /* Encrypts the queue's bytes, in full records while there are enough, up to
  * EB_TLS_OUTPUT_BYTES_MAX. Does nothing before the handshake is done, or while the stream is held
- * up. Returns false if out of memory, or if the peer has caused too much output that it does not
- * take; then the stream is over. */
+ * up (eb_tls_stream_is_held_up). Returns false if out of memory, or if the peer has caused too much
+ * output that it does not take; then the stream is over. */
 bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue);
 /* Tells the peer that nothing follows. Does nothing if the stream is over. */
 void eb_tls_stream_end(struct eb_tls_stream *stream);
@@ -66,7 +66,7 @@ bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream);
 /* Returns whether the handshake is done and the peer has begun another TLS message, a KeyUpdate,
  * but not finished it. Nothing is encrypted until the peer finishes it. */
 bool eb_tls_stream_is_held_up(const struct eb_tls_stream *stream);
-/* Returns why the stream is over; "" if it is not. */
+/* Returns why the stream is over; "" if the stream is not over. */
 const char *eb_tls_stream_reason(const struct eb_tls_stream *stream);
 /* Returns whether the peer has shown a verified certificate with this name: one of its DNS names or
  * URIs or, if it has neither, its common name. */
