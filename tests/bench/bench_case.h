@@ -21,7 +21,7 @@ struct eb_bench_feed {
     const int64_t *indices; /* [batch_count * bag_count * indices_per_bag] */
     const int32_t *offsets; /* [bag_count + 1] */
     const void *weights;    /* one for each index; NULL: none */
-    /* The same table and indices by key; NULL: not measured. */
+    /* The same table with keys; NULL if lookups by key are not measured. */
     const struct eb_bench_keys *keyed;
     const int64_t *keys; /* one for each index */
 };
@@ -58,7 +58,7 @@ const int64_t *eb_bench_case_indices(
     const struct eb_bench_case *bench, uint32_t feed, uint64_t batch);
 const void *eb_bench_case_weights(const struct eb_bench_case *bench, uint32_t feed, uint64_t batch);
 
-/* Return the number of rows of a feed's result, and the bytes of one. */
+/* Return the number of rows of a feed's result, and the bytes of one such row. */
 uint64_t eb_bench_case_result_rows(const struct eb_bench_case *bench, uint32_t feed);
 uint64_t eb_bench_case_result_row_bytes(const struct eb_bench_case *bench, uint32_t feed);
 /* Returns the offset of a feed's result if the results of all feeds are stored one after another.

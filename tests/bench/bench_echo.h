@@ -51,8 +51,8 @@ void eb_bench_echo_deinit(struct eb_bench_echo *echo);
 void eb_bench_echo_receive(
     const struct eb_bench_echo *echo, struct eb_bench_echo_flow *flow, uint64_t received_bytes);
 /* Fills `out` with owed answers for one write, without using the memory of any answer twice, and
- * calls `make` for those not written yet. Returns the number of pieces, 0 only if nothing is
- * owed. */
+ * calls `make` for each of these answers that it has not written yet. Returns the number of pieces,
+ * which is 0 only if no answer is owed. */
 unsigned eb_bench_echo_gather(const struct eb_bench_echo *echo, struct eb_bench_echo_flow *flow,
     struct iovec out[EB_BENCH_ECHO_GATHER_MAX]);
 /* Counts the bytes that the system accepted. */

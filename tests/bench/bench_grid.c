@@ -11,7 +11,7 @@
 /* The table and indices of all bags. */
 struct source {
     const struct eb_bench_table *table;
-    const struct eb_bench_keys *keyed; /* NULL: not measured */
+    const struct eb_bench_keys *keyed; /* NULL if lookups by key are not measured */
     const int64_t *keys;
     const struct eb_bench_stock *stock;
 };

@@ -91,8 +91,8 @@ static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, 
     return eb_bench_workers_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
 }
 
-/* Takes one pair of turns. Both read the same stock, half of it apart, so that neither finds rows
- * in cache that the other has just read. */
+/* Takes one turn of our kernels and one of the peer's. Both read the same stock, but start half of
+ * the stock apart, so that neither turn finds rows in cache that the other has just read. */
 static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, double *theirs_ns)
 {
     const struct eb_bench_runner *ours = rig->runners;
@@ -109,7 +109,8 @@ static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, do
     rig->position += (uint64_t)rig->call_count * rig->plan->reading_count;
 }
 
-/* Returns the time of the check passes of a turn per row, over all threads, and resets it. */
+/* Returns the time per row of a turn's check passes, over all threads together. Sets *keyed_ns to
+ * that of its check passes by key. Resets the times of all threads. */
 static double take_check_ns(struct rig *rig, double *keyed_ns)
 {
     double us = 0;

@@ -24,7 +24,7 @@ struct eb_bench_figures {
     double ratio_high;
     double ratio_checked;          /* peer / (check + pooling) */
     double keyed_check_ns_per_row; /* check_ns_per_row by key; 0: not measured */
-    double keyed_ratio;            /* (check + pooling) / the same by key */
+    double keyed_ratio;            /* (check + pooling) by row / by key */
     uint32_t call_count;           /* batches in a reading */
 };
 

@@ -39,12 +39,13 @@ struct eb_bench_options {
     enum eb_page_size pages;
     enum eb_page_size peer_pages;
     const struct eb_bag_ops *ops;
+    /* If neither is true, the default schedules are used. */
     bool is_prefetch_measured; /* whether schedules are measured on each table */
-    bool is_prefetch_set;      /* whether `schedule` is used for all rows; neither: the defaults */
+    bool is_prefetch_set;      /* whether `schedule` is used for all rows */
     struct eb_bag_schedule schedule;
     uint64_t seed;
     uint64_t pairs;
-    uint64_t reading_us;               /* 0: chosen by the number of threads */
+    uint64_t reading_us;               /* 0: depends on the number of threads */
     struct eb_bench_echo_sizes served; /* zero unless the case is served instead of measured */
     bool has_scales_apart;
     bool is_weighted;
@@ -59,7 +60,7 @@ struct eb_bench_options {
 enum eb_arguments_outcome eb_bench_options_read(
     struct eb_bench_options *out, int argument_count, char **arguments);
 
-/* Returns the spec of a table by the options, without row_count and seed. */
+/* Returns the spec of a table as the options define it. The caller sets row_count and seed. */
 struct eb_bench_table_spec eb_bench_options_table(
     const struct eb_bench_options *options, enum eb_storage storage, uint32_t dim);
 

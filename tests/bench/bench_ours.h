@@ -1,6 +1,6 @@
 /* Runs our kernels on a case, in one thread. The check pass runs while a reading is prepared, and
  * is timed separately; the reading itself pools the checked jobs. If feeds have keys, a check pass
- * by key runs first, whose jobs are then replaced by those of the same rows.
+ * by key runs first, and the check pass by row number then replaces the jobs that it has made.
  * Thread: one each. Memory: heap, until deinit; borrows the case. */
 #pragma once
 

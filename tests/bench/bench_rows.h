@@ -1,4 +1,5 @@
-/* Addresses of the rows of batches, which are flushed, and on which the roofline is measured.
+/* Addresses of the rows of batches. They serve to flush the rows from the caches, and to measure
+ * the roofline.
  * Thread: one each. Memory: heap, until deinit. */
 #pragma once
 

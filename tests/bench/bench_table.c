@@ -237,8 +237,8 @@ static void count_pages(struct eb_bench_table *table)
     eb_page_report_close(&report);
 }
 
-/* Checks that the approximate size of our rows and the peer's is available. Pages are allocated
- * only when they are written, and a system that runs out of memory kills processes. */
+/* Checks that there is enough memory for the approximate size of our rows and the peer's. Pages are
+ * allocated only when they are written, and a system that runs out of memory kills processes. */
 static bool check_room(const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     uint64_t bytes = spec->row_count * eb_bench_table_row_bytes(spec->storage, spec->dim);

@@ -1,6 +1,6 @@
-/* Runs the peer's kernel on a case, in one thread. It is called once for each feed of a batch, with
- * the same indices, and with the same rows or a copy in its own format. For the reduction NONE it
- * gets bags of one row, which is faster than its own code without pooling.
+/* Runs the peer's kernel on a case, in one thread. The kernel is called once for each feed of a
+ * batch, with our indices, and with our rows or a copy in the peer's format. For the reduction NONE
+ * it gets bags of one row, because that is faster than the peer's own code without pooling.
  * Thread: one each. Memory: heap, until deinit; borrows case and kernel. */
 #pragma once
 

@@ -129,7 +129,7 @@ static double compare_bag(const struct bag *bag, const uint8_t *out)
         case EB_REDUCTION_MIN: expected = find_extreme(bag, column, -1); break;
         default: expected = sum_column(bag, column, divisor); break;
         }
-        /* Dense storages have the same numbers as their types. */
+        /* For dense storages, eb_storage has the same numbers as eb_type. */
         double got =
             eb_element_load_float((enum eb_storage)type, out + column * eb_type_bytes(type));
         double error = fabs(got - expected.value);

@@ -27,6 +27,6 @@ struct eb_bench_turn {
 double eb_bench_workers_take_turn(
     const struct eb_bench_runner *runners, unsigned thread_count, const struct eb_bench_turn *turn);
 
-/* Sorts the values and returns their quantile k / parts (1 / 2: the median). `count` is at least
- * 1. */
+/* Sorts the values and returns their quantile k / parts, which is the median if it is 1 / 2.
+ * `count` is at least 1. */
 double eb_bench_workers_quantile(double *values, unsigned count, unsigned k, unsigned parts);

@@ -123,7 +123,7 @@ try() {
         2>"$work/load.log"
 }
 
-# ask NAME MODE ADDRESS OPTION...: the same, but ends the script if any request fails.
+# ask NAME MODE ADDRESS OPTION...: does the same as try, but ends the script if any request fails.
 ask() {
     try "$@" || {
         cat "$work/load.log" "$work/load.json" >&2
@@ -243,8 +243,8 @@ compare_rows() {
     done
 }
 
-# kept_up: prints true if the last run's requests were answered during the run, apart from those in
-# flight at its end and 5 %, and false otherwise.
+# kept_up: prints true if at least 95 % of the last run's requests were answered during the run, or
+# were in flight at its end. Prints false otherwise. At most 5 % count as in flight.
 kept_up() {
     "$python" -c '
 import json, sys
@@ -256,7 +256,7 @@ print("true" if due > 0 and answered + on_their_way >= 0.95 * due else "false")'
 }
 
 # measure_rate NAME MODE RATE OPTION...: runs an open load, and repeats it if the server did not
-# keep up, because something else may have used the core. Sets `kept` to whether it kept up. An
+# keep up, because something else may have used the core. Sets `kept` to true or false. An
 # overloaded server may have no answer in time.
 measure_rate() {
     local name=$1 mode=$2 rate=$3 attempt

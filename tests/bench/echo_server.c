@@ -1,4 +1,4 @@
-/* A server that embagd is compared with: it only moves as many bytes.
+/* A server that embagd is compared with. It moves as many bytes, and does nothing else.
  *
  *     embag-echo-server MODE REQUEST_BYTES ANSWER_BYTES ANSWERS
  *

@@ -36,12 +36,12 @@ struct eb_fbgemm_call {
 /* Returns whether the build has FBGEMM. */
 bool eb_fbgemm_is_built(void);
 
-/* Creates the kernel, including code generation. Returns NULL if FBGEMM has none of this shape. */
+/* Creates the kernel, including code generation. Returns NULL if FBGEMM has no such kernel. */
 struct eb_fbgemm_kernel *eb_fbgemm_create(const struct eb_fbgemm_shape *shape);
 /* Destroys the kernel. NULL is allowed. */
 void eb_fbgemm_destroy(struct eb_fbgemm_kernel *kernel);
-/* Returns whether FBGEMM generates code for this shape. Otherwise the kernel is its plain
- * reference, which is not a fair comparison. */
+/* Returns whether FBGEMM generates code for this shape. Otherwise the kernel is FBGEMM's
+ * plain reference code, and a comparison with it is not fair. */
 bool eb_fbgemm_is_tuned(const struct eb_fbgemm_shape *shape);
 
 /* Runs `call_count` calls one after another. Returns false if FBGEMM refused one of them. */

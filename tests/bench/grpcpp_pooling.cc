@@ -131,7 +131,7 @@ class FbgemmPooling final : public PeerPooling
     }
 
   private:
-    // FBGEMM needs 32-bit offsets, one more than there are bags, and checks them and the indices.
+    // FBGEMM needs 32-bit offsets, one more than there are bags. It checks offsets and indices.
     bool RunQuery(const eb_peer_query &query) const
     {
         thread_local std::vector<std::int32_t> offsets;

@@ -4,8 +4,8 @@
 
 It sends lookups on a LookupStream, each with the timeout, and prints one JSON object: the numbers
 of lookups sent, answered and refused, the number of late answers, the longest time of an answer,
-and the longest time in the server as it reports it. Arrival times are those of the kernel, which
-takes them when the server's write reaches the socket, so a slow probe does not change them.
+and the longest time in the server as it reports it. The kernel records
+arrival times when the server's write reaches the socket, so a slow probe does not change them.
 REQUEST is a file with one lookup, framed for gRPC. tests/lib must be on PYTHONPATH.
 """
 

@@ -39,7 +39,7 @@ time_span() {
     printf '%s\n' "$2"
 }
 
-# read_build ARGUMENT...: checks the command line of a script by figure_options.py, and sets `build`
+# read_build ARGUMENT...: checks the command line of a script with figure_options.py. Sets `build`
 # to the folder of the build. Ends the script after --help, or if the command line is invalid.
 read_build() {
     local -x PYTHONDONTWRITEBYTECODE=1
@@ -127,7 +127,8 @@ trap stop_servers EXIT
 # cpu_ticks PID: prints the CPU time of a process, including its ended threads, in clock ticks.
 cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{print $12 + $13}'; }
 
-# cpu_ns PID: prints the same in nanoseconds, by the process's clock, whose id follows from the pid.
+# cpu_ns PID: prints the CPU time of a process in nanoseconds. Reads it from the clock of the
+# process, whose id follows from the pid.
 cpu_ns() {
     "$python" -c 'import sys, time
 print(time.clock_gettime_ns(~int(sys.argv[1]) << 3 | 2))' "$1"

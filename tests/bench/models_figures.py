@@ -112,7 +112,7 @@ class Figures:
         return server, time.monotonic() - begun
 
     def load(self, server, *arguments):
-        """Runs a load, none of whose requests may fail. Returns its report.
+        """Runs a load. Ends the run if a request fails. Returns the report.
 
         An open load may leave some requests unsent if the machine has become slower since the rate
         was chosen. The percentiles include those requests.
@@ -137,7 +137,7 @@ class Figures:
     # Versions that change.
 
     def swap(self):
-        """p99 of an open load while a new version arrives each second, and without."""
+        """p99 of an open load while a new version arrives each second, and without new versions."""
         count, taken = round(self.seconds), []
         with self.repository('swap') as path:
             swapper = VersionSwapper([self.bench.program('embag'), 'make-model', '--workload',
@@ -273,7 +273,7 @@ class Figures:
         return '%s: %.1f GiB needed, %.1f GiB available' % (what, needed / GIB, there / GIB)
 
     def _lacks(self, rows):
-        """Returns a text if disk or memory is too small for a number of rows, otherwise None."""
+        """Returns what is too small for the rows, disk or memory, as text; None if neither is."""
         disk, memory = rows * 120, rows * 64
         free = shutil.disk_usage(self.bench.work).free
         if free < disk:
@@ -305,7 +305,7 @@ class Figures:
 
     @staticmethod
     def _check_answers(server, table):
-        """Checks that random keys have the rows that were written, within the error of codes."""
+        """Checks that random keys have the rows that were written, within the rounding of codes."""
         rows = np.random.default_rng(9).integers(0, table.rows, SAMPLE)
         keys = keys_of(rows, table.rows).astype('<i8')
         query = pb.BagQuery(table=NAME, indices_i64=keys.tobytes(),
@@ -327,7 +327,7 @@ class Figures:
         return time.monotonic() - begun
 
     def _speed(self, name, seconds, size):
-        """Returns the row of a command that reads a file."""
+        """Returns the table row for a command that has read `size` bytes in `seconds`."""
         self.bench.record('speed', name=name, seconds=seconds, bytes=size)
         return Row(name, stated('MiB/s'), size / MIB / seconds,
                    'of its input; %.1f s' % seconds)

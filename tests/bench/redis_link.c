@@ -79,7 +79,7 @@ void eb_redis_link_close(struct redisContext *link)
     }
 }
 
-/* Takes the next reply. Returns whether it is no error. */
+/* Takes the next reply. Returns false if the reply is an error. */
 static bool take_reply(redisContext *link)
 {
     redisReply *reply = NULL;

@@ -1,7 +1,7 @@
 """Measures the figures of the service.
 
-Each is measured in rounds that alternate with its comparison. The table
-shows the minimum of CPU times, and the median of rates and latencies.
+Each figure and what it is compared with are measured in alternating rounds. The table shows the
+minimum of CPU times, and the median of rates and latencies.
 
 service.sh starts it. A figure is a method that yields rows of the table at the end. The raw
 measurements go to the file of JSON lines that the table names.

@@ -1,7 +1,7 @@
 """Runs the programs that figures are measured with, and prints the table of figures.
 
-Servers run on one core and load on another. It reads the CPU time and memory of a server, and runs
-the kernels alone.
+Servers run on one core and load on another. This module also reads the CPU time and memory of a
+server, and runs the kernels alone.
 """
 
 import json
@@ -81,7 +81,7 @@ class Server:
         self.process.wait()
 
     def cpu_ns(self):
-        """Returns the nanoseconds that its threads have run. No thread ends while it serves."""
+        """Returns the CPU time of the server's threads, none of which ends while it serves."""
         folder = '/proc/%d/task' % self.process.pid
         total = 0
         for task in os.listdir(folder):
@@ -90,12 +90,12 @@ class Server:
         return total
 
     def resident_kib(self, which='VmRSS'):
-        """Returns its resident memory in KiB: the current one, or the peak for VmHWM."""
+        """Returns the server's resident memory in KiB: now, or at its peak if `which` is VmHWM."""
         with open('/proc/%d/status' % self.process.pid, encoding='ascii') as file:
             return int(re.search(which + r':\s*(\d+) kB', file.read())[1])
 
     def socket_count(self):
-        """Returns the number of its open sockets."""
+        """Returns the number of the server's open sockets."""
         folder = '/proc/%d/fd' % self.process.pid
         return sum(os.readlink('%s/%s' % (folder, name)).startswith('socket:')
                    for name in os.listdir(folder))
@@ -185,7 +185,7 @@ class Bench:
         return report
 
     def load(self, server, arguments, seconds, is_warm=False):
-        """Runs a load, all of whose requests must succeed. Returns its report.
+        """Runs a load. Ends the run if a request fails. Returns the report.
 
         The report also has the server's CPU time per request as `cpu_us`, and its utilisation (0 to
         1) as `busy`.
@@ -226,7 +226,7 @@ class Bench:
         return report['us_per_call'] + report['check_us_per_call']
 
     def workload_kernel_us(self, workload, *arguments):
-        """Returns the same for the tables of a workload."""
+        """Returns the time of the kernels alone for a request to the tables of a workload."""
         return self.kernel_us(*self._tables(workload), *arguments)
 
     def _tables(self, workload):
@@ -267,7 +267,7 @@ def median(values):
 
 
 def print_figures(figures, names, bench):
-    """Measures the figures of these names, which are methods, and prints their table."""
+    """Calls the methods of `figures` that `names` lists, and prints the rows that they yield."""
     rows = []
     for name in names:
         note('%s (%d of them)' % (name, len(names)))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the server's CPU time per unary call on 26 tables (dlrm-v2, one sample) of embag and of a
-# grpc++ callback server that does the same with a plain loop.
+# Compares embag with a grpc++ callback server that pools with a plain loop: the server's CPU time
+# per unary call on 26 tables (dlrm-v2, one sample).
 #   tests/bench/unary_cpu.sh [--build DIR] [--pairs N] [--requests N] [--scale N]
 # Both servers run on one core, and h2load on another with 32 calls in flight. The servers take
 # turns: a pair is one run of each server. Prints each pair, the medians and the median ratio. Needs

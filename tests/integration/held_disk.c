@@ -1,5 +1,6 @@
 /* Preloaded into embagd by test_held_disk.py: simulates a disk that does not answer while the file
- * that HELD_DISK names exists. A waiting read creates another file, of that name and `.waiting`. */
+ * that HELD_DISK names exists. A waiting read creates a second file, whose name has `.waiting`
+ * appended. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>

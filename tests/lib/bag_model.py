@@ -101,7 +101,7 @@ class _Pooling:
         self.missing_count = 0
 
     def fill(self, bag):
-        """Returns rows, weights and row numbers (-1: missing) of a bag, by the missing policy."""
+        """Returns a bag's rows, weights and row numbers (-1: missing) under its missing policy."""
         rows, weights, numbers = [], [], []
         for position in bag:
             index = int(self.query.indices[position])
@@ -191,7 +191,7 @@ class _Pooling:
         return value, bound, -1, trusted
 
     def copy(self, position):
-        """Returns the same as `pool` for one index of a query with NONE."""
+        """Returns the values that `pool` returns, for one index of a query with NONE."""
         rows, weights, numbers = self.fill([position])
         if not rows or numbers[0] < 0:
             return self.zero(), self.zero(), -1, True

@@ -1,4 +1,4 @@
-"""Calls services without generated code, by descriptors from protoc or from a server."""
+"""Calls services without generated code, with descriptors from protoc or from a server."""
 
 import os
 import subprocess

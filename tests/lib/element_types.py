@@ -6,7 +6,7 @@ Python ints. NumPy has no bf16 and fp8, so this module decodes their bits.
 
 import numpy as np
 
-# The server's names, with the numbers of embag.v1.DataType.
+# The server's names of types, with their numbers in embag.v1.DataType.
 TYPE_NUMBERS = {
     'f32': 1, 'f64': 2, 'f16': 3, 'bf16': 4, 'i8': 5, 'u8': 6,
     'i16': 7, 'u16': 8, 'i32': 9, 'u32': 10, 'i64': 11, 'u64': 12,

@@ -1,6 +1,6 @@
 """Runs embagd for a test, and checks that it ends cleanly.
 
-It listens on a free port, and its repository is in a temporary directory.
+The server listens on a free port, and its repository is in a temporary directory.
 """
 
 import os

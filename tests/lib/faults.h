@@ -76,8 +76,8 @@
                 EB_FAULT_linkat(X) EB_FAULT_fnmatch(X) EB_FAULT_pread(X) EB_FAULT_pwrite(X)        \
                     EB_FAULT_fsync(X) EB_FAULT_eb_machine_available_bytes(X)
 
-/* Hooks by symbol: functions that are called instead. If a hook is NULL, the real function is
- * called. */
+/* Hooks by symbol. A hook is a function that is called instead of the real one; if it is NULL, the
+ * real function is called. */
 struct eb_faults {
 #define X(result, symbol, parameters, arguments) result(*symbol) parameters;
     EB_FAULT_ALLOCATIONS(X)
@@ -97,10 +97,10 @@ void eb_faults_fail_allocation(unsigned number);
 /* Returns the number of allocations that the calling thread has requested since the count was
  * restarted, including the failed one. */
 unsigned eb_faults_allocation_count(void);
-/* Counts an allocation of the calling thread and returns whether it must fail. For hooks of other
- * functions that allocate. */
+/* Counts an allocation of the calling thread and returns whether it must fail. Hooks of other
+ * functions that allocate call it. */
 bool eb_faults_refuse_allocation(void);
 /* Removes all hooks, and makes no allocation of the calling thread fail. */
 void eb_faults_disarm(void);
-/* Does the same, as cmocka's teardown of a test or a group. Returns 0. */
+/* Calls eb_faults_disarm; for use as cmocka's teardown of a test or a group. Returns 0. */
 int eb_faults_tear_down(void **state);

@@ -10,8 +10,8 @@ FENCED = re.compile(r'^```(\w+)(?: (\S+))?\n(.*?)^```$', re.M | re.S)
 class Block:
     """A fenced block of a document.
 
-    It has the language, the word after it (a file name, or how to run the block) or '', and the
-    text.
+    `word` is the word after the language: a file name, or how to run the block. It is '' if no word
+    follows the language.
     """
 
     def __init__(self, language, word, text):

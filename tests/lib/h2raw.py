@@ -140,8 +140,8 @@ def call_fields(path=LOOKUP, **changes):
 class Connection:
     """A connection on which preface and SETTINGS have been exchanged.
 
-    DATA respects the connection's window. It ignores the windows of streams, which have room for a
-    whole message.
+    `data` respects the connection's window. It ignores the windows of streams, which have room for
+    a whole message.
     """
 
     def __init__(self, port, window=1 << 20, timeout=30):

@@ -53,7 +53,7 @@ def calls_of(extra):
 
 
 def resets_of(extra):
-    """Returns the same calls, each reset at once."""
+    """Returns calls whose header blocks end with `extra`, each reset at once."""
     block = header_encode(call_fields()) + extra
     return repeat(lambda stream: block_frames(stream, block)
                   + frame(RST_STREAM, 0, stream, b'\0\0\0\x08'))
@@ -74,7 +74,7 @@ def refused():
 
 
 def plain():
-    """Returns the bytes of a connection whose header blocks are equally large on the wire.
+    """Returns the bytes of a connection whose header blocks are as large on the wire as decoded.
 
     Its cost is the baseline for the attacks.
     """
@@ -115,10 +115,10 @@ def receive_some(peer):
 
 
 def ending(port, data, seconds):
-    """Sends as much of the data as the server takes, and reads until it closes the connection.
+    """Sends as much of the data as the server takes, and reads until the server closes.
 
-    Returns the error code of its GOAWAY, or None without a GOAWAY. Raises TimeoutError if it does
-    not close within `seconds`.
+    Returns the error code of the server's GOAWAY, or None without a GOAWAY. Raises TimeoutError if
+    the server does not close within `seconds`.
     """
     deadline = time.monotonic() + seconds
     received, more = b'', None

@@ -64,7 +64,7 @@ def parse(text):
 
 
 class Metrics:
-    """The metrics of a server at the time of the call."""
+    """The metrics of a server when the object was created."""
 
     def __init__(self, server):
         status, _, self.text = fetch(server, '/metrics')

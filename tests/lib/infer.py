@@ -11,7 +11,7 @@ from rpc import TIMEOUT_SECONDS, as_bytes
 
 SERVICE = '/inference.GRPCInferenceService/'
 
-# The protocol's names of types, by this project's.
+# The protocol's names of types, by this project's names.
 DATATYPES = {
     'f32': 'FP32', 'f64': 'FP64', 'f16': 'FP16', 'bf16': 'BF16', 'i8': 'INT8', 'u8': 'UINT8',
     'i16': 'INT16', 'u16': 'UINT16', 'i32': 'INT32', 'u32': 'UINT32', 'i64': 'INT64',

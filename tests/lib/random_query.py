@@ -176,7 +176,7 @@ def _spoil_outside(rng, query):
 
 
 def random_query(rng, table, bags=None):
-    """Returns a valid lookup. `bags` is its number of bags, if that matters (concat)."""
+    """Returns a valid lookup, with `bags` bags if a number is given, as concat needs it."""
     reductions = (None,) + (FLOAT_POOLING if table.is_float else POOLING)
     if bags is None:
         reductions += ('none',)

@@ -19,10 +19,11 @@ void tls_authority_deinit(struct tls_authority *authority);
 /* Writes the authority's certificate to ca.pem. */
 void tls_authority_write(const struct tls_authority *authority, const struct eb_scratch *scratch);
 /* Writes NAME.pem and NAME.key: a certificate for `common_name`, with the subjectAltName `names` in
- * OpenSSL's configuration syntax (NULL: without). */
+ * OpenSSL's configuration syntax (NULL: no subjectAltName). */
 void tls_authority_issue(const struct tls_authority *authority, const struct eb_scratch *scratch,
     const char *name, const char *common_name, const char *names);
-/* Does the same, with a certificate that is valid from `from_day` to `to_day`, in days from now. */
+/* Does the same as tls_authority_issue, with a certificate that is valid from `from_day` to
+ * `to_day`, in days from now. */
 void tls_authority_issue_for(const struct tls_authority *authority,
     const struct eb_scratch *scratch, const char *name, long from_day, long to_day);
 

@@ -20,7 +20,8 @@ void tls_forger_init(struct tls_forger *forger, SSL *peer);
 void tls_forger_send(struct tls_forger *forger, const void *bytes, size_t count);
 /* Sends a forged record of any type with at most 15 bytes. */
 void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, size_t count);
-/* Send a KeyUpdate split into two records: the first has its head, the second the rest, after which
- * the forger's keys are no longer valid. Both records are queued with the peer's other output. */
+/* Send a KeyUpdate split into two records: begin_update sends its head, and end_update the rest.
+ * After that the forger's keys are no longer valid. Both records are queued with the peer's other
+ * output. */
 void tls_forger_begin_update(struct tls_forger *forger);
 void tls_forger_end_update(struct tls_forger *forger);

@@ -12,8 +12,8 @@ LINGER_SECONDS = 60  # for a side that stops reading what the other has sent
 class TlsRelay:
     """Listens on `port` and relays each connection to the server over TLS.
 
-    Each connection has one thread, because the state of TLS must not be shared, while a plain
-    socket may have its reader and its writer in two threads.
+    Each connection has a single thread. A plain socket may have its reader and its writer in two
+    threads, but threads must not share the state of a TLS connection.
     """
 
     def __init__(self, server_port, authority_file):
@@ -51,7 +51,7 @@ class TlsRelay:
 def carry_both_ways(near, far):
     """Relays bytes until the server ends the connection.
 
-    The server's bytes are relayed even after it stops reading.
+    The server's bytes are relayed even after the server has stopped reading.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(near, selectors.EVENT_READ)
@@ -65,7 +65,7 @@ def carry_both_ways(near, far):
 
 
 def carry_there(near, far):
-    """Relays bytes of the client. Returns False if it has ended or the server reads no more."""
+    """Relays the client's bytes. Returns False if the client ended or the server reads no more."""
     data = near.recv(CHUNK_BYTES)
     if not data:
         far.shutdown(socket.SHUT_WR)
