@@ -89,7 +89,7 @@ def large(connect):
 
 
 def endless():
-    """Yields no request, ever."""
+    """Waits for SECONDS before it yields a request, so that none is sent in time."""
     import threading
     threading.Event().wait(SECONDS)
     yield request(1)

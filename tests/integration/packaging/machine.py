@@ -27,7 +27,7 @@ def find_cgroups():
 
 
 class Machine:
-    """Boots the system of a tar file; `stop` removes it."""
+    """Boots the system that a tar file contains; `stop` deletes it."""
 
     def __init__(self, tar):
         with contextlib.ExitStack() as made:
@@ -115,7 +115,7 @@ class Machine:
         return found
 
     def stop(self):
-        """Ends all processes in the system and deletes it."""
+        """Ends all processes in the system, and deletes the system."""
         self.process.kill()
         self.process.wait()
         self.made.close()

@@ -28,7 +28,7 @@ MODELS = '/var/lib/embag/models'
 SECONDS = 30
 LINTIAN_SECONDS = 200
 EXPOSURE_MAX = 15  # score of `systemd-analyze security`, in tenths: 0 to 100
-# A system call that the unit does not allow kills the process here, instead of failing.
+# With this drop-in, a system call that the unit does not allow kills the process.
 STRICT = '[Service]\nSystemCallErrorNumber=kill\n'
 WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\nRestartSec=100ms\n'
 DROP_IN = '/run/systemd/system/embagd.service.d/test.conf'
@@ -77,7 +77,7 @@ class Built(unittest.TestCase):
 
 
 class InstalledTest(unittest.TestCase):
-    """A test in the system."""
+    """A test inside the booted system."""
 
     def setUp(self):
         self.machine = MACHINE

@@ -24,8 +24,8 @@ def find_chromium():
 
 
 def high_pipe():
-    """Returns a pipe whose two ends are not among the descriptors that Chromium uses for its
-    own."""
+    """Returns a pipe whose descriptors are at least 10, because Chromium uses the lower ones
+    itself."""
     ends = os.pipe()
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:

@@ -60,7 +60,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(others, [])
 
     def rows(self, tab, section):
-        """Returns the texts of a list's rows, by column."""
+        """Returns the rows of a list of the page, each as a dict of texts by column."""
         return tab.value('[...document.querySelectorAll("#%s tbody tr")].map(row => '
                          'Object.fromEntries([...row.cells].map(c => '
                          '[c.dataset.label, c.textContent.replace(/\\u00a0/g, " ")])))' % section)

@@ -1,5 +1,5 @@
-"""The status page in a headless Chromium: its contents, that no element covers another, and that it
-sends requests to its server only.
+"""The status page in a headless Chromium: checks its contents, that no element covers another, and
+that the page sends requests to its server only.
 
     page_test.py --embagd PATH --embag PATH --embag-load PATH --pictures FOLDER [TEST...]
 

@@ -47,7 +47,7 @@ status=0
 
 "$python" -m venv --system-site-packages "$work/debian"
 
-# said NAME COMMAND...: runs one test, whose output is shown if it fails.
+# said NAME COMMAND...: runs one test, and shows its output if the test fails.
 said() {
     local name=$1
     shift
