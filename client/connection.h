@@ -73,7 +73,7 @@ bool eb_connection_takes(const struct eb_connection *connection, enum eb_call_pr
 bool eb_connection_is_in_time(
     const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns);
 /* Sends a call over a usable connection: as a unary call if call->is_unary, else on the stream.
- * Returns false if it cannot; then the call is not the connection's. */
+ * Returns false if it cannot; then the connection has not taken the call. */
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
 /* Removes a call that was sent on the stream: the message just read answers or refuses it. */
 void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,

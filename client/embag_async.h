@@ -52,7 +52,7 @@ extern "C" {
 /* The outcome of one lookup. */
 struct embag_completion {
     uint64_t id;   /* number that embag_submit returned */
-    void *context; /* context from its embag_call */
+    void *context; /* context from the lookup's embag_call */
     /* Checked against the request (see embag_lookup). The taker frees it. NULL unless error.status
      * is EMBAG_OK. */
     struct embag_answer *answer;

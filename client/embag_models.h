@@ -21,7 +21,7 @@ struct embag_table {
     uint64_t resident_bytes;
     uint64_t digest;            /* digest of its content */
     bool keyed;                 /* indices are keys */
-    enum embag_missing missing; /* used if a request sets none, as is default_index */
+    enum embag_missing missing; /* applies, like default_index, if a request sets none */
     bool has_default;           /* default_index is set; if not, empty bags yield zeros */
     int64_t default_index;
     bool has_unknown_row; /* unknown_row is set */

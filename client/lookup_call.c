@@ -11,7 +11,7 @@
 /* Memory that decoding may take in addition to four times the message: many small results take more
  * memory than bytes in the message. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
-#define VALUES_ALIGNMENT 16 /* as embag.h promises, and as an arena aligns */
+#define VALUES_ALIGNMENT 16 /* alignment that embag.h promises and that arenas provide */
 
 static bool fill_array(const struct embag_integers *in, struct eb_wire_array *out)
 {

@@ -22,9 +22,9 @@ struct eb_lookup_label {
     uint64_t timeout_us; /* timeout of the whole call */
 };
 
-/* Returns a request with room for a message of `size` bytes, its gRPC prefix written. The message
- * goes to its bytes + EB_GRPC_PREFIX_BYTES. `memory` must outlive the request. Returns NULL if out
- * of memory. */
+/* Returns a request with room for a message of `size` bytes. Its gRPC prefix has been written; the
+ * caller writes the message after the prefix, at EB_GRPC_PREFIX_BYTES. `memory` must outlive the
+ * request. Returns NULL if out of memory. */
 struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size);
 /* Returns a serialised request that begins with its gRPC prefix. Returns NULL with *error set. */
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,

@@ -133,7 +133,7 @@ static bool check_input_type(const struct checked *checked)
                name_type(type));
 }
 
-/* Checks the first dimension: bags, or indices if they are not reduced. */
+/* Checks the first dimension: the number of bags, or of indices if they are not reduced. */
 static bool check_input_rows(const struct checked *checked)
 {
     const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];

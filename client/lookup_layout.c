@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-/* The numbers of BagLayout. */
+/* The values of the protocol's enum BagLayout. */
 enum {
     LAYOUT_UNSPECIFIED = 0,
     LAYOUT_OFFSETS = 1,

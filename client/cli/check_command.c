@@ -319,8 +319,9 @@ static bool is_read(const char *name, const struct eb_model_config *config)
     return eb_model_config_selects(config, table);
 }
 
-/* Checks all files that the server would read. Errors of a file are printed and clear *is_sound.
- * Returns false with *failure set if the directory cannot be read or memory runs out. */
+/* Checks all files that the server would read. Prints the error of each broken file and clears
+ * *is_sound if there is one. Returns false with *failure set if the directory cannot be read or
+ * memory runs out. */
 static bool check_files(const char *path, const struct eb_model_config *config, bool *is_sound,
     struct eb_failure *failure)
 {

@@ -222,8 +222,8 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
     return out->from < out->to || refuse_option("sweep", text, "FROM must be below TO");
 }
 
-/* Reads the numbers of requests in flight, of connections, which share those requests, and of
- * threads, which share the connections. */
+/* Reads the numbers of requests in flight, connections and threads. The connections share the
+ * requests, and the threads share the connections. */
 static bool read_sharing(const struct given *given, struct eb_load_options *out)
 {
     unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
@@ -293,7 +293,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
     return true;
 }
 
-/* Reads the options of tables given by name and of groups. */
+/* Reads the options that apply to tables given by name and to groups. */
 static bool read_bags(const struct given *given, struct eb_load_options *out)
 {
     if (given->samples != 0) {

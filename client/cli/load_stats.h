@@ -42,7 +42,7 @@ struct eb_load_stats {
     uint64_t answer_bytes;                    /* bytes of the values of all answers */
     uint64_t queue_us;                        /* sum over all answers, as the server reports it */
     uint64_t compute_us;
-    uint64_t window_answers;        /* answers that came within the window, whenever due */
+    uint64_t window_answers;        /* answers that came within the window, even if due before it */
     uint64_t window_good;           /* window answers within the deadline */
     struct embag_error first_error; /* status EMBAG_OK: none */
 };
@@ -74,9 +74,9 @@ void eb_load_stats_merge(struct eb_load_stats *stats, const struct eb_load_stats
 /* Returns the number of errors of all codes, both of sent requests and of requests that the client
  * refused. */
 uint64_t eb_load_stats_errors(const struct eb_load_stats *stats);
-/* Returns the latency at or below which is at least the fraction `quantile` of all due requests.
- * Requests without an answer count too, so that a server does not seem faster because it leaves
- * many unanswered. */
+/* Returns a quantile of the latencies of all due requests: at least the fraction `quantile` of the
+ * requests took no longer. Requests without an answer count too, so that a server does not seem
+ * faster because it leaves many unanswered. */
 double eb_load_stats_quantile_us(const struct eb_load_stats *stats, double quantile);
 /* Returns the number of requests that were due. */
 uint64_t eb_load_stats_requests(const struct eb_load_stats *stats);
@@ -92,9 +92,9 @@ void eb_load_histogram_add(struct eb_load_histogram *histogram, uint64_t ns);
 void eb_load_histogram_merge(
     struct eb_load_histogram *histogram, const struct eb_load_histogram *other);
 
-/* Returns the least time at or below which is at least the fraction `quantile` (0 to 1) of all
- * times. The result may be too large by up to a bucket's width, never too small. Returns 0 if the
- * histogram is empty. */
+/* Returns a quantile: the least time such that at least the fraction `quantile` (0 to 1) of all
+ * times are not longer. The result may be too large by up to a bucket's width, but is never too
+ * small. Returns 0 if the histogram is empty. */
 double eb_load_histogram_quantile_us(const struct eb_load_histogram *histogram, double quantile);
 /* Return 0 if the histogram is empty. */
 double eb_load_histogram_mean_us(const struct eb_load_histogram *histogram);

@@ -2,9 +2,9 @@
  * (client/cli/workload.h) and pooled by the kernels' reference implementation.
  * Thread: any number may compare answers of kept versions at once; answers of other versions are
  * compared one at a time. Memory: the expected answers of the version that is served at the start,
- * and of the versions after it that the pool asks for, are computed once and kept. For all other
- * versions together, there is room for one answer to each request: that of the version that
- * answered the request last. The memory for all of these limits the size of the pool. */
+ * and of the versions after it that the pool asks for, are computed once per request and kept. For
+ * all other versions together, there is room for one answer to each request: that of the version
+ * that answered the request last. The memory for all of these limits the size of the pool. */
 #pragma once
 
 #include "client/cli/load_pool.h"

@@ -185,7 +185,7 @@ static void format_state(const struct embag_model_version *version, char out[CEL
     }
 }
 
-/* Writes [rows, trailing dims...]. */
+/* Writes a table's shape: "[rows, trailing dims...]". */
 static void format_shape(const struct embag_table *table, char out[CELL_BYTES])
 {
     int used = snprintf(out, CELL_BYTES, "[%" PRIu64, table->rows);

@@ -420,7 +420,8 @@ static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, 
            eb_packed_writer_end(writer, packing->failure);
 }
 
-/* Packs the file of the rows from `first` to `end`, counted among the packed rows. */
+/* Packs the rows from `first` to `end` - 1 into one file. These numbers count only rows that are
+ * packed. */
 static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, uint64_t end)
 {
     const struct eb_pack_plan *plan = packing->plan;

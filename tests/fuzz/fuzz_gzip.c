@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* A limit below EB_GZIP_FREE_BYTES, up to which any ratio is allowed, and one above it. */
+/* Limits of the decompressed size: one below and one above EB_GZIP_FREE_BYTES, up to which any
+ * compression ratio is allowed. */
 #define BYTES_MAX_SMALL 100000
 #define BYTES_MAX_LARGE (2 * EB_GZIP_FREE_BYTES)
 

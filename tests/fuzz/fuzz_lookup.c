@@ -19,10 +19,10 @@
 #define FEATURES_MAX 3
 #define TENSORS_MAX 6
 #define ENTRIES_MAX 24
-#define ROWS_MAX 6 /* so that small numbers are on both sides of every table's end */
+#define ROWS_MAX 6 /* few, so that small numbers name both valid and invalid rows */
 #define RESPONSE_BYTES_MAX 65536
 #define POOL_BYTES ((uint64_t)1 << 26)
-#define FILLED_BUFFERS 2 /* of each size: one for scratch, one for the answer */
+#define FILLED_BUFFERS 2 /* buffers of each size: one for scratch, one for the answer */
 #define FILLED_BYTES_MIN ((size_t)1 << 10)
 #define FILLED_BYTES_MAX ((size_t)1 << 17)
 #define ARENA_BYTES ((size_t)1 << 20)
