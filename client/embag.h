@@ -121,7 +121,7 @@ struct embag_answer {
     size_t result_count;
     const struct embag_result *results; /* in the order of the queries, then of the groups */
     uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
-    uint32_t compute_us; /* the server's time from the start of pooling to the last value */
+    uint32_t compute_us; /* server time from the start of pooling to the last computed value */
 };
 
 /* How lookups are sent. A stream costs both ends the least. Unary calls, one per lookup, are for

@@ -86,7 +86,7 @@ enum embag_version_state {
 /* Most dims of a shape. */
 #define EMBAG_RANK_MAX 8
 
-/* Returns "OUT_OF_RANGE" and so on; "UNKNOWN" for any other number. */
+/* Returns the name of a status, such as "OUT_OF_RANGE"; "UNKNOWN" for any other number. */
 const char *embag_status_name(enum embag_status status);
 /* Returns the bytes of one element; 0 if the number is not a type. */
 size_t embag_type_bytes(enum embag_type type);

@@ -40,7 +40,7 @@ struct eb_load_stats {
     uint64_t unsent_count;                    /* due but never sent; not counted as errors */
     uint64_t wrong_count;                     /* answers that --verify found wrong, at any time */
     uint64_t answer_bytes;                    /* bytes of the values of all answers */
-    uint64_t queue_us;                        /* sum over all answers, as the server reports it */
+    uint64_t queue_us;                        /* sum of the times that the server reports */
     uint64_t compute_us;
     uint64_t window_answers;        /* answers that came within the window, even if due before it */
     uint64_t window_good;           /* window answers within the deadline */

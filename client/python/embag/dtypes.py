@@ -54,7 +54,7 @@ def size_of(number: int) -> int | None:
 
 
 def name_of(number: int) -> str:
-    """Returns 'F32' and so on, or the number if the type is unknown."""
+    """Returns the name of a type, such as 'F32', or the number if the type is unknown."""
     return pb.DataType.Name(number)[len('DATA_TYPE_'):] if number in _DTYPES else str(number)
 
 
