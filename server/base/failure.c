@@ -122,8 +122,9 @@ bool eb_failure_locate(struct eb_failure *failure, const char *path)
     return false;
 }
 
-/* Returns how many bytes at the beginning of the text match the directory, escaped as in texts and
- * without its trailing slashes. Sets *is_whole if all of the directory matches. */
+/* Returns how many bytes at the beginning of a failure's text match the directory. The directory is
+ * compared in its escaped form and without its trailing slashes. Sets *is_whole if all of the
+ * directory matches. */
 static size_t match_directory(const char *text, const char *directory, bool *is_whole)
 {
     char unit[ESCAPE_BYTES];

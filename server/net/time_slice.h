@@ -41,7 +41,7 @@ struct eb_time_slice {
 /* The connection of a loop that was read last. Zeroed if there was none yet. */
 struct eb_time_slice_reader {
     const struct eb_time_slice *slice; /* only compared, because it may be gone */
-    uint64_t since_ns;                 /* time since which no other was read */
+    uint64_t since_ns;                 /* when it became the only connection read */
 };
 
 void eb_time_slice_init(struct eb_time_slice *slice, uint64_t slice_ns);

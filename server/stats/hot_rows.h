@@ -51,8 +51,8 @@ struct eb_hot_rows_merge {
 /* Returns the room that merging `sketch_count` sketches needs; a power of two. */
 size_t eb_hot_rows_room(size_t sketch_count);
 void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows *rows);
-/* Fills in the ids that certainly have the most samples, in descending order, and their shares,
- * which are too small rather than too large. Returns the number of ids. */
+/* Fills in the ids that certainly have the most samples, in descending order, and their shares.
+ * A share may be too low, but is never too high. Returns the number of ids. */
 size_t eb_hot_rows_top(
     const struct eb_hot_rows_merge *merge, struct eb_stats_hot_row top[EB_STATS_HOT_ROWS]);
 

@@ -19,7 +19,8 @@
 #define HANDSHAKE 22
 #define KEY_UPDATE 24
 
-/* Stores the peer's secret. Lines are "NAME RANDOM SECRET", the latter two in hexadecimal. */
+/* OpenSSL's key log callback: stores the peer's traffic secret and ignores other lines. Each line
+ * is "NAME RANDOM SECRET", the latter two in hexadecimal. */
 static void on_secret(const SSL *peer, const char *line)
 {
     struct tls_forger *forger = SSL_get_app_data(peer);
