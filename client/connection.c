@@ -353,7 +353,8 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
     }
 }
 
-/* On a stream the server always answers, if only to say that the deadline has passed. */
+/* A call on the stream still gets an answer after its deadline: the server answers each of them, if
+ * only to say that the deadline has passed. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
     take_call_back(connection, call);

@@ -28,8 +28,8 @@ def generate(folder):
         sys.exit('setup.py: no .proto files in %s: install from a full checkout of embag' % PROTO)
     protoc = shutil.which('protoc')
     if not protoc and not importlib.util.find_spec('grpc_tools'):
-        sys.exit('setup.py: found neither protoc nor grpcio-tools, one of which must generate the '
-                 'messages: install protobuf-compiler (Debian) or grpcio-tools (pip)')
+        sys.exit('setup.py: the messages cannot be generated without protoc or grpcio-tools: '
+                 'install protobuf-compiler (Debian) or grpcio-tools (pip)')
     compiler = [protoc] if protoc else [sys.executable, '-m', 'grpc_tools.protoc']
     subprocess.run([*compiler, '-I', PROTO, '--python_out', folder, '--pyi_out', folder, *FILES],
                    check=True)
