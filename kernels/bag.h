@@ -36,11 +36,12 @@
  *
  * Thread: all functions are pure. A checked job is immutable, so any number of threads may pool
  * disjoint ranges of its bags. Memory: nothing is allocated. Scratch, result and the query's arrays
- * are the caller's and must outlive the job. */
+ * are the caller's. They must outlive the job, and the arrays must not change, because a checked
+ * job may read row numbers from them. */
 #pragma once
 
+#include "kernels/bag_schedule.h"
 #include "kernels/id_map.h"
-#include "kernels/table.h"
 
 #include <stdint.h>
 
@@ -98,7 +99,8 @@ struct eb_bag_kind {
     uint64_t result_row_bytes;
     /* Bytes that reading a row of the table touches: those of the row and of its scale. */
     uint64_t gather_row_bytes;
-    enum eb_type output_type; /* never unspecified */
+    struct eb_bag_lines lines; /* of whole rows */
+    enum eb_type output_type;  /* never unspecified */
 };
 
 /* A query as its caller gives it. Enums must be valid. Only two of them may be unspecified:
@@ -137,6 +139,7 @@ struct eb_bag_extent {
     uint64_t result_row_bytes;
     enum eb_type output_type;
     uint64_t gather_row_bytes; /* gather_row_bytes of the query's kind */
+    struct eb_bag_lines lines; /* lines of the query's kind */
     /* Size of the scratch for eb_bag_check, a multiple of 64: 8 bytes per index, 4 more with
      * weights (8 for f64 and integers), 4 per bag. Row numbers come first, then weights, then bag
      * starts. */
@@ -161,6 +164,10 @@ struct eb_bag_error {
     char text[EB_BAG_ERROR_TEXT_BYTES];
 };
 
+/* A row number or EB_ROW_ZERO, at any alignment: checked indices may lie where they were received.
+ */
+typedef int64_t eb_bag_row __attribute__((aligned(1), may_alias));
+
 /* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills in
  * the rest, except `out` and `out_stride_bytes`: the caller sets them before pooling. Everything
  * else is read-only. */
@@ -168,12 +175,16 @@ struct eb_bag_job {
     void *scratch; /* [scratch_bytes of the extent], aligned to 64; may be NULL if scratch_bytes is
                       0 */
     const struct eb_table *table;
-    const int64_t *rows;    /* [row list] row numbers or EB_ROW_ZERO, bag after bag */
+    struct eb_bag_lines lines; /* of the table's whole rows */
+    /* [row list] row numbers or EB_ROW_ZERO, bag after bag; in the scratch or, if the query's
+     * indices are these numbers, among the indices */
+    const eb_bag_row *rows;
     const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL if none */
     const uint32_t *starts; /* [bag_count + 1] into rows; NULL for NONE: bag b is rows[b] alone */
     uint32_t bag_count;     /* count of rows in the result */
     enum eb_reduction reduction;
     enum eb_type output_type;
+    bool has_zero_rows;     /* whether EB_ROW_ZERO may be among the rows */
     int64_t default_row;    /* row for empty bags; -1 means zeros */
     uint64_t missing_count; /* count of checked indices that name no row */
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
@@ -195,11 +206,11 @@ bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_error *error);
 
 /* Checks the layout's values, then default_index, then the indices, and fills in *job. The scratch
- * then belongs to the job. Reads every bound and every index inside a bag, or every index if the
- * array of offsets is empty. Reads indices twice if some are missing or if segment ids are not
- * sorted. `extent` must be what eb_bag_measure returned for the same query. On failure returns
- * false with the query's first error in *error, and changes nothing of the job but the contents of
- * its scratch. The outcome does not depend on `ops`. */
+ * then belongs to the job, which may also point into the query's indices. Reads every bound and
+ * every index inside a bag, or every index if the array of offsets is empty. Reads indices twice if
+ * some are missing or if segment ids are not sorted. `extent` must be what eb_bag_measure returned
+ * for the same query. On failure returns false with the query's first error in *error, and changes
+ * nothing of the job but the contents of its scratch. The outcome does not depend on `ops`. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error);
 

@@ -22,8 +22,9 @@ struct pass {
     const struct eb_bag_query *query;
     const struct eb_bag_index_fns *index;
     struct eb_bag_error *error;
-    int64_t *rows;
-    void *weights; /* NULL if there are none */
+    int64_t *rows;              /* room for the row list */
+    const eb_bag_row *row_list; /* the row list: `rows`, or the query's indices */
+    void *weights;              /* NULL: no weights */
     uint32_t *starts;
     uint32_t index_count;
     uint32_t bag_count;
@@ -293,6 +294,47 @@ static inline uint64_t take_rows(const struct eb_bag_index_fns *fns,
                : fns->take_rows(slice, table->row_count, missing_row, rows);
 }
 
+/* Most indices that are checked by code that every processor can run, since a call of the
+ * instruction set's function would cost more. */
+#define FEW_INDICES 32
+
+typedef uint64_t row_pair __attribute__((vector_size(16)));
+
+/* Returns whether `count` indices are row numbers. As in bag_index_tmpl.c, it only gathers signs.
+ */
+static inline bool are_few_rows(const eb_bag_row *indices, uint64_t count, uint64_t row_count)
+{
+    uint64_t last = row_count - 1;
+    row_pair outside = {0, 0};
+    uint64_t i = 0;
+    for (; i + 2 <= count; i += 2) {
+        row_pair index;
+        memcpy(&index, indices + i, sizeof index);
+        outside |= index | (last - index);
+    }
+    uint64_t left = i < count ? (uint64_t)indices[i] : 0;
+    uint64_t rest = i < count ? left | (last - left) : 0;
+    return (int64_t)(outside[0] | outside[1] | rest) >= 0;
+}
+
+/* Returns whether a query's indices, if they name rows, are the numbers of these rows as they
+ * stand: 64 bits wide, and neither keys nor ids to be mapped. Then they need not be copied. */
+static inline bool are_row_numbers(const struct eb_bag_query *query)
+{
+    const struct eb_table *table = query->table;
+    return query->indices.width == sizeof(int64_t) && !table->keys && !query->id_map &&
+           table->row_count <= INT64_MAX;
+}
+
+/* Returns whether `count` row numbers, at least one, are those of rows of the table. */
+static inline bool are_all_rows(const struct eb_bag_index_fns *index, const eb_bag_row *rows,
+    uint64_t count, uint64_t row_count)
+{
+    struct eb_int_array array = {rows, count * sizeof rows[0], sizeof rows[0]};
+    return count <= FEW_INDICES ? are_few_rows(rows, count, row_count)
+                                : index->are_rows(&array, row_count);
+}
+
 /* Finds the row of the query's default_index, which must be given. No id map changes it. The row is
  * -1 if the default_index of a dense table is -1. Returns false if default_index names no row. Not
  * inlined into eb_bag_check, because most queries have no default. */
@@ -443,11 +485,16 @@ static inline bool find_checked_rows(struct pass *pass, uint32_t first, uint32_t
            fail_index(pass, first, rows);
 }
 
-/* Writes the rows of indices first .. end - 1, and their weights, to the start of the row list.
- * Returns false if one is missing and that is an error. */
+/* Makes the rows of indices first .. end - 1 the row list, and copies their weights. Returns false
+ * if one is missing and that is an error. */
 static bool take_checked_rows(struct pass *pass, uint32_t first, uint32_t end)
 {
-    if (!find_checked_rows(pass, first, end, pass->rows)) {
+    const struct eb_bag_query *query = pass->query;
+    const eb_bag_row *indices = query->indices.data;
+    if (are_row_numbers(query) &&
+        are_all_rows(pass->index, indices + first, end - first, query->table->row_count)) {
+        pass->row_list = indices + first;
+    } else if (!find_checked_rows(pass, first, end, pass->rows)) {
         return false;
     }
     if (pass->weights) {
@@ -573,12 +620,14 @@ static void fill_job(
     *job = (struct eb_bag_job){
         .scratch = pass->rows,
         .table = query->table,
-        .rows = pass->rows,
+        .lines = extent->lines,
+        .rows = pass->row_list,
         .weights = pass->weights,
         .starts = pass->starts,
         .bag_count = pass->bag_count,
         .reduction = query->reduction,
         .output_type = extent->output_type,
+        .has_zero_rows = pass->missing_count > 0 && pass->missing_row == EB_ROW_ZERO,
         .default_row = pass->default_row,
         .missing_count = pass->missing_count,
         .gather_bytes = count_gathered(pass) * extent->gather_row_bytes,
@@ -598,17 +647,85 @@ static bool take_indices(struct pass *pass)
     return pass->is_unsorted ? take_unsorted(pass) : take_sorted(pass);
 }
 
-bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
-    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error)
+/* Finds the bounds of the one bag of a query, as positions of its indices. Returns false if there
+ * is an error, or if the layout is not one of those that most queries have. */
+static inline bool find_only_bag(
+    const struct eb_bag_query *query, uint64_t index_count, uint64_t *first, uint64_t *end)
+{
+    bool is_listed = query->bounds.bytes > 0;
+    *first = 0;
+    *end = index_count;
+    switch (query->layout) {
+    case EB_LAYOUT_OFFSETS:
+        if (is_listed) {
+            *first = (uint64_t)load_entry(&query->bounds, 0);
+            *end = query->include_last_offset ? (uint64_t)load_entry(&query->bounds, 1) : *end;
+        }
+        return is_listed && *first <= *end && *end <= index_count;
+    case EB_LAYOUT_LENGTHS:
+        return is_listed && (uint64_t)load_entry(&query->bounds, 0) == index_count;
+    case EB_LAYOUT_UNSPECIFIED:
+    case EB_LAYOUT_PACKED: return true;
+    default: return false;
+    }
+}
+
+/* Checks a query of the simplest kind: one bag of row numbers of 64 bits, without weights and
+ * without errors. Most lookups of one user or item are of this kind, and take half as long without
+ * the general steps. Returns false, having changed nothing but the scratch, if the query is not of
+ * this kind; then the general steps find out why. */
+static inline bool check_only_bag(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
+    const struct eb_bag_extent *extent, struct eb_bag_job *job)
+{
+    const struct eb_table *table = query->table;
+    uint64_t first;
+    uint64_t end;
+    bool is_simple = extent->result_rows == 1 && extent->weights_offset == 0 &&
+                     query->reduction != EB_REDUCTION_NONE && query->max_ids == 0 &&
+                     !query->has_default && are_row_numbers(query);
+    if (!is_simple || !find_only_bag(query, extent->index_count, &first, &end)) {
+        return false;
+    }
+    if (first == end) {
+        return false;
+    }
+    const struct eb_bag_index_fns *index = eb_bag_ops_variant(ops)->index;
+    const eb_bag_row *rows = (const eb_bag_row *)query->indices.data + first;
+    if (!are_all_rows(index, rows, end - first, table->row_count)) {
+        return false;
+    }
+    uint8_t *scratch = job->scratch;
+    uint32_t *starts = (uint32_t *)(void *)(scratch + extent->starts_offset);
+    starts[0] = 0;
+    starts[1] = (uint32_t)(end - first);
+    *job = (struct eb_bag_job){
+        .scratch = scratch,
+        .table = table,
+        .lines = extent->lines,
+        .rows = rows,
+        .starts = starts,
+        .bag_count = 1,
+        .reduction = query->reduction,
+        .output_type = extent->output_type,
+        .default_row = -1,
+        .gather_bytes = starts[1] * extent->gather_row_bytes,
+    };
+    return true;
+}
+
+/* Checks a query of any kind. */
+static __attribute__((noinline)) bool check_any(const struct eb_bag_ops *ops,
+    const struct eb_bag_query *query, const struct eb_bag_extent *extent, struct eb_bag_job *job,
+    struct eb_bag_error *error)
 {
     void *scratch = job->scratch;
-    assert((uintptr_t)scratch % 64 == 0 && (scratch || extent->scratch_bytes == 0));
     uint8_t *bytes = scratch;
     struct pass pass = {
         .query = query,
         .index = eb_bag_ops_variant(ops)->index,
         .error = error,
         .rows = scratch,
+        .row_list = scratch,
         .weights = extent->weights_offset > 0 ? bytes + extent->weights_offset : NULL,
         .starts = NULL,
         .index_count = (uint32_t)extent->index_count,
@@ -629,6 +746,14 @@ bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query
     }
     fill_job(&pass, extent, job);
     return true;
+}
+
+bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
+    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error)
+{
+    void *scratch = job->scratch;
+    assert((uintptr_t)scratch % 64 == 0 && (scratch || extent->scratch_bytes == 0));
+    return check_only_bag(ops, query, extent, job) || check_any(ops, query, extent, job, error);
 }
 
 /* ---- the list of missing indices ---- */

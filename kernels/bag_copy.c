@@ -24,18 +24,13 @@ void eb_bag_copy_columns(
     memcpy(out + offset, from + offset, count * element_bytes);
 }
 
-void eb_bag_copy_range(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)
+void eb_bag_copy_range(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead)
 {
     const struct eb_bag_job *job = range->job;
     uint32_t count = range->element_end - range->element_first;
-    uint32_t step_count = 0;
-    if (prefetch) {
-        uint32_t block = prefetch->block_elements[job->table->storage];
-        step_count = (count + block - 1) / block;
-    }
     for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
-        for (uint32_t step = 0; step < step_count; step++) {
-            eb_bag_prefetch_step(prefetch);
+        if (ahead) {
+            eb_bag_ahead_step(ahead, job->table, &job->lines, &job->rows[b]);
         }
         uint8_t *out = job->out + b * job->out_stride_bytes;
         eb_bag_copy_columns(job, job->rows[b], range->element_first, count, out);

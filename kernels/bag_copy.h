@@ -12,5 +12,5 @@ bool eb_bag_is_copied(const struct eb_bag_job *job);
 void eb_bag_copy_columns(
     const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out);
 
-/* Pools a range of an unweighted NONE job whose rows are copied. `prefetch` may be NULL. */
-void eb_bag_copy_range(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch);
+/* Pools a range of an unweighted NONE job whose rows are copied. `ahead` may be NULL. */
+void eb_bag_copy_range(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead);

@@ -20,6 +20,9 @@ struct eb_bag_index_fns {
      * otherwise `missing_row`. Returns how many indices have no row. */
     uint64_t (*take_rows)(
         const struct eb_int_array *indices, uint64_t row_count, int64_t missing_row, int64_t *rows);
+    /* Returns whether every index is a row number: 0 <= index < row_count, which is at most
+     * INT64_MAX. Only for indices of 64 bits. */
+    bool (*are_rows)(const struct eb_int_array *indices, uint64_t row_count);
     /* Finds the order of offsets or segment ids, and writes them to `starts` unless `starts` is
      * NULL. If one of them is outside 0 .. last, the contents of `starts` are meaningless. `last`
      * is at least -1 and fits 32 bits. */

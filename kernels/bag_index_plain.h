@@ -38,6 +38,18 @@ PLAIN uint64_t plain_take_rows(const unsigned width, const struct eb_int_array *
     return missing_count;
 }
 
+PLAIN bool plain_are_rows(const struct eb_int_array *indices, uint64_t row_count)
+{
+    uint64_t count = indices->bytes / sizeof(int64_t);
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t index = plain_load(indices->data, sizeof(int64_t), i);
+        if (index < 0 || (uint64_t)index >= row_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
 PLAIN enum eb_bag_order plain_take_bounds(
     unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {

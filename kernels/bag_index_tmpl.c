@@ -108,6 +108,33 @@ static INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_in
     return add_up_lanes(found_missing);
 }
 
+/* Width of the indices that vector_are_rows checks. */
+#define INDEX_BYTES sizeof(int64_t)
+
+static INLINE bool vector_are_rows(const struct eb_int_array *indices, uint64_t row_count)
+{
+    const uint8_t *data = indices->data;
+    uint64_t count = indices->bytes / INDEX_BYTES;
+    if (count < LANES) {
+        return plain_are_rows(indices, row_count);
+    }
+    lanes last = fill_lanes((int64_t)row_count - 1);
+    lanes outside = {0};
+    uint64_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES) {
+#pragma GCC unroll 4
+        for (unsigned k = 0; k < 4; k++) {
+            lanes index = load_lanes(data, INDEX_BYTES, i + k * LANES);
+            outside |= index | (last - index);
+        }
+    }
+    for (; i < count; i += LANES) {
+        lanes index = load_lanes(data, INDEX_BYTES, i < count - LANES ? i : count - LANES);
+        outside |= index | (last - index);
+    }
+    return !is_any_negative(outside);
+}
+
 static INLINE enum eb_bag_order vector_take_bounds(
     unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {
@@ -163,6 +190,10 @@ static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int
         return indices->width == 4 ? vector_take_rows(4, indices, row_count, missing_row, rows)    \
                                    : vector_take_rows(8, indices, row_count, missing_row, rows);   \
     }                                                                                              \
+    static bool are_rows(const struct eb_int_array *indices, uint64_t row_count)                   \
+    {                                                                                              \
+        return vector_are_rows(indices, row_count);                                                \
+    }                                                                                              \
     static enum eb_bag_order take_bounds(                                                          \
         const struct eb_int_array *bounds, int64_t last, uint32_t *starts)                         \
     {                                                                                              \
@@ -175,4 +206,5 @@ static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int
         return lengths->width == 4 ? vector_take_lengths(4, lengths, index_count, starts)          \
                                    : vector_take_lengths(8, lengths, index_count, starts);         \
     }                                                                                              \
-    const struct eb_bag_index_fns name = {take_rows, take_bounds, take_lengths, take_keys};
+    const struct eb_bag_index_fns name = {                                                         \
+        take_rows, are_rows, take_bounds, take_lengths, take_keys};

@@ -35,7 +35,7 @@ struct plan {
 /* The values that are the same for all bags of a range. */
 struct pass {
     const struct eb_bag_range *range;
-    struct eb_bag_prefetch *prefetch; /* NULL: nothing is prefetched */
+    const struct eb_bag_ahead *ahead; /* NULL: nothing is prefetched */
     const eb_bag_int_fold_fn *folds;  /* functions by size of the piece */
     enum eb_bag_int_fold fold;
     uint64_t flip;
@@ -47,7 +47,7 @@ struct pass {
 
 /* One bag. */
 struct bag {
-    const int64_t *rows;     /* [count] */
+    const eb_bag_row *rows;  /* [count] */
     const uint64_t *weights; /* parallel to rows; NULL: no weights */
     uint32_t count;
     uint8_t *out; /* the bag's row of the result */
@@ -56,8 +56,9 @@ struct bag {
 /* A block of a bag that is being pooled. */
 struct block {
     const struct plan *plan;
-    uint8_t *out;                   /* result of the block's columns */
-    uint64_t sums[BLOCK_BYTES_MAX]; /* sums of all pieces, in their order; 64-bit sums fill it */
+    const struct eb_bag_lines *lines; /* of its columns */
+    uint8_t *out;                     /* result of the block's columns */
+    uint64_t sums[BLOCK_BYTES_MAX];   /* sums of all pieces, in their order; 64-bit sums fill it */
 };
 
 static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
@@ -73,15 +74,15 @@ static struct bag find_int_bag(const struct eb_bag_job *job, uint32_t b)
     };
 }
 
-/* Finds the addresses of a chunk's rows, and takes a prefetch step for each row. */
-static void find_int_rows(const struct pass *pass, uint32_t column, const int64_t *numbers,
-    struct eb_bag_int_chunk *chunk)
+/* Finds the addresses of a chunk's rows, and prefetches for each row. */
+static void find_int_rows(const struct pass *pass, const struct block *block, uint32_t column,
+    const eb_bag_row *numbers, struct eb_bag_int_chunk *chunk)
 {
     const struct eb_table *table = pass->range->job->table;
     const uint8_t *columns = (const uint8_t *)table->rows + (size_t)column * pass->element_bytes;
     for (uint32_t i = 0; i < chunk->row_count; i++) {
-        if (pass->prefetch) {
-            eb_bag_prefetch_step(pass->prefetch);
+        if (pass->ahead) {
+            eb_bag_ahead_step(pass->ahead, table, block->lines, numbers + i);
         }
         int64_t number = numbers[i];
         chunk->rows[i] =
@@ -159,11 +160,12 @@ static void divide_block(const struct pass *pass, const struct block *block, uin
     }
 }
 
-static void pool_int_block(
-    const struct pass *pass, const struct bag *bag, const struct plan *plan, uint32_t column)
+static void pool_int_block(const struct pass *pass, const struct bag *bag, const struct plan *plan,
+    const struct eb_bag_lines *lines, uint32_t column)
 {
     struct block block;
     block.plan = plan;
+    block.lines = lines;
     block.out = bag->out + (size_t)column * pass->element_bytes;
     const uint8_t *rows[CHUNK_ROWS];
     struct eb_bag_int_chunk chunk = {.rows = rows, .flip = pass->flip};
@@ -171,7 +173,7 @@ static void pool_int_block(
         uint32_t rows_left = bag->count - first;
         chunk.row_count = rows_left < CHUNK_ROWS ? rows_left : CHUNK_ROWS;
         chunk.weights = bag->weights ? bag->weights + first : NULL;
-        find_int_rows(pass, column, bag->rows + first, &chunk);
+        find_int_rows(pass, &block, column, bag->rows + first, &chunk);
         fold_chunk(pass, &chunk, first == 0, chunk.row_count == rows_left, &block);
     }
     if (pass->fold == EB_BAG_INT_WIDE) {
@@ -196,9 +198,6 @@ static void repeat_int(const struct pass *pass, const struct bag *bag, const str
 {
     size_t offset = (size_t)column * pass->element_bytes;
     memcpy(bag->out + offset, before->out + offset, (size_t)plan->columns * pass->element_bytes);
-    for (uint32_t i = 0; pass->prefetch && i < bag->count; i++) {
-        eb_bag_prefetch_step(pass->prefetch);
-    }
 }
 
 /* Pools a block of bags [bag_first, bag_end). */
@@ -206,6 +205,7 @@ static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_
     const struct plan *plan, uint32_t column)
 {
     const struct eb_bag_job *job = pass->range->job;
+    struct eb_bag_lines lines = eb_bag_lines_find(job->table, column, column + plan->columns);
     struct bag before = {.count = 0};
     if (bag_first > pass->range->bag_first) {
         before = find_int_bag(job, bag_first - 1);
@@ -217,13 +217,13 @@ static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_
         } else if (is_repeated(&bag, &before)) {
             repeat_int(pass, &bag, &before, plan, column);
         } else {
-            pool_int_block(pass, &bag, plan, column);
+            pool_int_block(pass, &bag, plan, &lines, column);
         }
         before = bag;
     }
 }
 
-/* Pools group by group, block by block: the order of bag_prefetch.h. */
+/* Pools group by group, block by block. */
 static void pool_int_groups(const struct pass *pass)
 {
     const struct eb_bag_range *range = pass->range;
@@ -299,7 +299,7 @@ static unsigned logarithm(uint32_t power)
     return (unsigned)__builtin_ctz(power);
 }
 
-void eb_bag_int_pool(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch,
+void eb_bag_int_pool(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead,
     const struct eb_bag_int_folds *folds)
 {
     const struct eb_bag_job *job = range->job;
@@ -307,7 +307,7 @@ void eb_bag_int_pool(const struct eb_bag_range *range, struct eb_bag_prefetch *p
     uint32_t block_columns = EB_BAG_INT_BLOCK_VECTORS * folds->vector_bytes / element_bytes;
     struct pass pass = {
         .range = range,
-        .prefetch = prefetch,
+        .ahead = ahead,
         .fold = choose_int_fold(job),
         .flip = choose_flip(job),
         .element_bytes = element_bytes,

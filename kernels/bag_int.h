@@ -48,5 +48,5 @@ struct eb_bag_int_folds {
 };
 
 /* Pools a range of any integer storage. Does what an eb_bag_pool_fn does. */
-void eb_bag_int_pool(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch,
+void eb_bag_int_pool(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead,
     const struct eb_bag_int_folds *folds);

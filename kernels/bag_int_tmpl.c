@@ -116,7 +116,7 @@ static const struct eb_bag_int_folds folds = {
 
 /* Defines an eb_bag_pool_fn for integer rows. */
 #define DEFINE_INT_POOL(name)                                                                      \
-    void name(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)                  \
+    void name(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead)                  \
     {                                                                                              \
-        eb_bag_int_pool(range, prefetch, &folds);                                                  \
+        eb_bag_int_pool(range, ahead, &folds);                                                     \
     }

@@ -280,6 +280,7 @@ bool eb_bag_kind_find(
     *kind = (struct eb_bag_kind){
         .result_row_bytes = table->row_elements * eb_type_bytes(output_type),
         .gather_row_bytes = row_bytes + (table->scales ? sizeof(struct eb_row_scale) : 0),
+        .lines = eb_bag_lines_find(table, 0, table->row_elements),
         .output_type = output_type,
     };
     return true;

@@ -37,6 +37,7 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
     extent->result_row_bytes = kind->result_row_bytes;
     extent->output_type = kind->output_type;
     extent->gather_row_bytes = kind->gather_row_bytes;
+    extent->lines = kind->lines;
     extent->weights_offset = 0;
     if (eb_bag_weights_are_given(query)) {
         /* Without indices, weights_offset is 0, as it is without weights. */

@@ -8,11 +8,6 @@
 #include <cpuid.h>
 #endif
 
-struct eb_bag_ops {
-    const struct eb_bag_variant *variant;
-    bool (*runs_here)(void);
-};
-
 static bool runs_anywhere(void)
 {
     return true;
@@ -41,14 +36,11 @@ static bool runs_avx512(void)
 #endif
 
 #ifdef __x86_64__
-/* Eight vectors of sums stay in registers. */
-EB_BAG_VARIANT_DEFINE(avx2, 64, 256);
-/* Sixteen vectors of sums stay in registers, or eight vectors of integer sums. */
-EB_BAG_VARIANT_DEFINE(avx512, 256, 512);
+EB_BAG_VARIANT_DEFINE(avx2);
+EB_BAG_VARIANT_DEFINE(avx512);
 #endif
 #ifdef __aarch64__
-/* Eight vectors of sums stay in registers. */
-EB_BAG_VARIANT_DEFINE(neon, 32, 128);
+EB_BAG_VARIANT_DEFINE(neon);
 #endif
 
 /* All tables of functions in this build, the slowest first. */

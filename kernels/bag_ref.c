@@ -147,10 +147,10 @@ static void fill_row(const struct eb_bag_range *range, uint8_t *out)
     pool_row(&bag, out);
 }
 
-static void pool_reference(const struct eb_bag_range *range, struct eb_bag_prefetch *prefetch)
+static void pool_reference(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead)
 {
     const struct eb_bag_job *job = range->job;
-    assert(!prefetch);
+    assert(!ahead);
     for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
         struct reference_bag bag = {
             .job = job,
@@ -177,6 +177,11 @@ static uint64_t take_ref_rows(
                                : plain_take_rows(8, indices, row_count, missing_row, rows);
 }
 
+static bool are_rows(const struct eb_int_array *indices, uint64_t row_count)
+{
+    return plain_are_rows(indices, row_count);
+}
+
 static enum eb_bag_order take_bounds(
     const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {
@@ -193,6 +198,7 @@ static bool take_lengths(const struct eb_int_array *lengths, uint32_t index_coun
 
 const struct eb_bag_index_fns eb_bag_ref_index = {
     .take_rows = take_ref_rows,
+    .are_rows = are_rows,
     .take_bounds = take_bounds,
     .take_lengths = take_lengths,
     .take_keys = eb_key_index_take_rows,

@@ -1,4 +1,5 @@
-/* Schedules of prefetching: which tables' rows are prefetched into the caches, and how far ahead.
+/* Schedules of prefetching: which tables' rows are prefetched into the caches, and how far ahead;
+ * and which cache lines a row touches.
  * The text of a schedule is `off`, or FAR:NEAR:LEVEL, such as
  *
  *   128:64:l2   a row's first cache line 128 rows ahead, all of it 64 ahead, both into L2
@@ -8,6 +9,7 @@
  * Thread: pure functions. Memory: none. */
 #pragma once
 
+#include "kernels/processor.h"
 #include "kernels/table.h"
 
 #define EB_LINE_BYTES 64
@@ -25,32 +27,64 @@ struct eb_bag_schedule {
 
 struct eb_bag_schedules {
     struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
-    /* Tables of at most this size stay in L2, so their rows are not prefetched. */
+    /* Rows of tables of at most this size are not prefetched: they stay in a cache from which
+     * prefetching gains nothing. */
     uint64_t cached_bytes;
-    /* Larger tables of at most this size stay in L3. Their rows are prefetched by the schedule
-     * `nearby` if they are converted (eb_storage_is_converted), and otherwise not prefetched. */
+    /* The same for rows that are converted by generic functions, which follow any schedule
+     * (bag_prefetch.h). Rows that they pool without converting them are not prefetched up to
+     * nearby_bytes. */
+    uint64_t generic_cached_bytes;
+    /* Larger tables of at most this size stay in L2 or L3. Their rows are prefetched by the
+     * schedules `nearby`. */
     uint64_t nearby_bytes;
-    struct eb_bag_schedule nearby;
+    struct eb_bag_schedule nearby[EB_BAG_ROW_CLASS_COUNT];
 };
 
-/* The schedules that are used until eb_bag_tune has measured others. */
+/* The schedules for unknown processors, and for Zen 4, Zen 5 and Sapphire Rapids. */
 extern const struct eb_bag_schedules eb_bag_schedules_default;
+
+/* Returns the schedules for a family of processors, with the sizes of caches of
+ * eb_bag_schedules_default. */
+const struct eb_bag_schedules *eb_bag_schedules_of(enum eb_processor_family family);
+
+/* The bytes that reading a row of a table touches, and their cache lines. The scale of a row of
+ * codes counts if it lies directly before the row. */
+struct eb_bag_lines {
+    uintptr_t first;      /* address of the first byte in row 0 */
+    uint64_t table_bytes; /* size of all rows, which decides what caches hold them */
+    uint32_t bytes;       /* from `first` to the end of row 0 */
+    uint32_t count;       /* most cache lines that these bytes touch in any row */
+    uint8_t row_class;
+    /* No row touches more lines than its columns alone would fill, or one more if a scale lies
+     * before it. */
+    bool is_compact;
+    bool has_scales_apart; /* scales lie elsewhere, and are not counted */
+};
+
+/* Finds the lines of columns [element_first, element_end) of a table's rows. */
+struct eb_bag_lines eb_bag_lines_find(
+    const struct eb_table *table, uint32_t element_first, uint32_t element_end);
 
 /* Returns the class of rows of `row_bytes`. */
 unsigned eb_bag_schedule_row_class(uint64_t row_bytes);
 
-/* Returns whether a table's rows are prefetched. */
-static inline bool eb_bag_schedule_prefetches(
-    const struct eb_bag_schedules *schedules, const struct eb_table *table)
+/* Returns whether no row is prefetched. */
+static inline bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule)
 {
-    uint64_t unprefetched_bytes =
-        eb_storage_is_converted(table->storage) ? schedules->cached_bytes : schedules->nearby_bytes;
-    return table->row_count * table->row_stride_bytes > unprefetched_bytes;
+    return schedule->far_rows == 0 && schedule->near_rows == 0;
 }
 
-/* Returns the schedule of a table's rows. Only for tables whose rows are prefetched. */
-const struct eb_bag_schedule *eb_bag_schedule_find(
-    const struct eb_bag_schedules *schedules, const struct eb_table *table);
+/* Returns the schedule of a table's rows, or NULL if they are not prefetched. */
+static inline const struct eb_bag_schedule *eb_bag_schedule_find(
+    const struct eb_bag_schedules *schedules, const struct eb_bag_lines *lines)
+{
+    const struct eb_bag_schedule *schedule = &schedules->of_class[lines->row_class];
+    if (lines->table_bytes <= schedules->nearby_bytes) {
+        schedule = &schedules->nearby[lines->row_class];
+    }
+    bool is_off = lines->table_bytes <= schedules->cached_bytes || eb_bag_schedule_is_off(schedule);
+    return is_off ? NULL : schedule;
+}
 
 /* Most rows ahead: their cache lines would fill L1 several times. */
 #define EB_BAG_SCHEDULE_ROWS_MAX 4096
@@ -63,8 +97,6 @@ const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out)
 /* Formats a schedule as a text that parses to the same schedule. */
 void eb_bag_schedule_format(
     const struct eb_bag_schedule *schedule, char out[EB_BAG_SCHEDULE_TEXT_BYTES]);
-/* Returns whether no row is prefetched. */
-bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule);
 
 /* Uses the same schedule for rows of all classes, and for nearby tables too. The sizes of caches
  * must be set before. Keeps cached_bytes, unless the schedule is off; then no row of any table is

@@ -5,46 +5,101 @@
 
 #include <assert.h>
 
+/* A range of more rows is pooled in two parts if other ranges follow, so that their heads are not
+ * prefetched too long before they are pooled. */
+#define PART_ROWS_MAX 256
+/* Least rows of the second part: a little more than most schedules' distance. */
+#define PART_ROWS_MIN 64
+
 void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules)
 {
     stream->variant = eb_bag_ops_variant(ops);
-    eb_bag_prefetch_init(&stream->prefetch, schedules, stream->variant->block_elements);
+    eb_bag_prefetch_init(&stream->prefetch, schedules);
 }
 
-static void pool_next_tile(const struct eb_bag_variant *variant, const struct eb_bag_range *range,
-    struct eb_bag_prefetch *prefetch)
+static eb_bag_pool_fn find_function(
+    const struct eb_bag_variant *variant, const struct eb_bag_job *job)
 {
-    const struct eb_bag_job *job = range->job;
-    eb_bag_pool_fn pool = variant->pool[job->table->storage];
-    if (job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job)) {
-        pool = eb_bag_copy_range;
+    bool is_copied = job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job);
+    return is_copied ? eb_bag_copy_range : variant->pool[job->table->storage];
+}
+
+/* Returns the last bag from which on a range has at least PART_ROWS_MIN rows, or its first bag. */
+static uint32_t find_last_part(const struct eb_bag_range *range)
+{
+    const uint32_t *starts = range->job->starts;
+    uint32_t first = range->bag_first;
+    uint32_t end = range->bag_end;
+    if (!starts) {
+        return end - PART_ROWS_MIN;
     }
-    pool(range, prefetch);
+    uint32_t row_max = starts[end] - PART_ROWS_MIN;
+    while (end - first > 1) {
+        uint32_t middle = first + (end - first) / 2;
+        if (starts[middle] <= row_max) {
+            first = middle;
+        } else {
+            end = middle;
+        }
+    }
+    return first;
+}
+
+static void pool_range(struct eb_bag_stream *stream, const struct eb_bag_range *range, bool is_last)
+{
+    struct eb_bag_prefetch *prefetch = &stream->prefetch;
+    eb_bag_pool_fn pool = find_function(stream->variant, range->job);
+    uint64_t row_count = eb_bag_range_rows(range);
+    struct eb_bag_ahead ahead = {
+        .schedule = eb_bag_prefetch_schedule(prefetch->schedules, range->job),
+    };
+    const struct eb_bag_ahead *given = NULL;
+    if (ahead.schedule && row_count > 0) {
+        ahead.rows_end = eb_bag_range_first_row(range) + row_count;
+        given = &ahead;
+    }
+    if (!stream->variant->prefetches) {
+        pool(range, NULL);
+        return;
+    }
+    struct eb_bag_range rest = *range;
+    rest.bag_first = row_count > PART_ROWS_MAX && !is_last ? find_last_part(range) : rest.bag_first;
+    if (rest.bag_first > range->bag_first) {
+        struct eb_bag_range part = *range;
+        part.bag_end = rest.bag_first;
+        uint64_t part_rows = eb_bag_range_rows(&part);
+        eb_bag_prefetch_heads(prefetch, part_rows);
+        pool(&part, given);
+        row_count -= part_rows;
+    }
+    eb_bag_prefetch_heads(prefetch, row_count);
+    pool(&rest, given);
+}
+
+/* Pools the only job of a tile if it has no more than one row, which is read at once. Returns false
+ * if it has more. */
+static bool pool_only_row(const struct eb_bag_stream *stream, const struct eb_bag_tile *tile)
+{
+    struct eb_bag_range range = eb_bag_tile_range(tile, 0);
+    if (eb_bag_range_rows(&range) > 1) {
+        return false;
+    }
+    find_function(stream->variant, range.job)(&range, NULL);
+    return true;
 }
 
 void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
-    struct eb_bag_prefetch *prefetch = &stream->prefetch;
-    /* If the last call announced this tile, its rows have been prefetched already. */
-    bool may_be_short = tile->job_count == 1 && !next && prefetch->tile_count < 2;
-    bool has_begun = false;
+    bool is_alone = tile->job_count == 1 && !next && stream->prefetch.tile_count < 2;
+    if (is_alone && pool_only_row(stream, tile)) {
+        return;
+    }
+    eb_bag_prefetch_begin(&stream->prefetch, tile, next);
     for (uint32_t n = 0; n < tile->job_count; n++) {
         struct eb_bag_range range = eb_bag_tile_range(tile, n);
-        bool is_called = eb_bag_prefetch_is_on(prefetch, range.job->table) &&
-                         !(may_be_short && eb_bag_prefetch_short(prefetch, &range));
-        if (is_called && !has_begun) {
-            eb_bag_prefetch_begin(prefetch, tile, next);
-            has_begun = true;
-        }
-        if (is_called) {
-            eb_bag_prefetch_range(prefetch, &range);
-        }
-        pool_next_tile(stream->variant, &range, is_called ? prefetch : NULL);
-    }
-    if (!has_begun) {
-        eb_bag_prefetch_forget(prefetch);
+        pool_range(stream, &range, n + 1 == tile->job_count && !next);
     }
 }
 

@@ -49,17 +49,28 @@ static inline uint64_t eb_bag_range_rows(const struct eb_bag_range *range)
                   : range->bag_end - range->bag_first;
 }
 
-#define EB_BAG_GROUP_ROWS 64
+/* Returns the first of the rows that a range gathers. */
+static inline const eb_bag_row *eb_bag_range_first_row(const struct eb_bag_range *range)
+{
+    const uint32_t *starts = range->job->starts;
+    uint32_t first = starts ? starts[range->bag_first] : range->bag_first;
+    /* Without rows, the pointer may be NULL, to which nothing may be added. */
+    return first > 0 ? range->job->rows + first : range->job->rows;
+}
+
+/* Most bytes of the rows of a group. */
+#define EB_BAG_GROUP_BYTES 32768
 
 /* Returns the end, at most `bag_end`, of the group of bags that begins with `bag`. Rows of more
- * than one block are pooled a group at a time. A group has enough rows to make a block worthwhile,
- * and so few that the cache lines prefetched for one block are still cached for the next. */
+ * than one block are pooled a group at a time. A group has at most so many rows that they are still
+ * cached for the next block, but at least one bag. */
 static inline uint32_t eb_bag_group_end(
     const struct eb_bag_job *job, uint32_t bag, uint32_t bag_end)
 {
+    uint64_t rows_max = EB_BAG_GROUP_BYTES / job->table->row_stride_bytes;
     uint32_t end = bag + 1;
     while (end < bag_end &&
-           (job->starts ? job->starts[end] - job->starts[bag] : end - bag) < EB_BAG_GROUP_ROWS) {
+           (job->starts ? job->starts[end] - job->starts[bag] : end - bag) < rows_max) {
         end++;
     }
     return end;

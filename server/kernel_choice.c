@@ -2,6 +2,7 @@
 
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
+#include "kernels/processor.h"
 #include "server/base/log.h"
 
 #include <assert.h>
@@ -13,7 +14,11 @@
 /* Bytes of the texts that say why an instruction set cannot be chosen, and which ones can. */
 #define REASON_BYTES 128
 /* Bytes of "128:64:l2 12.8" for each candidate. */
-#define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATE_COUNT * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
+#define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATES_MAX * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
+/* Bytes of "65..128". */
+#define ROW_BYTES_BYTES 32
+/* Bytes of "65..128 0:16:l1" for each class. */
+#define CLASSES_BYTES (EB_BAG_ROW_CLASS_COUNT * (ROW_BYTES_BYTES + EB_BAG_SCHEDULE_TEXT_BYTES))
 
 /* The tables that are measured. The log names the largest. */
 struct subject {
@@ -101,27 +106,60 @@ static void find_largest(const struct eb_snapshot *snapshot, struct subject *out
     }
 }
 
-/* Writes the row sizes of a class: "65..128". The last class has no upper end. */
-static void format_row_bytes(unsigned class, char *out, size_t out_bytes)
+/* Returns the class after those that have the same schedule as `class`. */
+static unsigned find_class_end(const struct eb_bag_schedule *of_class, unsigned class)
 {
-    unsigned largest = (unsigned)EB_LINE_BYTES << class;
-    unsigned least = class == 0 ? 1 : largest / 2 + 1;
-    if (class + 1 < EB_BAG_ROW_CLASS_COUNT) {
-        snprintf(out, out_bytes, "%u..%u", least, largest);
+    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+    char other[EB_BAG_SCHEDULE_TEXT_BYTES];
+    unsigned end = class + 1;
+    eb_bag_schedule_format(&of_class[class], text);
+    for (; end < EB_BAG_ROW_CLASS_COUNT; end++) {
+        eb_bag_schedule_format(&of_class[end], other);
+        if (strcmp(text, other) != 0) {
+            break;
+        }
+    }
+    return end;
+}
+
+/* Writes the row sizes of classes: "65..128". The last class has no upper end. */
+static void format_row_bytes(unsigned class, unsigned class_end, char out[ROW_BYTES_BYTES])
+{
+    unsigned least = class == 0 ? 1 : ((unsigned)EB_LINE_BYTES << (class - 1)) + 1;
+    if (class_end < EB_BAG_ROW_CLASS_COUNT) {
+        snprintf(out, ROW_BYTES_BYTES, "%u..%u", least, (unsigned)EB_LINE_BYTES << (class_end - 1));
     } else {
-        snprintf(out, out_bytes, "%u..", least);
+        snprintf(out, ROW_BYTES_BYTES, "%u..", least);
+    }
+}
+
+/* Writes the schedules of all classes: "1..512 0:12:l1, 513.. 0:8:l1". */
+static void format_classes(const struct eb_bag_schedule *of_class, char out[CLASSES_BYTES])
+{
+    size_t used = 0;
+    unsigned end;
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class = end) {
+        char row_bytes[ROW_BYTES_BYTES];
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        end = find_class_end(of_class, class);
+        format_row_bytes(class, end, row_bytes);
+        eb_bag_schedule_format(&of_class[class], schedule);
+        int length = snprintf(out + used, CLASSES_BYTES - used, "%s%s %s", class > 0 ? ", " : "",
+            row_bytes, schedule);
+        used += (size_t)length;
+        assert(used < CLASSES_BYTES);
     }
 }
 
 /* Writes each candidate with its ns per row: "128:64:l2 12.8, off 26.3". */
-static void format_figures(const struct eb_bag_tune_class *figures, char out[FIGURES_BYTES])
+static void format_figures(const struct eb_bag_tune_class *tuned, char out[FIGURES_BYTES])
 {
     size_t used = 0;
-    for (unsigned i = 0; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
+    for (unsigned i = 0; i < tuned->figures.candidate_count; i++) {
         char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
-        eb_bag_schedule_format(&eb_bag_tune_candidates[i], schedule);
+        eb_bag_schedule_format(&tuned->figures.candidates[i], schedule);
         int length = snprintf(out + used, FIGURES_BYTES - used, "%s%s %.1f", i > 0 ? ", " : "",
-            schedule, figures->ns_per_row[i]);
+            schedule, tuned->verdict.least[i]);
         used += (size_t)length;
         if (used >= FIGURES_BYTES) {
             return;
@@ -129,46 +167,65 @@ static void format_figures(const struct eb_bag_tune_class *figures, char out[FIG
     }
 }
 
-/* Logs the settings that do not depend on the class. */
+/* Logs the settings that are not measured. */
 static void log_caches(const struct eb_bag_schedules *schedules)
 {
-    char nearby[EB_BAG_SCHEDULE_TEXT_BYTES];
-    eb_bag_schedule_format(&schedules->nearby, nearby);
+    char nearby[CLASSES_BYTES];
+    struct eb_processor processor = eb_processor_read();
+    format_classes(schedules->nearby, nearby);
     eb_log(EB_LOG_INFO, "prefetch_caches",
+        eb_log_text("processor", eb_processor_family_name(eb_processor_family_of(&processor))),
         eb_log_number("cached_bytes", (int64_t)schedules->cached_bytes),
         eb_log_number("nearby_bytes", (int64_t)schedules->nearby_bytes),
         eb_log_text("nearby", nearby));
 }
 
-/* Logs the schedule of all classes, and the reason why it was not measured. */
-static void log_unmeasured(const struct eb_bag_schedule *schedule, const char *reason)
+/* Logs a line for each run of classes with one schedule, and the reason why it was not measured. */
+static void log_unmeasured(const struct eb_bag_schedules *schedules, const char *reason)
 {
-    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
-    eb_bag_schedule_format(schedule, text);
-    eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", "1.."), eb_log_text("schedule", text),
-        eb_log_text("measured", "no"), eb_log_text("reason", reason));
+    unsigned end;
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class = end) {
+        char row_bytes[ROW_BYTES_BYTES];
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        end = find_class_end(schedules->of_class, class);
+        format_row_bytes(class, end, row_bytes);
+        eb_bag_schedule_format(&schedules->of_class[class], schedule);
+        eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", row_bytes),
+            eb_log_text("schedule", schedule), eb_log_text("measured", "no"),
+            eb_log_text("reason", reason));
+    }
 }
 
+/* Logs the choice for a class, and how sure it is: in how many rounds the fastest candidate was
+ * clearly faster than the default. */
 static void log_class(
-    unsigned class, const struct eb_bag_schedule *schedule, const struct eb_bag_tune_class *figures)
+    unsigned class, const struct eb_bag_schedule *schedule, const struct eb_bag_tune_class *tuned)
 {
-    char row_bytes[32];
-    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+    const struct eb_bag_tune_verdict *verdict = &tuned->verdict;
+    char row_bytes[ROW_BYTES_BYTES];
+    char texts[3][EB_BAG_SCHEDULE_TEXT_BYTES];
+    char led[32];
     char ns_per_row[32];
     char all[FIGURES_BYTES];
-    format_row_bytes(class, row_bytes, sizeof row_bytes);
-    eb_bag_schedule_format(schedule, text);
-    if (!figures->is_measured) {
+    format_row_bytes(class, class + 1, row_bytes);
+    eb_bag_schedule_format(schedule, texts[0]);
+    if (!tuned->is_measured) {
         eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", row_bytes),
-            eb_log_text("schedule", text), eb_log_text("measured", "no"),
-            eb_log_text("reason", "the machine was too busy to measure in time"));
+            eb_log_text("schedule", texts[0]), eb_log_text("measured", "no"),
+            eb_log_text("reason", "fewer than 3 rounds could be measured in time"));
         return;
     }
-    snprintf(ns_per_row, sizeof ns_per_row, "%.1f", figures->ns_per_row[figures->chosen]);
-    format_figures(figures, all);
+    eb_bag_schedule_format(&tuned->figures.candidates[0], texts[1]);
+    eb_bag_schedule_format(&tuned->figures.candidates[verdict->fastest], texts[2]);
+    snprintf(led, sizeof led, "%u of %u", verdict->led_count, tuned->figures.round_count);
+    snprintf(ns_per_row, sizeof ns_per_row, "%.1f", verdict->least[verdict->chosen]);
+    format_figures(tuned, all);
     eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", row_bytes),
-        eb_log_text("schedule", text), eb_log_text("measured", "yes"),
-        eb_log_text("ns_per_row", ns_per_row), eb_log_text("candidates", all));
+        eb_log_text("schedule", texts[0]), eb_log_text("measured", "yes"),
+        eb_log_text("ns_per_row", ns_per_row), eb_log_text("default", texts[1]),
+        eb_log_text("fastest", texts[2]), eb_log_text("led_in_rounds", led),
+        eb_log_number("gain_percent", (int64_t)(verdict->gain * 100)),
+        eb_log_text("candidates", all));
 }
 
 static void log_measured(const struct subject *subject, const struct eb_bag_schedules *schedules,
@@ -195,13 +252,13 @@ static void measure_schedules(
         .scratch = malloc(sizeof *task.scratch),
     };
     if (!task.scratch) {
-        log_unmeasured(&out->of_class[0], "out of memory");
+        log_unmeasured(out, "out of memory");
         return;
     }
     eb_bag_tune(&task, out, &report);
     free(task.scratch);
-    if (report.elapsed_ns == 0) {
-        log_unmeasured(&out->of_class[0], "the instruction set does not prefetch rows");
+    if (report.piece_count == 0) {
+        log_unmeasured(out, "the instruction set does not prefetch rows");
     } else {
         log_measured(subject, out, &report);
     }
@@ -220,14 +277,13 @@ static void measure_largest(
     }
     snprintf(reason, sizeof reason, "the %d largest tables have less than %" PRIu64 " bytes",
         EB_BAG_TUNE_PIECES_MAX, eb_bag_tune_bytes_min());
-    log_unmeasured(&out->of_class[0], reason);
+    log_unmeasured(out, reason);
 }
 
 void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
-    *out = eb_bag_schedules_default;
-    eb_bag_tune_find_caches(out);
+    eb_bag_tune_find_defaults(out);
     if (!prefetch || strcmp(prefetch, EB_KERNEL_CHOICE_AUTO) == 0) {
         measure_largest(ops, snapshot, out);
         log_caches(out);
@@ -238,5 +294,5 @@ void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *o
     assert(!why);
     (void)why;
     eb_bag_schedule_spread(&schedule, out);
-    log_unmeasured(&schedule, "set by the setting prefetch");
+    log_unmeasured(out, "set by the setting prefetch");
 }

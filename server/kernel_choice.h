@@ -1,6 +1,7 @@
 /* Chooses how the kernels run on this machine. The setting `isa` gives the instruction set. The
  * setting `prefetch` says how far ahead of the arithmetic rows are prefetched; if it is auto, that
- * is measured on the largest loaded tables. Logs each choice with its reason.
+ * is the default for the processor, or what measurements on the largest loaded tables have shown to
+ * be clearly better. Logs each choice with its reason.
  * Threads: main, before the threads that compute or serve start, because they would disturb the
  * measurement. Memory: none is kept. */
 #pragma once
@@ -21,6 +22,6 @@ const struct eb_bag_ops *eb_kernel_choice_ops(const char *name);
  * wrong with it. */
 bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failure);
 /* Sets *out as `prefetch` says. The text must have been checked; NULL means EB_KERNEL_CHOICE_AUTO.
- * Measuring takes some tens of milliseconds. If it is not possible, *out has the defaults. */
+ * Measuring takes at most 300 ms. If it is not possible, *out has the defaults. */
 void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out);

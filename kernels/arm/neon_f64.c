@@ -8,4 +8,4 @@
 #define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f64
 #include "kernels/bag_float_tmpl.c"
 
-DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_neon_f64)
+DEFINE_RARE_POOL(EB_STORAGE_F64, f64, eb_bag_neon_f64)

@@ -9,7 +9,8 @@
 
 #define VEC float64x2_t
 #define LANES 2
-#define BLOCK_VECTORS 8
+#define PASS_VECTORS 8
+#define PASS_VECTORS_IN_PLACE 8
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -50,11 +51,24 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return vbslq_f64(is_number(x), vbslq_f64(vcltq_f64(x, acc), x, acc), x);
 }
 
-/* Returns a value other than 0 if a lane of either vector is a NaN. */
-static INLINE unsigned vec_nans(VEC a, VEC b)
+/* The lanes of VEC_NANS are inverted here: zeros mean a NaN. */
+#define VEC_NANS uint64x2_t
+
+/* Returns all ones in the lanes in which neither vector is a NaN. */
+static INLINE VEC_NANS vec_nans(VEC a, VEC b)
 {
-    uint64x2_t are_numbers = vandq_u64(is_number(a), is_number(b));
-    return vminvq_u32(vreinterpretq_u32_u64(are_numbers)) == 0;
+    return vandq_u64(is_number(a), is_number(b));
+}
+
+/* An AND, since the lanes are inverted. */
+static INLINE VEC_NANS vec_nans_or(VEC_NANS a, VEC_NANS b)
+{
+    return vandq_u64(a, b);
+}
+
+static INLINE bool vec_nans_any(VEC_NANS nans)
+{
+    return vminvq_u32(vreinterpretq_u32_u64(nans)) == 0;
 }
 
 static INLINE VEC vec_canonical(VEC v)

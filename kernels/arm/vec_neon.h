@@ -11,7 +11,8 @@
 
 #define VEC float32x4_t
 #define LANES 4
-#define BLOCK_VECTORS 8
+#define PASS_VECTORS 8
+#define PASS_VECTORS_IN_PLACE 8
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -52,10 +53,22 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return vbslq_f32(vorrq_u32(vcltq_f32(x, acc), is_nan(x)), x, acc);
 }
 
-/* Returns a value other than 0 if a lane of either vector is a NaN. */
-static INLINE unsigned vec_nans(VEC a, VEC b)
+#define VEC_NANS uint32x4_t
+
+/* Returns the lanes in which either vector is a NaN. */
+static INLINE VEC_NANS vec_nans(VEC a, VEC b)
 {
-    return vmaxvq_u32(vorrq_u32(is_nan(a), is_nan(b)));
+    return vorrq_u32(is_nan(a), is_nan(b));
+}
+
+static INLINE VEC_NANS vec_nans_or(VEC_NANS a, VEC_NANS b)
+{
+    return vorrq_u32(a, b);
+}
+
+static INLINE bool vec_nans_any(VEC_NANS nans)
+{
+    return vmaxvq_u32(nans) != 0;
 }
 
 static INLINE VEC vec_canonical(VEC v)

@@ -9,7 +9,8 @@
 
 #define VEC __m512
 #define LANES 16
-#define BLOCK_VECTORS 16
+#define PASS_VECTORS 16
+#define PASS_VECTORS_IN_PLACE 16
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -51,10 +52,22 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm512_mask_mov_ps(_mm512_min_ps(x, acc), is_nan, x);
 }
 
-/* Returns a value other than 0 if a lane of either vector is a NaN. */
-static INLINE unsigned vec_nans(VEC a, VEC b)
+#define VEC_NANS __mmask16
+
+/* Returns the lanes in which either vector is a NaN. */
+static INLINE VEC_NANS vec_nans(VEC a, VEC b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+}
+
+static INLINE VEC_NANS vec_nans_or(VEC_NANS a, VEC_NANS b)
+{
+    return a | b;
+}
+
+static INLINE bool vec_nans_any(VEC_NANS nans)
+{
+    return nans != 0;
 }
 
 static INLINE VEC vec_canonical(VEC v)

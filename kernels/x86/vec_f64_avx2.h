@@ -9,7 +9,8 @@
 
 #define VEC __m256d
 #define LANES 4
-#define BLOCK_VECTORS 8
+#define PASS_VECTORS 8
+#define PASS_VECTORS_IN_PLACE 8
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -50,10 +51,22 @@ static INLINE VEC vec_min(VEC x, VEC acc)
     return _mm256_blendv_pd(_mm256_min_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
 }
 
-/* Returns a value other than 0 if a lane of either vector is a NaN. */
-static INLINE unsigned vec_nans(VEC a, VEC b)
+#define VEC_NANS VEC
+
+/* Returns the lanes in which either vector is a NaN. */
+static INLINE VEC_NANS vec_nans(VEC a, VEC b)
 {
-    return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+    return _mm256_cmp_pd(a, b, _CMP_UNORD_Q);
+}
+
+static INLINE VEC_NANS vec_nans_or(VEC_NANS a, VEC_NANS b)
+{
+    return _mm256_or_pd(a, b);
+}
+
+static INLINE bool vec_nans_any(VEC_NANS nans)
+{
+    return _mm256_movemask_pd(nans) != 0;
 }
 
 static INLINE VEC vec_canonical(VEC v)

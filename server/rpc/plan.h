@@ -1,7 +1,7 @@
 /* The plan of a request: its checked queries and features as jobs of the kernels, and the results
  * that the jobs produce.
  * Thread: the loop's. Memory: the structs come from the request's arena, scratch from the loop's
- * answer pool. */
+ * answer pool; jobs may also point into the request's message. */
 #pragma once
 
 #include "proto/arena.h"

@@ -19,7 +19,7 @@ struct rig {
     uint64_t position; /* first batch of the next turn */
     struct eb_bench_ours *ours;
     struct eb_bench_theirs *theirs;
-    struct eb_bench_runner *runners; /* ours, then theirs */
+    struct eb_bench_runner *runners; /* ours, then theirs, then ours with the check pass */
 };
 
 /* Returns an estimate of the time of one batch, in microseconds, from one turn with one thread. */
@@ -55,10 +55,11 @@ static void open_rig(struct rig *rig, const struct eb_fbgemm_kernel *peer)
     unsigned threads = bench->thread_count;
     rig->ours = eb_bench_memory_take(threads * sizeof *rig->ours);
     rig->theirs = eb_bench_memory_take(threads * sizeof *rig->theirs);
-    rig->runners = eb_bench_memory_take(2 * threads * sizeof *rig->runners);
+    rig->runners = eb_bench_memory_take(3 * threads * sizeof *rig->runners);
     for (unsigned i = 0; i < threads; i++) {
         eb_bench_ours_init(&rig->ours[i], bench, i, rig->call_count);
         rig->runners[i] = eb_bench_ours_runner(&rig->ours[i]);
+        rig->runners[2 * threads + i] = eb_bench_ours_checking_runner(&rig->ours[i]);
         if (peer) {
             eb_bench_theirs_init(&rig->theirs[i], bench, peer, i, rig->call_count);
             rig->runners[threads + i] = eb_bench_theirs_runner(&rig->theirs[i]);
@@ -91,20 +92,34 @@ static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, 
     return eb_bench_workers_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
 }
 
-/* Takes one turn of our kernels and one of the peer's. Both read the same stock, but start half of
- * the stock apart, so that neither turn finds rows in cache that the other has just read. */
-static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, double *theirs_ns)
+/* The times per row of a pair of turns. */
+struct pair {
+    double ours_ns;
+    double checking_ns; /* ours with the check pass */
+    double theirs_ns;
+};
+
+/* Takes one turn of the peer's kernels and one each of ours without and with the check pass. Pairs
+ * alternate in which side is first; with the check pass, ours is always next to the peer. All read
+ * the same stock, but start parts of the stock apart, so that no turn finds rows in cache that
+ * another has just read. */
+static void take_pair(struct rig *rig, bool is_theirs_first, struct pair *pair)
 {
     const struct eb_bench_runner *ours = rig->runners;
     const struct eb_bench_runner *theirs = rig->runners + rig->bench->thread_count;
-    uint64_t theirs_position = rig->position + eb_bench_case_period(rig->bench) / 2;
+    const struct eb_bench_runner *checking = rig->runners + 2 * rig->bench->thread_count;
+    uint64_t period = eb_bench_case_period(rig->bench);
+    uint64_t theirs_position = rig->position + period / 2;
     bool has_peer = theirs->run;
+    uint64_t checking_position = rig->position + period / 4;
     if (has_peer && is_theirs_first) {
-        *theirs_ns = take_turn(rig, theirs, theirs_position);
+        pair->theirs_ns = take_turn(rig, theirs, theirs_position);
+        pair->checking_ns = take_turn(rig, checking, checking_position);
     }
-    *ours_ns = take_turn(rig, ours, rig->position);
+    pair->ours_ns = take_turn(rig, ours, rig->position);
     if (has_peer && !is_theirs_first) {
-        *theirs_ns = take_turn(rig, theirs, theirs_position);
+        pair->checking_ns = take_turn(rig, checking, checking_position);
+        pair->theirs_ns = take_turn(rig, theirs, theirs_position);
     }
     rig->position += (uint64_t)rig->call_count * rig->plan->reading_count;
 }
@@ -161,16 +176,21 @@ static struct eb_bench_figures summarize(const struct series *series, unsigned c
 
 static void take_pairs(struct rig *rig, const struct series *series)
 {
-    double ignored[2];
-    take_pair(rig, false, &ignored[0], &ignored[1]);
-    (void)take_check_ns(rig, &ignored[0]);
+    double ignored;
+    struct pair pair = {0};
+    take_pair(rig, false, &pair);
+    (void)take_check_ns(rig, &ignored);
     for (unsigned i = 0; i < rig->plan->pair_count; i++) {
-        take_pair(rig, i % 2 > 0, &series->ours[i], &series->theirs[i]);
+        take_pair(rig, i % 2 > 0, &pair);
+        series->ours[i] = pair.ours_ns;
+        series->theirs[i] = pair.theirs_ns;
         series->check[i] = take_check_ns(rig, &series->keyed[i]);
         series->keyed_ratio[i] =
             (series->ours[i] + series->check[i]) / (series->ours[i] + series->keyed[i]);
         series->ratio[i] = series->theirs[i] / series->ours[i];
-        series->ratio_checked[i] = series->theirs[i] / (series->ours[i] + series->check[i]);
+        if (pair.checking_ns > 0) {
+            series->ratio_checked[i] = pair.theirs_ns / pair.checking_ns;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-/* Runs our kernels on a case, in one thread. The check pass runs while a reading is prepared, and
- * is timed separately; the reading itself pools the checked jobs. If feeds have keys, a check pass
- * by key runs first, and the check pass by row number then replaces the jobs that it has made.
+/* Runs our kernels on a case, in one thread, in two ways. In the first, the check pass runs while a
+ * reading is prepared, and is timed separately; the reading itself pools the checked jobs. In the
+ * second, the reading checks and pools call by call, as a server does. If feeds have keys, a check
+ * pass by key runs first, and the check pass by row number then replaces the jobs that it has made.
  * Thread: one each. Memory: heap, until deinit; borrows the case. */
 #pragma once
 
@@ -13,6 +14,10 @@ struct eb_bench_ours {
     unsigned thread;
     uint32_t call_count;
     struct eb_bag_stream stream;
+    /* By row number and by key, [feed_count] each; the latter NULL if feeds have no keys. */
+    struct eb_bag_query *queries[2];
+    struct eb_bag_kind *kinds[2];
+    uint64_t position;         /* of the reading */
     uint32_t checked_count;    /* calls with their own jobs: one if HOT, otherwise all */
     struct eb_bag_job *jobs;   /* [checked_count * feed_count] */
     struct eb_bag_tile *tiles; /* [checked_count]: all jobs of a call */
@@ -30,6 +35,8 @@ void eb_bench_ours_init(struct eb_bench_ours *ours, const struct eb_bench_case *
     unsigned thread, uint32_t call_count);
 void eb_bench_ours_deinit(struct eb_bench_ours *ours);
 struct eb_bench_runner eb_bench_ours_runner(struct eb_bench_ours *ours);
+/* Returns the runner whose readings also check. */
+struct eb_bench_runner eb_bench_ours_checking_runner(struct eb_bench_ours *ours);
 
 /* Checks and pools the batch at a position, and writes its results one after another to `out`,
  * which may have any alignment. */

@@ -28,10 +28,9 @@ static const char *name_storage(const struct eb_bench_case *bench)
 static void format_schedule(const struct eb_bench_case *bench, char out[EB_BAG_SCHEDULE_TEXT_BYTES])
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
-    struct eb_bag_schedule schedule = *eb_bag_schedule_find(bench->schedules, table);
-    if (!eb_bag_schedule_prefetches(bench->schedules, table)) {
-        schedule = (struct eb_bag_schedule){0};
-    }
+    struct eb_bag_lines lines = eb_bag_lines_find(table, 0, table->row_elements);
+    const struct eb_bag_schedule *found = eb_bag_schedule_find(bench->schedules, &lines);
+    struct eb_bag_schedule schedule = found ? *found : (struct eb_bag_schedule){0};
     eb_bag_schedule_format(&schedule, out);
 }
 

@@ -19,8 +19,7 @@ void eb_bench_session_adopt(
     struct eb_bench_session *session, const struct eb_bench_table *tables, unsigned count)
 {
     const struct eb_bench_options *options = session->options;
-    session->schedules = eb_bag_schedules_default;
-    eb_bag_tune_find_caches(&session->schedules);
+    eb_bag_tune_find_defaults(&session->schedules);
     if (options->is_prefetch_set) {
         eb_bag_schedule_spread(&options->schedule, &session->schedules);
     }

@@ -30,8 +30,7 @@ struct eb_peer_kernels *eb_peer_kernels_create(void)
     struct eb_peer_kernels *kernels = calloc(1, sizeof *kernels);
     if (kernels) {
         kernels->ops = eb_bag_ops_find(NULL);
-        kernels->schedules = eb_bag_schedules_default;
-        eb_bag_tune_find_caches(&kernels->schedules);
+        eb_bag_tune_find_defaults(&kernels->schedules);
         eb_bag_stream_init(&kernels->stream, kernels->ops, &kernels->schedules);
     }
     return kernels;

@@ -13,6 +13,7 @@ from served import SEED, OwnServerTest, spec_table
 from table_files import Table
 
 ROWS = 300000
+SCHEDULE = r'^(off|\d+w?:\d+:l[12])$'
 
 
 class Prefetch(OwnServerTest):
@@ -29,6 +30,28 @@ class Prefetch(OwnServerTest):
         return [dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
                 for line in server.log.splitlines() if ' event=prefetch ' in line]
 
+    def is_measured(self, lines):
+        """Returns whether the server measured. If it did, it logged a line for every class of row
+        sizes, even if there was no time for some of them."""
+        return 'largest tables' not in lines[0].get('reason', '') and \
+            'does not prefetch' not in lines[0].get('reason', '')
+
+    def check_line(self, line):
+        """Checks what the server logged about a class of row sizes."""
+        self.assertRegex(line['schedule'], SCHEDULE)
+        if line['measured'] == 'no':
+            self.assertIn('fewer than 3 rounds', line['reason'])
+            return
+        led, rounds = map(int, re.fullmatch('"([0-7]) of ([3-7])"', line['led_in_rounds']).groups())
+        self.assertLessEqual(led, rounds)
+        if line['schedule'] == line['default']:
+            self.assertTrue(line['fastest'] == line['default'] or led < 0.7 * rounds or
+                            int(line['gain_percent']) < 6)
+        else:
+            self.assertEqual(line['schedule'], line['fastest'])
+            self.assertGreaterEqual(led, 0.7 * rounds)
+            self.assertGreaterEqual(int(line['gain_percent']), 5)
+
     def check_answers(self, server, table):
         """Checks a lookup of rows all over the table."""
         rng = np.random.default_rng([SEED, 48])
@@ -42,11 +65,13 @@ class Prefetch(OwnServerTest):
         server = self.serve(tables=[table, spec_table()])
         self.assertRegex(server.log, r'event=config source=default .*\bprefetch=auto\b')
         lines = self.lines(server)
-        if len(lines) > 1:
+        if self.is_measured(lines):
             said = server.find('prefetch_measured')
             self.assertIn(' model=spec version=1 table=large bytes=%d ' % (ROWS * 256), said)
             self.assertEqual([line['row_bytes'] for line in lines],
                              ['1..64', '65..128', '129..256', '257..512', '513..'])
+            for line in lines:
+                self.check_line(line)
         else:
             # The processor has no vector functions, or its cache is very large.
             self.assertRegex(lines[0]['reason'],
@@ -58,16 +83,20 @@ class Prefetch(OwnServerTest):
         tables = [Table.of_values(name, 'f32', rng.normal(size=(ROWS // 2, 64)))
                   for name in ('one', 'other')]
         server = self.serve(tables=tables)
-        if len(self.lines(server)) > 1:
+        if self.is_measured(self.lines(server)):
             self.assertRegex(server.find('prefetch_measured'), r' table=one bytes=\d+ tables=2 ')
         else:
             self.assertRegex(self.lines(server)[0]['reason'],
                              'does not prefetch rows|largest tables have less than')
 
     def test_does_not_measure_on_small_tables(self):
-        line, = self.lines(self.serve(tables=[spec_table()]))
-        self.assertEqual((line['schedule'], line['measured']), ('64:32:l2', 'no'))
-        self.assertRegex(line['reason'], 'largest tables have less than [0-9]+ bytes')
+        server = self.serve(tables=[spec_table()])
+        for line in self.lines(server):
+            self.assertRegex(line['schedule'], SCHEDULE)
+            self.assertEqual(line['measured'], 'no')
+            self.assertRegex(line['reason'], 'largest tables have less than [0-9]+ bytes')
+        self.assertRegex(server.find('prefetch_caches'),
+                         r' processor=[a-z0-9-]+ cached_bytes=\d+ nearby_bytes=\d+ nearby=')
 
     def takes(self, setting):
         """Checks that a server takes this setting, that no measurement overrides it, and that a

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 1024, 4096, 4099};
+static const uint32_t wide_dims[] = {
+    192, 255, 256, 257, 384, 511, 512, 768, 1000, 1024, 4096, 4099};
 #define WIDE_DIM_COUNT (sizeof wide_dims / sizeof wide_dims[0])
 #define NARROW_DIM_MAX 163
 

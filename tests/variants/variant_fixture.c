@@ -7,8 +7,8 @@
 #define BAG_COUNT_MAX 12
 #define RAGGED_INDICES_MAX 9
 /* Limits of SHAPE_LONG. Its bags can be longer than the distance over which vector functions
- * prefetch rows. */
-#define LONG_BAG_COUNT_MAX 3
+ * prefetch rows, and together so long that a range is pooled in two parts. */
+#define LONG_BAG_COUNT_MAX 6
 #define LONG_INDICES_MAX 70
 #define INDEX_COUNT_MAX (LONG_BAG_COUNT_MAX * LONG_INDICES_MAX)
 static_assert(BAG_COUNT_MAX * RAGGED_INDICES_MAX <= INDEX_COUNT_MAX, "ragged bags must fit");

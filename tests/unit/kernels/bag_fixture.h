@@ -44,6 +44,8 @@ bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *q
 void bag_fixture_pool(struct bag_fixture *fixture, const struct eb_bag_ops *ops);
 void bag_fixture_release(struct bag_fixture *fixture);
 
+void assert_same_extent(const struct eb_bag_extent *actual, const struct eb_bag_extent *expected);
+
 /* Expects measuring or checking to refuse the query with this error. */
 void assert_error(
     const struct eb_bag_query *query, enum eb_bag_error_class class, const char *text);

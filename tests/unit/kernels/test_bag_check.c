@@ -1,7 +1,9 @@
 #include "kernels/bag.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
+#include "tests/unit/kernels/key_fixture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -505,6 +507,305 @@ static void a_row_of_none_is_no_bag(void **state)
     assert_int_equal(fixture.job.bag_count, 6);
 }
 
+/* ---- which indices are copied ---- */
+
+/* Checks the query, and expects the row list to be the query's indices from `first` on. */
+static void assert_not_copied(uint64_t first)
+{
+    check();
+    assert_ptr_equal(
+        fixture.job.rows, (const uint8_t *)query.indices.data + first * sizeof(int64_t));
+}
+
+static void assert_copied(void)
+{
+    check();
+    assert_ptr_equal(fixture.job.rows, fixture.job.scratch);
+}
+
+static void uses_indices_that_are_rows_where_they_lie(void **state)
+{
+    (void)state;
+    static const float weights[6] = {1, 2, 3, 4, 5, 6};
+    int32_t offsets[] = {1, 1, 3, 6};
+    query.num_bags = 1;
+    assert_not_copied(0);
+    assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 6));
+    query.num_bags = 0;
+    check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+    query.include_last_offset = true;
+    assert_not_copied(1);
+    assert_form(LIST(1, 2, 3, 0, 2), LIST(0, 0, 2, 5));
+    query.weights = weights;
+    query.weights_bytes = sizeof weights;
+    query.weights_type = EB_F32;
+    assert_not_copied(1);
+    assert_memory_equal(fixture.job.weights, &weights[1], 5 * sizeof weights[0]);
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(((int32_t[]){0, 0, 1, 1, 1, 4})));
+    query.include_last_offset = false;
+    query.num_segments = 5;
+    assert_not_copied(0);
+    query.reduction = EB_REDUCTION_NONE;
+    assert_not_copied(0);
+    for (int missing = EB_MISSING_ERROR; missing < EB_MISSING_COUNT; missing++) {
+        table.unknown_row = 2;
+        query.missing = (enum eb_missing)missing;
+        assert_not_copied(0);
+        assert_false(fixture.job.has_zero_rows);
+    }
+}
+
+static void uses_indices_at_any_alignment(void **state)
+{
+    (void)state;
+    int32_t offsets[] = {2, 5};
+    for (size_t shift = 0; shift < 8; shift++) {
+        uint8_t *bytes = malloc(sizeof six + shift);
+        assert_non_null(bytes);
+        memcpy(bytes + shift, six, sizeof six);
+        query.indices.data = bytes + shift;
+        check_layout(EB_LAYOUT_OFFSETS, INTS(offsets));
+        assert_not_copied(2);
+        assert_form(LIST(2, 3, 0, 2), LIST(0, 3, 4));
+        bag_fixture_pool(&fixture, eb_bag_ops_find(NULL));
+        assert_memory_equal(fixture.out, ((float[]){10, 13, 4, 5}), 16);
+        free(bytes);
+    }
+}
+
+static void copies_indices_that_are_no_rows_yet(void **state)
+{
+    (void)state;
+    static const struct eb_id_map maps[] = {{EB_ID_MAP_NONE, 0}, {EB_ID_MAP_MODULO, 0}};
+    int32_t narrow[] = {4, 1, 2, 3, 0, 2};
+    struct key_fixture keys;
+    query.num_bags = 1;
+    for (size_t i = 0; i < 2; i++) {
+        query.id_map = &maps[i];
+        assert_copied();
+        assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 6));
+    }
+    query.id_map = NULL;
+    query.indices = INTS(narrow);
+    assert_copied();
+    assert_form(LIST(4, 1, 2, 3, 0, 2), LIST(0, 6));
+    query.indices = INTS(six);
+    query.num_bags = 0;
+    query.num_segments = 2;
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(((int32_t[]){0, 0, 1, 1, 1, 0})));
+    assert_copied();
+    assert_form(LIST(4, 1, 2, 2, 3, 0), LIST(0, 3, 6));
+    /* Keys that could be row numbers. */
+    key_fixture_init(&keys, KEYS_SEQUENTIAL, 5);
+    for (int64_t row = 0; row < 5; row++) {
+        keys.keys[row] = 4 - row;
+    }
+    assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
+    table.keys = &keys.index;
+    query.num_segments = 0;
+    query.num_bags = 1;
+    check_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
+    assert_copied();
+    assert_form(LIST(0, 3, 2, 1, 4, 2), LIST(0, 6));
+    bag_fixture_release(&fixture);
+    key_fixture_deinit(&keys);
+}
+
+/* Expects the query to be one bag of the `count` indices from `first` on, which are not copied. */
+static void assert_only_bag(uint64_t first, uint32_t count)
+{
+    check();
+    assert_int_equal(fixture.job.bag_count, 1);
+    assert_int_equal(fixture.job.starts[0], 0);
+    assert_int_equal(fixture.job.starts[1], count);
+    assert_int_equal(fixture.job.gather_bytes, count * 8);
+    assert_int_equal(fixture.job.default_row, -1);
+    if (count > 0) {
+        assert_ptr_equal(fixture.job.rows, &six[first]);
+    }
+}
+
+static void takes_the_only_bag_of_every_layout(void **state)
+{
+    (void)state;
+    query.num_bags = 1;
+    assert_only_bag(0, 6);
+    check_layout(EB_LAYOUT_PACKED, NO_INTS);
+    query.indices_per_bag = 6;
+    assert_only_bag(0, 6);
+    query.indices_per_bag = 0;
+    query.num_bags = 0;
+    check_layout(EB_LAYOUT_LENGTHS, INTS(((int32_t[]){6})));
+    assert_only_bag(0, 6);
+    check_layout(EB_LAYOUT_SEGMENTS, INTS(((int64_t[]){0, 0, 0, 0, 0, 0})));
+    query.num_segments = 1;
+    assert_only_bag(0, 6);
+    query.num_segments = 0;
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){2})));
+    assert_only_bag(2, 4);
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int64_t[]){6})));
+    assert_only_bag(6, 0);
+    query.include_last_offset = true;
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int64_t[]){1, 4})));
+    assert_only_bag(1, 3);
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0, 6})));
+    assert_only_bag(0, 6);
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){3, 3})));
+    assert_only_bag(3, 0);
+}
+
+static void rejects_an_only_bag_of_wrong_bounds(void **state)
+{
+    (void)state;
+    check_layout(EB_LAYOUT_LENGTHS, INTS(((int64_t[]){5})));
+    assert_check_malformed("the sum of lengths is 5, but the number of indices is 6");
+    check_layout(EB_LAYOUT_LENGTHS, INTS(((int64_t[]){(INT64_C(1) << 32) + 6})));
+    assert_check_malformed("lengths[0] = 4294967302 makes the sum exceed the number of indices, 6");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){7})));
+    assert_check_malformed("offsets[0] = 7 is greater than the number of indices, 6");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){-1})));
+    assert_check_malformed("offsets[0] = -1 is negative");
+    query.include_last_offset = true;
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int64_t[]){4, 2})));
+    assert_check_malformed("offsets[1] = 2 is less than offsets[0] = 4");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int64_t[]){0, 7})));
+    assert_check_malformed("offsets[1] = 7 is greater than the number of indices, 6");
+    check_layout(EB_LAYOUT_OFFSETS, INTS(((int64_t[]){0, INT64_MIN})));
+    assert_check_malformed("offsets[1] = -9223372036854775808 is negative");
+    query.include_last_offset = false;
+    check_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
+    query.num_bags = 1;
+    query.max_ids = 5;
+    assert_check_malformed("bag 0 has 6 indices, more than max_ids = 5");
+    query.max_ids = 6;
+    query.has_default = true;
+    query.default_index = 5;
+    assert_out_of_range("default_index = 5 is outside the table's 5 rows");
+    query.default_index = 4;
+    check();
+    assert_int_equal(fixture.job.default_row, 4);
+}
+
+/* Counts of indices around those at which another function checks them, or checks them in another
+ * way. */
+static const uint32_t edge_counts[] = {1, 2, 3, 31, 32, 33, 36, 47, 48, 49, 100};
+#define EDGE_COUNTS (sizeof edge_counts / sizeof edge_counts[0])
+#define EDGE_COUNT_MAX 100
+
+/* Checks one bag of `count` indices in memory of their own, with index `position` replaced. Expects
+ * what the policy makes of the replaced index. */
+static void check_one_missing(uint32_t count, uint32_t position, int64_t index)
+{
+    int64_t rows[EDGE_COUNT_MAX];
+    int64_t *indices = malloc(count * sizeof indices[0]);
+    assert_non_null(indices);
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i] = indices[i] = i % 5;
+    }
+    indices[position] = index;
+    uint32_t kept = count;
+    if (query.missing == EB_MISSING_SKIP) {
+        memmove(&rows[position], &rows[position + 1], (count - position - 1) * sizeof rows[0]);
+        kept--;
+    } else {
+        rows[position] = query.missing == EB_MISSING_ZERO ? EB_ROW_ZERO : table.unknown_row;
+    }
+    query.indices = (struct eb_int_array){indices, count * sizeof indices[0], 8};
+    assert_copied();
+    assert_int_equal(fixture.job.missing_count, 1);
+    assert_int_equal(fixture.job.has_zero_rows, query.missing == EB_MISSING_ZERO);
+    assert_int_equal(fixture.job.starts[1], kept);
+    assert_memory_equal(fixture.job.rows, rows, kept * sizeof rows[0]);
+    free(indices);
+}
+
+static void finds_a_missing_index_wherever_it_lies(void **state)
+{
+    (void)state;
+    static const int64_t missing_indices[] = {-1, 5, INT64_MIN, INT64_MAX, INT64_C(1) << 32};
+    query.num_bags = 1;
+    table.unknown_row = 3;
+    for (size_t i = 0; i < EDGE_COUNTS; i++) {
+        for (uint32_t position = 0; position < edge_counts[i]; position++) {
+            int64_t index = missing_indices[(position + i) % 5];
+            for (int missing = EB_MISSING_SKIP; missing < EB_MISSING_COUNT; missing++) {
+                query.missing = (enum eb_missing)missing;
+                check_one_missing(edge_counts[i], position, index);
+            }
+        }
+    }
+}
+
+static void reports_a_missing_index_wherever_it_lies(void **state)
+{
+    (void)state;
+    query.num_bags = 1;
+    for (size_t i = 0; i < EDGE_COUNTS; i++) {
+        for (uint32_t position = 0; position < edge_counts[i]; position++) {
+            int64_t indices[EDGE_COUNT_MAX] = {0};
+            char text[EB_BAG_ERROR_TEXT_BYTES];
+            indices[position] = 5;
+            query.indices = (struct eb_int_array){indices, edge_counts[i] * sizeof indices[0], 8};
+            snprintf(text, sizeof text, "indices[%u] = 5 is outside the table's 5 rows", position);
+            assert_out_of_range(text);
+        }
+    }
+}
+
+static void finds_the_last_row_of_any_table(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t row_count;
+        int64_t last;
+        bool is_copied;
+    } cases[] = {
+        {1, 0, false},
+        {UINT64_C(1) << 32, UINT32_MAX, false},
+        {INT64_MAX, INT64_MAX - 1, false},
+        {UINT64_C(1) << 63, INT64_MAX, true},
+        {UINT64_MAX, INT64_MAX, true},
+    };
+    query.num_bags = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        table.row_count = cases[i].row_count;
+        for (size_t n = 0; n < EDGE_COUNTS; n++) {
+            int64_t indices[EDGE_COUNT_MAX];
+            for (uint32_t position = 0; position < edge_counts[n]; position++) {
+                indices[position] = position % 2 ? 0 : cases[i].last;
+            }
+            query.indices = (struct eb_int_array){indices, edge_counts[n] * sizeof indices[0], 8};
+            query.missing = EB_MISSING_ERROR;
+            if (cases[i].is_copied) {
+                assert_copied();
+            } else {
+                assert_not_copied(0);
+            }
+            assert_memory_equal(fixture.job.rows, indices, query.indices.bytes);
+            indices[edge_counts[n] - 1] = cases[i].is_copied ? INT64_MIN : cases[i].last + 1;
+            query.missing = EB_MISSING_SKIP;
+            assert_copied();
+            assert_int_equal(fixture.job.missing_count, 1);
+        }
+    }
+}
+
+static void no_index_is_a_row_of_an_empty_table(void **state)
+{
+    (void)state;
+    static const int64_t indices[EDGE_COUNT_MAX] = {0};
+    table.row_count = 0;
+    table.rows = NULL;
+    query.num_bags = 1;
+    query.missing = EB_MISSING_ZERO;
+    for (size_t n = 0; n < EDGE_COUNTS; n++) {
+        query.indices = (struct eb_int_array){indices, edge_counts[n] * sizeof indices[0], 8};
+        assert_copied();
+        assert_int_equal(fixture.job.missing_count, edge_counts[n]);
+        assert_true(fixture.job.has_zero_rows);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 EB_TEST_GROUP(bag_check)
@@ -539,6 +840,15 @@ EB_TEST_GROUP(bag_check)
         TEST(bounds_the_indices_of_a_bag),
         TEST(bounds_bags_before_defaults_and_indices),
         TEST(a_row_of_none_is_no_bag),
+        TEST(uses_indices_that_are_rows_where_they_lie),
+        TEST(uses_indices_at_any_alignment),
+        TEST(copies_indices_that_are_no_rows_yet),
+        TEST(takes_the_only_bag_of_every_layout),
+        TEST(rejects_an_only_bag_of_wrong_bounds),
+        TEST(finds_a_missing_index_wherever_it_lies),
+        TEST(reports_a_missing_index_wherever_it_lies),
+        TEST(finds_the_last_row_of_any_table),
+        TEST(no_index_is_a_row_of_an_empty_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

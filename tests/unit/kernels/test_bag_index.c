@@ -115,6 +115,24 @@ static void compare_rows(
     assert_memory_equal(rows, expected, count * sizeof rows[0]);
 }
 
+/* Tries only 64-bit integers, the only ones that this function takes. */
+static void compare_are_rows(
+    const struct eb_bag_index_fns *fns, const struct eb_int_array *array, uint64_t row_count)
+{
+    if (array->width != sizeof(int64_t)) {
+        return;
+    }
+    bool are_rows = true;
+    uint64_t count = array->bytes / sizeof(int64_t);
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t index;
+        memcpy(&index, (const uint8_t *)array->data + i * sizeof index, sizeof index);
+        are_rows = are_rows && index >= 0 && (uint64_t)index < row_count;
+    }
+    assert_int_equal(fns->are_rows(array, row_count), are_rows);
+    assert_int_equal(eb_bag_ref_index.are_rows(array, row_count), are_rows);
+}
+
 static void compare_bounds(
     const struct eb_bag_index_fns *fns, const struct eb_int_array *array, uint64_t last)
 {
@@ -181,6 +199,39 @@ static void takes_rows_as_the_reference(void **state)
                             : (int64_t)draw_index(row_count > 0 ? row_count : 1);
         }
         compare_with_reference(compare_rows, values, count, row_count);
+    }
+}
+
+static void finds_an_index_that_is_no_row_at_every_position(void **state)
+{
+    (void)state;
+    static const int64_t others[] = {-1, 1000, INT64_MIN, INT64_MAX, INT64_C(1) << 32};
+    int64_t values[COUNT_MAX];
+    for (uint32_t count = 0; count <= COUNT_MAX; count++) {
+        for (uint32_t position = 0; position <= count; position++) {
+            for (uint32_t i = 0; i < count; i++) {
+                values[i] = i == position ? others[draw_index(5)] : (int64_t)draw_index(1000);
+            }
+            compare_with_reference(compare_are_rows, values, count, 1000);
+        }
+    }
+}
+
+static void tells_rows_at_the_edges_of_tables(void **state)
+{
+    (void)state;
+    int64_t values[COUNT_MAX];
+    for (int trial = 0; trial < 4000; trial++) {
+        uint64_t row_count = row_counts[draw_index(sizeof row_counts / sizeof row_counts[0])];
+        row_count = row_count > INT64_MAX ? INT64_MAX : row_count;
+        uint32_t count = (uint32_t)draw_index(COUNT_MAX + 1);
+        for (uint32_t i = 0; i < count; i++) {
+            values[i] = (int64_t)(row_count > 0 ? row_count - 1 - draw_index(2) % row_count : 0);
+        }
+        if (count > 0 && draw_index(2)) {
+            values[draw_index(count)] = draw_adversary(row_count);
+        }
+        compare_with_reference(compare_are_rows, values, count, row_count);
     }
 }
 
@@ -329,6 +380,8 @@ EB_TEST_GROUP(bag_index)
         cmocka_unit_test(counts_missing_indices_and_puts_others_in_their_place),
         cmocka_unit_test(finds_a_missing_index_at_every_position),
         cmocka_unit_test(takes_rows_as_the_reference),
+        cmocka_unit_test(finds_an_index_that_is_no_row_at_every_position),
+        cmocka_unit_test(tells_rows_at_the_edges_of_tables),
         cmocka_unit_test(tells_orders_apart),
         cmocka_unit_test(takes_bounds_as_the_reference),
         cmocka_unit_test(finds_an_error_of_order_at_every_position),

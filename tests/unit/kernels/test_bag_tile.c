@@ -191,13 +191,20 @@ static void ends_groups_at_enough_rows(void **state)
     (void)state;
     static const uint32_t starts[] = {0, 100, 163, 164, 170};
     use_starts(&jobs[0], starts, 4);
+    table.row_stride_bytes = 512; /* 64 rows fill a group. */
     assert_int_equal(eb_bag_group_end(&jobs[0], 0, 4), 1);
     assert_int_equal(eb_bag_group_end(&jobs[0], 1, 4), 3);
     assert_int_equal(eb_bag_group_end(&jobs[0], 1, 2), 2);
     assert_int_equal(eb_bag_group_end(&jobs[0], 3, 4), 4);
     use_starts(&jobs[0], NULL, 100);
+    table.row_stride_bytes = 512;
     assert_int_equal(eb_bag_group_end(&jobs[0], 0, 100), 64);
     assert_int_equal(eb_bag_group_end(&jobs[0], 64, 100), 100);
+    table.row_stride_bytes = 256;
+    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 100), 100);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 200), 128);
+    table.row_stride_bytes = 32768 * 2;
+    assert_int_equal(eb_bag_group_end(&jobs[0], 7, 100), 8);
 }
 
 EB_TEST_GROUP(bag_tile)

@@ -20,11 +20,14 @@
 /* Memory of the large table, keys included, as a multiple of the memory of its rows. */
 #define BESIDE 3
 
+/* Rows of one byte each. */
+#define ROW .row_stride_bytes = 1, .row_elements = 1, .storage = EB_STORAGE_I8, .type = EB_I8
+
 /* Two models. The large table of the second lies in read-only memory that was never written. */
 static struct eb_named_table small_tables[] = {
-    {.name = "small", .table = {.row_count = 1000, .row_stride_bytes = 1}}};
+    {.name = "small", .table = {.row_count = 1000, ROW}}};
 static struct eb_named_table large_tables[] = {
-    {.name = "little", .table = {.row_count = 2000, .row_stride_bytes = 1}}, {.name = "large"},
+    {.name = "little", .table = {.row_count = 2000, ROW}}, {.name = "large", .table = {ROW}},
     {.name = "tiny"}};
 static struct eb_model_version versions[] = {
     {.model = "a", .version = 1, .tables = {.count = 1, .tables = small_tables}},
@@ -57,7 +60,6 @@ static int unmap_rows(void **state)
 static void set_row_bytes(uint64_t bytes)
 {
     large_tables[1].table.row_count = bytes;
-    large_tables[1].table.row_stride_bytes = 1;
     large_tables[1].resident_bytes = BESIDE * bytes;
 }
 
@@ -83,6 +85,27 @@ static size_t count_said(const char *part)
         count++;
     }
     return count;
+}
+
+/* Expects every class of rows to have its default, and the log to say why. */
+static void expect_defaults(const char *reason)
+{
+    struct eb_bag_schedules defaults;
+    char wanted[256];
+    eb_bag_tune_find_defaults(&defaults);
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        char chosen[EB_BAG_SCHEDULE_TEXT_BYTES];
+        char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+        eb_bag_schedule_format(&schedules.of_class[class], chosen);
+        eb_bag_schedule_format(&defaults.of_class[class], text);
+        assert_string_equal(chosen, text);
+        snprintf(wanted, sizeof wanted, " schedule=%s measured=no reason=\"%s\"\n", text, reason);
+        expect_said(wanted);
+    }
+    expect_said(" event=prefetch row_bytes=1..");
+    expect_said(" event=prefetch_caches processor=");
+    assert_int_equal(count_said("event=prefetch_caches"), 1);
+    assert_int_equal(count_said("\n"), 1 + count_said("event=prefetch row_bytes="));
 }
 
 /* Expects every class of rows to have the schedule `text`. */
@@ -112,7 +135,9 @@ static void takes_what_the_setting_says(void **state)
     set_row_bytes(eb_bag_tune_bytes_min());
     choose("64w:4:l1", NULL);
     expect_chosen("64w:4:l1");
-    assert_int_equal(schedules.cached_bytes, eb_bag_tune_cache_bytes());
+    struct eb_bag_schedules defaults;
+    eb_bag_tune_find_defaults(&defaults);
+    assert_int_equal(schedules.cached_bytes, defaults.cached_bytes);
     expect_said(" level=info event=prefetch row_bytes=1.. schedule=64w:4:l1 measured=no "
                 "reason=\"set by the setting prefetch\"\n");
     choose("off", NULL);
@@ -123,37 +148,53 @@ static void takes_what_the_setting_says(void **state)
     assert_int_equal(count_said("\n"), 1);
 }
 
-static void keeps_the_default_where_no_table_is_large(void **state)
+static void keeps_the_defaults_if_no_table_is_large(void **state)
 {
     (void)state;
-    char wanted[256];
-    snprintf(wanted, sizeof wanted,
-        " event=prefetch row_bytes=1.. schedule=64:32:l2 measured=no "
-        "reason=\"the 32 largest tables have less than %llu bytes\"\n",
+    char reason[128];
+    snprintf(reason, sizeof reason, "the 32 largest tables have less than %llu bytes",
         (unsigned long long)eb_bag_tune_bytes_min());
     set_row_bytes(eb_bag_tune_bytes_min() - 1);
     choose(NULL, NULL);
-    expect_chosen("64:32:l2");
-    expect_said(wanted);
+    expect_defaults(reason);
     /* Now there is no table at all. */
     snapshot.count = 0;
     choose("auto", NULL);
     snapshot.count = 3;
-    expect_chosen("64:32:l2");
-    expect_said(wanted);
-    assert_int_equal(count_said("\n"), 2);
-    expect_said(" event=prefetch_caches cached_bytes=");
+    expect_defaults(reason);
 }
 
-static void keeps_the_default_where_nothing_calls_rows(void **state)
+static void keeps_the_defaults_if_nothing_prefetches_rows(void **state)
 {
     (void)state;
     set_row_bytes(eb_bag_tune_bytes_min());
     choose(NULL, "ref");
-    expect_chosen("64:32:l2");
-    expect_said(" measured=no reason=\"the instruction set does not prefetch rows\"\n");
-    assert_int_equal(count_said("\n"), 2);
-    expect_said(" event=prefetch_caches cached_bytes=");
+    expect_defaults("the instruction set does not prefetch rows");
+}
+
+/* Classes that have the same default share a line of the log. */
+static void logs_ranges_of_row_sizes(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"64 ", "128 ", "256 ", "512 ", " "};
+    set_row_bytes(0);
+    choose(NULL, NULL);
+    unsigned first = 1;
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        char next[EB_BAG_SCHEDULE_TEXT_BYTES] = "";
+        char wanted[128];
+        eb_bag_schedule_format(&schedules.of_class[class], schedule);
+        if (class + 1 < EB_BAG_ROW_CLASS_COUNT) {
+            eb_bag_schedule_format(&schedules.of_class[class + 1], next);
+        }
+        if (strcmp(schedule, next) != 0) {
+            snprintf(wanted, sizeof wanted, " event=prefetch row_bytes=%u..%sschedule=%s ", first,
+                ends[class], schedule);
+            expect_said(wanted);
+            first = ((unsigned)EB_LINE_BYTES << class) + 1;
+        }
+    }
 }
 
 /* On a busy machine a class may stay unmeasured. The log line of the class says so. */
@@ -176,10 +217,18 @@ static void measures_on_the_largest_table(void **state)
             " level=info event=prefetch row_bytes=%s schedule=%s measured=", classes[i], chosen);
         expect_said(wanted);
     }
+    size_t measured = count_said(" measured=yes ns_per_row=");
+    assert_int_equal(count_said(" of 7\" gain_percent=") + count_said(" of 6\" gain_percent=") +
+                         count_said(" of 5\" gain_percent=") + count_said(" of 4\" gain_percent=") +
+                         count_said(" of 3\" gain_percent="),
+        measured);
+    assert_int_equal(count_said(" default="), measured);
+    assert_int_equal(count_said(" fastest="), measured);
+    assert_int_equal(count_said(" led_in_rounds=\""), measured);
+    assert_int_equal(count_said(" candidates=\""), measured);
     assert_int_equal(
-        count_said(" measured=yes ns_per_row="), count_said(" candidates=\"64:32:l2 "));
-    assert_int_equal(count_said(" measured=yes ns_per_row=") +
-                         count_said(" measured=no reason=\"the machine was too busy"),
+        measured +
+            count_said(" measured=no reason=\"fewer than 3 rounds could be measured in time\"\n"),
         EB_BAG_ROW_CLASS_COUNT);
 }
 
@@ -189,8 +238,9 @@ EB_TEST_GROUP(kernel_choice)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checks_the_setting),
         cmocka_unit_test(takes_what_the_setting_says),
-        cmocka_unit_test(keeps_the_default_where_no_table_is_large),
-        cmocka_unit_test(keeps_the_default_where_nothing_calls_rows),
+        cmocka_unit_test(keeps_the_defaults_if_no_table_is_large),
+        cmocka_unit_test(keeps_the_defaults_if_nothing_prefetches_rows),
+        cmocka_unit_test(logs_ranges_of_row_sizes),
         cmocka_unit_test(measures_on_the_largest_table),
     };
     return cmocka_run_group_tests(tests, map_rows, unmap_rows);
