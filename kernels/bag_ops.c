@@ -28,42 +28,70 @@ static bool runs_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+static bool runs_avx512vl(void)
+{
+    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
+}
+
 static bool runs_avx512(void)
 {
-    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return runs_avx512vl() && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq");
+}
+
+/* Skylake and its successors up to Cooper Lake lower the clock of a core for a while after it has
+ * added or multiplied 512-bit vectors of floats, whatever it does then. Source: Intel 64 and IA-32
+ * Architectures Optimization Reference Manual, "Skylake Server Power Management". */
+static bool clocks_down(enum eb_processor_family family)
+{
+    return family == EB_PROCESSOR_SKYLAKE;
 }
 #endif
 
 #ifdef __x86_64__
-EB_BAG_VARIANT_DEFINE(avx2);
-EB_BAG_VARIANT_DEFINE(avx512);
+EB_BAG_VARIANT_DEFINE(avx2, avx2);
+EB_BAG_VARIANT_DEFINE(avx512vl, avx2);
+EB_BAG_VARIANT_DEFINE(avx512, avx512);
 #endif
 #ifdef __aarch64__
-EB_BAG_VARIANT_DEFINE(neon);
+EB_BAG_VARIANT_DEFINE(neon, neon);
 #endif
 
 /* All tables of functions in this build, the slowest first. */
 static const struct eb_bag_ops variants[] = {
-    {&eb_bag_ref, runs_anywhere},
+    {&eb_bag_ref, runs_anywhere, NULL},
 #ifdef __x86_64__
-    {&eb_bag_avx2, runs_avx2},
-    {&eb_bag_avx512, runs_avx512},
+    {&eb_bag_avx2, runs_avx2, NULL},
+    {&eb_bag_avx512vl, runs_avx512vl, NULL},
+    {&eb_bag_avx512, runs_avx512, clocks_down},
 #endif
 #ifdef __aarch64__
-    {&eb_bag_neon, runs_anywhere},
+    {&eb_bag_neon, runs_anywhere, NULL},
 #endif
 };
 
 #define VARIANT_COUNT (sizeof variants / sizeof variants[0])
 
+const struct eb_bag_ops *eb_bag_ops_fastest_on(enum eb_processor_family family)
+{
+    const struct eb_bag_ops *fastest = &variants[0];
+    for (size_t n = 1; n < VARIANT_COUNT; n++) {
+        const struct eb_bag_ops *ops = &variants[n];
+        bool loses = ops->loses_on && ops->loses_on(family);
+        fastest = ops->runs_here() && !loses ? ops : fastest;
+    }
+    return fastest;
+}
+
 const struct eb_bag_ops *eb_bag_ops_find(const char *name)
 {
-    for (size_t n = VARIANT_COUNT; n-- > 0;) {
-        const struct eb_bag_ops *ops = &variants[n];
-        bool is_meant = !name || strcmp(name, ops->variant->name) == 0;
-        if (is_meant && ops->runs_here()) {
-            return ops;
+    if (!name) {
+        struct eb_processor processor = eb_processor_read();
+        return eb_bag_ops_fastest_on(eb_processor_family_of(&processor));
+    }
+    for (size_t n = 0; n < VARIANT_COUNT; n++) {
+        if (strcmp(name, variants[n].variant->name) == 0) {
+            return variants[n].runs_here() ? &variants[n] : NULL;
         }
     }
     return NULL;

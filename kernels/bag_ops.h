@@ -3,13 +3,18 @@
 #pragma once
 
 #include "kernels/bag.h"
+#include "kernels/processor.h"
 
 struct eb_bag_variant;
 
-/* Returns the table called `name` ("ref", "avx2", "avx512", "neon"), or the fastest that this
- * machine can run if `name` is NULL. Returns NULL if this build has no such table, or if this
- * machine cannot run it. */
+/* Returns the table called `name` ("ref", "avx2", "avx512vl", "avx512", "neon"), or the fastest
+ * that this machine can run if `name` is NULL. Returns NULL if this build has no such table, or if
+ * this machine cannot run it. */
 const struct eb_bag_ops *eb_bag_ops_find(const char *name);
+
+/* Returns the table that is the fastest on processors of a family, among those that this machine
+ * can run. */
+const struct eb_bag_ops *eb_bag_ops_fastest_on(enum eb_processor_family family);
 
 /* Returns the n-th table of this build, slowest first, even if it cannot run here. Returns NULL
  * past the last. */

@@ -17,51 +17,61 @@ struct eb_bag_variant {
     bool prefetches; /* whether its functions prefetch rows */
 };
 
-/* A variant, and whether this machine can run it (bag_ops.h). */
+/* A variant, and where it can run (bag_ops.h). */
 struct eb_bag_ops {
     const struct eb_bag_variant *variant;
     bool (*runs_here)(void);
+    /* Returns whether a slower variant of the list is faster on a family of processors. NULL: on
+     * none. */
+    bool (*loses_on)(enum eb_processor_family family);
 };
 
 extern const struct eb_bag_variant eb_bag_ref;
 
-/* Declares the functions of an instruction set that has one for every storage. */
-#define EB_BAG_VARIANT_DECLARE(isa)                                                                \
-    extern const struct eb_bag_index_fns eb_bag_##isa##_index;                                     \
+/* Declares the functions of an instruction set for rows whose sums are f32. */
+#define EB_BAG_VARIANT_DECLARE_F32(isa)                                                            \
     void eb_bag_##isa##_f32(const struct eb_bag_range *, const struct eb_bag_ahead *);             \
-    void eb_bag_##isa##_f64(const struct eb_bag_range *, const struct eb_bag_ahead *);             \
     void eb_bag_##isa##_f16(const struct eb_bag_range *, const struct eb_bag_ahead *);             \
     void eb_bag_##isa##_bf16(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
     void eb_bag_##isa##_e4m3(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
     void eb_bag_##isa##_e5m2(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
     void eb_bag_##isa##_int8(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
     void eb_bag_##isa##_int4(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
-    void eb_bag_##isa##_int2(const struct eb_bag_range *, const struct eb_bag_ahead *);            \
+    void eb_bag_##isa##_int2(const struct eb_bag_range *, const struct eb_bag_ahead *);
+/* Declares the others: the index pass, and the functions for f64 and integers. */
+#define EB_BAG_VARIANT_DECLARE_OTHERS(isa)                                                         \
+    extern const struct eb_bag_index_fns eb_bag_##isa##_index;                                     \
+    void eb_bag_##isa##_f64(const struct eb_bag_range *, const struct eb_bag_ahead *);             \
     void eb_bag_##isa##_int(const struct eb_bag_range *, const struct eb_bag_ahead *);
 
-EB_BAG_VARIANT_DECLARE(avx2)   /* x86-64 */
-EB_BAG_VARIANT_DECLARE(avx512) /* x86-64 */
-EB_BAG_VARIANT_DECLARE(neon)   /* aarch64 */
+EB_BAG_VARIANT_DECLARE_F32(avx2) /* x86-64 */
+EB_BAG_VARIANT_DECLARE_OTHERS(avx2)
+EB_BAG_VARIANT_DECLARE_F32(avx512vl) /* x86-64; its others are those of avx2 */
+EB_BAG_VARIANT_DECLARE_F32(avx512)   /* x86-64 */
+EB_BAG_VARIANT_DECLARE_OTHERS(avx512)
+EB_BAG_VARIANT_DECLARE_F32(neon) /* aarch64 */
+EB_BAG_VARIANT_DECLARE_OTHERS(neon)
 
-/* Defines eb_bag_ISA. All functions are called eb_bag_ISA_<storage>. */
-#define EB_BAG_VARIANT_DEFINE(isa)                                                                 \
+/* Defines eb_bag_ISA. All functions are called eb_bag_ISA_<storage>. Those of rows whose sums are
+ * not f32, and the index pass, are the ones of the instruction set `others`. */
+#define EB_BAG_VARIANT_DEFINE(isa, others)                                                         \
     static const struct eb_bag_variant eb_bag_##isa = {                                            \
         .name = #isa,                                                                              \
-        .index = &eb_bag_##isa##_index,                                                            \
+        .index = &eb_bag_##others##_index,                                                         \
         .pool =                                                                                    \
             {                                                                                      \
                 [EB_STORAGE_F32] = eb_bag_##isa##_f32,                                             \
-                [EB_STORAGE_F64] = eb_bag_##isa##_f64,                                             \
+                [EB_STORAGE_F64] = eb_bag_##others##_f64,                                          \
                 [EB_STORAGE_F16] = eb_bag_##isa##_f16,                                             \
                 [EB_STORAGE_BF16] = eb_bag_##isa##_bf16,                                           \
-                [EB_STORAGE_I8] = eb_bag_##isa##_int,                                              \
-                [EB_STORAGE_U8] = eb_bag_##isa##_int,                                              \
-                [EB_STORAGE_I16] = eb_bag_##isa##_int,                                             \
-                [EB_STORAGE_U16] = eb_bag_##isa##_int,                                             \
-                [EB_STORAGE_I32] = eb_bag_##isa##_int,                                             \
-                [EB_STORAGE_U32] = eb_bag_##isa##_int,                                             \
-                [EB_STORAGE_I64] = eb_bag_##isa##_int,                                             \
-                [EB_STORAGE_U64] = eb_bag_##isa##_int,                                             \
+                [EB_STORAGE_I8] = eb_bag_##others##_int,                                           \
+                [EB_STORAGE_U8] = eb_bag_##others##_int,                                           \
+                [EB_STORAGE_I16] = eb_bag_##others##_int,                                          \
+                [EB_STORAGE_U16] = eb_bag_##others##_int,                                          \
+                [EB_STORAGE_I32] = eb_bag_##others##_int,                                          \
+                [EB_STORAGE_U32] = eb_bag_##others##_int,                                          \
+                [EB_STORAGE_I64] = eb_bag_##others##_int,                                          \
+                [EB_STORAGE_U64] = eb_bag_##others##_int,                                          \
                 [EB_STORAGE_F8_E4M3] = eb_bag_##isa##_e4m3,                                        \
                 [EB_STORAGE_F8_E5M2] = eb_bag_##isa##_e5m2,                                        \
                 [EB_STORAGE_INT8] = eb_bag_##isa##_int8,                                           \

@@ -1,4 +1,5 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_float_tmpl.c.
+/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_float_tmpl.c. Compiled for AVX-512VL, it has
+ * twice as many registers.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -9,7 +10,11 @@
 
 #define VEC __m256
 #define LANES 8
+#ifdef __AVX512VL__
+#define PASS_VECTORS 16
+#else
 #define PASS_VECTORS 8
+#endif
 #define PASS_VECTORS_IN_PLACE 16
 
 #define INLINE inline __attribute__((always_inline))

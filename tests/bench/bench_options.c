@@ -37,7 +37,7 @@ static const char usage[] =
     "  --pages P                  2m, 1g or 4k (default 2m)\n"
     "  --peer-pages P             pages of the peer's tables (default: as --pages)\n"
     "  --scales-apart             scale and bias of codes in a separate array, not in each row\n"
-    "  --isa NAME                 ref, avx2, avx512 ... (default: the fastest)\n"
+    "  --isa NAME                 ref, avx2, avx512vl ... (default: the fastest)\n"
     "  --prefetch SCHEDULE        auto (measured on the tables, as the server does), default,\n"
     "                             off, or FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
     "  --ahead                    the next call is known while one is computed\n"

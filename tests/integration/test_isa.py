@@ -64,6 +64,14 @@ class Isa(OwnServerTest):
     def test_takes_the_reference_if_asked(self):
         self.answers('ref', '--isa', 'ref')
 
+    def test_takes_each_that_this_machine_has(self):
+        log = Embagd(self.repository.path, '--isa', 'none').start_fails()
+        names = re.search(r'the best of ([^"]*)"', log).group(1).split()
+        self.assertEqual(names[0], 'ref')
+        for isa in names[1:]:
+            with self.subTest(isa):
+                self.answers(isa, '--isa', isa)
+
     def test_does_not_start_with_what_is_not_built(self):
         self.fails('neon', 'this build does not have neon', r'ref\b.*')
         self.fails('AVX2', 'this build does not have AVX2', r'ref\b.*')
@@ -71,10 +79,11 @@ class Isa(OwnServerTest):
     def test_an_old_processor_takes_the_reference(self):
         under = self.emulate(OLD)
         self.answers('ref', under=under)
-        for isa in ('avx2', 'avx512'):
+        for isa in ('avx2', 'avx512vl', 'avx512'):
             self.fails(isa, 'this machine cannot run ' + isa, 'ref', under=under)
 
     def test_a_processor_without_avx512_takes_avx2(self):
         under = self.emulate(MIDDLE)
         self.answers('avx2', under=under)
-        self.fails('avx512', 'this machine cannot run avx512', 'ref avx2', under=under)
+        for isa in ('avx512vl', 'avx512'):
+            self.fails(isa, 'this machine cannot run ' + isa, 'ref avx2', under=under)

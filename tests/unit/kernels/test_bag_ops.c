@@ -33,7 +33,25 @@ static void picks_the_last_that_runs_here(void **state)
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
         best = eb_bag_ops_runs_here(ops) ? ops : best;
     }
-    assert_ptr_equal(eb_bag_ops_find(NULL), best);
+    assert_ptr_equal(eb_bag_ops_fastest_on(EB_PROCESSOR_OTHER), best);
+}
+
+static void picks_narrow_vectors_if_wide_ones_lower_the_clock(void **state)
+{
+    (void)state;
+    const struct eb_bag_ops *narrow = eb_bag_ops_find("avx512vl");
+    if (!narrow) {
+        skip();
+    }
+    assert_ptr_equal(eb_bag_ops_fastest_on(EB_PROCESSOR_SKYLAKE), narrow);
+}
+
+static void picks_by_the_family_of_this_processor(void **state)
+{
+    (void)state;
+    struct eb_processor processor = eb_processor_read();
+    enum eb_processor_family family = eb_processor_family_of(&processor);
+    assert_ptr_equal(eb_bag_ops_find(NULL), eb_bag_ops_fastest_on(family));
 }
 
 static void knows_no_other_names(void **state)
@@ -50,6 +68,8 @@ EB_TEST_GROUP(bag_ops)
         cmocka_unit_test(reference_runs_everywhere),
         cmocka_unit_test(finds_every_table_that_runs_here),
         cmocka_unit_test(picks_the_last_that_runs_here),
+        cmocka_unit_test(picks_narrow_vectors_if_wide_ones_lower_the_clock),
+        cmocka_unit_test(picks_by_the_family_of_this_processor),
         cmocka_unit_test(knows_no_other_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
