@@ -46,54 +46,73 @@ static uint32_t find_last_part(const struct eb_bag_range *range)
     return first;
 }
 
+/* Pools a range of the tile that the prefetching has begun with, `row_count` rows. */
+static void pool_part(struct eb_bag_stream *stream, const struct eb_bag_range *range,
+    uint64_t row_count, const struct eb_bag_ahead *ahead)
+{
+    eb_bag_prefetch_heads(&stream->prefetch, row_count);
+    find_function(stream->variant, range->job)(range, ahead);
+}
+
+/* Pools a range in two parts, if it has bags for both. Out of line, because copying a range that
+ * has just been written stalls the processor. */
+static __attribute__((noinline)) void pool_in_parts(struct eb_bag_stream *stream,
+    const struct eb_bag_range *range, uint64_t row_count, const struct eb_bag_ahead *ahead)
+{
+    struct eb_bag_range part = *range;
+    struct eb_bag_range rest = *range;
+    rest.bag_first = find_last_part(range);
+    part.bag_end = rest.bag_first;
+    uint64_t part_rows = eb_bag_range_rows(&part);
+    if (part.bag_first < part.bag_end) {
+        pool_part(stream, &part, part_rows, ahead);
+    }
+    pool_part(stream, &rest, row_count - part_rows, ahead);
+}
+
 static void pool_range(struct eb_bag_stream *stream, const struct eb_bag_range *range, bool is_last)
 {
-    struct eb_bag_prefetch *prefetch = &stream->prefetch;
-    eb_bag_pool_fn pool = find_function(stream->variant, range->job);
     uint64_t row_count = eb_bag_range_rows(range);
     struct eb_bag_ahead ahead = {
-        .schedule = eb_bag_prefetch_schedule(prefetch->schedules, range->job),
+        .schedule = eb_bag_prefetch_schedule(stream->prefetch.schedules, range->job),
     };
     const struct eb_bag_ahead *given = NULL;
     if (ahead.schedule && row_count > 0) {
         ahead.rows_end = eb_bag_range_first_row(range) + row_count;
         given = &ahead;
     }
-    if (!stream->variant->prefetches) {
-        pool(range, NULL);
-        return;
+    if (row_count > PART_ROWS_MAX && !is_last) {
+        pool_in_parts(stream, range, row_count, given);
+    } else {
+        pool_part(stream, range, row_count, given);
     }
-    struct eb_bag_range rest = *range;
-    rest.bag_first = row_count > PART_ROWS_MAX && !is_last ? find_last_part(range) : rest.bag_first;
-    if (rest.bag_first > range->bag_first) {
-        struct eb_bag_range part = *range;
-        part.bag_end = rest.bag_first;
-        uint64_t part_rows = eb_bag_range_rows(&part);
-        eb_bag_prefetch_heads(prefetch, part_rows);
-        pool(&part, given);
-        row_count -= part_rows;
-    }
-    eb_bag_prefetch_heads(prefetch, row_count);
-    pool(&rest, given);
 }
 
-/* Pools the only job of a tile if it has no more than one row, which is read at once. Returns false
- * if it has more. */
-static bool pool_only_row(const struct eb_bag_stream *stream, const struct eb_bag_tile *tile)
+/* Returns whether rows of a tile are worth prefetching while the tile is pooled. A lone row is
+ * read at once. */
+static bool is_prefetched(const struct eb_bag_stream *stream, const struct eb_bag_tile *tile)
 {
-    struct eb_bag_range range = eb_bag_tile_range(tile, 0);
-    if (eb_bag_range_rows(&range) > 1) {
+    struct eb_bag_range first = eb_bag_tile_range(tile, 0);
+    if (tile->job_count == 1 && eb_bag_range_rows(&first) <= 1) {
         return false;
     }
-    find_function(stream->variant, range.job)(&range, NULL);
-    return true;
+    for (uint32_t n = 0; n < tile->job_count; n++) {
+        if (eb_bag_prefetch_schedule(stream->prefetch.schedules, &tile->jobs[n])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
-    bool is_alone = tile->job_count == 1 && !next && stream->prefetch.tile_count < 2;
-    if (is_alone && pool_only_row(stream, tile)) {
+    bool is_alone = !next && stream->prefetch.tile_count < 2;
+    if (!stream->variant->prefetches || (is_alone && !is_prefetched(stream, tile))) {
+        for (uint32_t n = 0; n < tile->job_count; n++) {
+            struct eb_bag_range range = eb_bag_tile_range(tile, n);
+            find_function(stream->variant, range.job)(&range, NULL);
+        }
         return;
     }
     eb_bag_prefetch_begin(&stream->prefetch, tile, next);
