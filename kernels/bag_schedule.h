@@ -40,7 +40,7 @@ struct eb_bag_schedules {
     struct eb_bag_schedule nearby[EB_BAG_ROW_CLASS_COUNT];
 };
 
-/* The schedules for unknown processors, and for Zen 4, Zen 5 and Sapphire Rapids. */
+/* The schedules for unknown processors, and for Zen 5 and Sapphire Rapids. */
 extern const struct eb_bag_schedules eb_bag_schedules_default;
 
 /* Returns the schedules for a family of processors, with the sizes of caches of
