@@ -28,9 +28,13 @@ void eb_bag_copy_range(const struct eb_bag_range *range, const struct eb_bag_ahe
 {
     const struct eb_bag_job *job = range->job;
     uint32_t count = range->element_end - range->element_first;
+    struct eb_bag_lines lines = job->lines;
+    if (count < job->table->row_elements) {
+        lines = eb_bag_lines_find(job->table, range->element_first, range->element_end);
+    }
     for (uint32_t b = range->bag_first; b < range->bag_end; b++) {
         if (ahead) {
-            eb_bag_ahead_step(ahead, job->table, &job->lines, &job->rows[b]);
+            eb_bag_ahead_step(ahead, job->table, &lines, &job->rows[b]);
         }
         uint8_t *out = job->out + b * job->out_stride_bytes;
         eb_bag_copy_columns(job, job->rows[b], range->element_first, count, out);

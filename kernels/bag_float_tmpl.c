@@ -731,8 +731,10 @@ static void pool_float_tile(const struct eb_bag_range *range, const struct eb_ba
     uint32_t vectors = columns / LANES;
     bool is_whole = vectors <= VECTORS_MAX && vectors * LANES == columns;
     pool_columns_fn whole = is_whole ? functions->of_form[form][fold][vectors] : NULL;
-    if (ahead && !whole && !has_aligned_columns(job->table)) {
+    bool is_piece = columns < job->table->row_elements;
+    if (ahead && (!whole || is_piece) && !has_aligned_columns(job->table)) {
         form = FORM_ANY;
+        whole = is_whole ? functions->of_form[form][fold][vectors] : NULL;
     }
     if (whole) {
         whole(&pass);

@@ -1,6 +1,6 @@
 #include "kernels/bag_prefetch.h"
 
-/* The cursor enters a range if it begins at most so many rows after the rows that are pooled. */
+/* The cursor enters a range that begins fewer than this many rows after the rows being pooled. */
 #define REACH_ROWS 64
 
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
@@ -53,6 +53,18 @@ static uint32_t find_distance(const struct eb_bag_schedule *schedule)
     return is_whole_from_far(schedule) ? schedule->far_rows : schedule->near_rows;
 }
 
+/* Returns the lines of the range's columns. */
+static const struct eb_bag_lines *find_range_lines(
+    struct eb_bag_prefetch *prefetch, const struct eb_bag_range *range)
+{
+    const struct eb_table *table = range->job->table;
+    if (range->element_first == 0 && range->element_end == table->row_elements) {
+        return &range->job->lines;
+    }
+    prefetch->piece_lines = eb_bag_lines_find(table, range->element_first, range->element_end);
+    return &prefetch->piece_lines;
+}
+
 /* Moves the cursor to the next range with rows. Returns false if there is none. */
 static bool enter_range(struct eb_bag_prefetch *prefetch)
 {
@@ -81,6 +93,7 @@ static bool enter_range(struct eb_bag_prefetch *prefetch)
     if (cursor->schedule) {
         uint32_t distance = find_distance(cursor->schedule);
         cursor->head_count = distance < row_count ? distance : (uint32_t)row_count;
+        cursor->lines = find_range_lines(prefetch, &range);
     }
     return true;
 }
@@ -89,7 +102,7 @@ static bool enter_range(struct eb_bag_prefetch *prefetch)
 static inline __attribute__((always_inline)) void prefetch_rows(const struct eb_bag_cursor *cursor,
     uint32_t first, uint32_t end, uint32_t line_count, bool is_l1)
 {
-    struct eb_bag_lines lines = cursor->job->lines;
+    struct eb_bag_lines lines = *cursor->lines;
     uint64_t stride_bytes = cursor->job->table->row_stride_bytes;
     lines.count = line_count;
     for (uint32_t i = first; i < end; i++) {
@@ -101,14 +114,14 @@ static inline __attribute__((always_inline)) void prefetch_rows(const struct eb_
 static inline __attribute__((always_inline)) void prefetch_any_rows(
     const struct eb_bag_cursor *cursor, uint32_t first, uint32_t end, bool is_l1)
 {
-    switch (cursor->job->lines.count) {
+    switch (cursor->lines->count) {
     case 1: prefetch_rows(cursor, first, end, 1, is_l1); break;
     case 2: prefetch_rows(cursor, first, end, 2, is_l1); break;
     case 3: prefetch_rows(cursor, first, end, 3, is_l1); break;
     case 4: prefetch_rows(cursor, first, end, 4, is_l1); break;
     case 5: prefetch_rows(cursor, first, end, 5, is_l1); break;
     case 8: prefetch_rows(cursor, first, end, 8, is_l1); break;
-    default: prefetch_rows(cursor, first, end, cursor->job->lines.count, is_l1); break;
+    default: prefetch_rows(cursor, first, end, cursor->lines->count, is_l1); break;
     }
 }
 
@@ -122,7 +135,7 @@ static void prefetch_head(struct eb_bag_cursor *cursor, uint32_t end)
     } else {
         prefetch_any_rows(cursor, first, end, false);
     }
-    for (uint32_t i = first; cursor->job->lines.has_scales_apart && i < end; i++) {
+    for (uint32_t i = first; cursor->lines->has_scales_apart && i < end; i++) {
         eb_bag_prefetch_scale(cursor->job->table, cursor->rows[i]);
     }
 }

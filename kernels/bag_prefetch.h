@@ -45,6 +45,7 @@ static inline const struct eb_bag_schedule *eb_bag_prefetch_schedule(
 struct eb_bag_cursor {
     const struct eb_bag_job *job;
     const struct eb_bag_schedule *schedule; /* NULL: the range's rows are not prefetched */
+    const struct eb_bag_lines *lines;       /* of the range's columns */
     const eb_bag_row *rows;                 /* [row_count] */
     uint32_t row_count;
     uint32_t head_count; /* rows that the cursor prefetches, the first of the range */
@@ -58,6 +59,8 @@ struct eb_bag_prefetch {
     struct eb_bag_tile tiles[2]; /* the tile being pooled, and the one after it */
     uint32_t tile_count;
     struct eb_bag_cursor cursor;
+    struct eb_bag_lines
+        piece_lines;     /* what the cursor's lines point to if they are not whole rows */
     int64_t rows_before; /* rows that are still to be pooled before the cursor's range */
 };
 
@@ -72,7 +75,8 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
     const struct eb_bag_tile *next);
 
 /* Must be called before the next `row_count` rows of the tile are pooled. Prefetches the heads that
- * are within their distance of the last of these rows. */
+ * are within their distance of the last of these rows. A range that begins 64 or more rows after
+ * that row waits, even if its distance is longer. */
 void eb_bag_prefetch_heads(struct eb_bag_prefetch *prefetch, uint64_t row_count);
 
 #define EB_PREFETCH_INLINE static inline __attribute__((always_inline))

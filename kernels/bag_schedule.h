@@ -51,7 +51,7 @@ const struct eb_bag_schedules *eb_bag_schedules_of(enum eb_processor_family fami
  * codes counts if it lies directly before the row. */
 struct eb_bag_lines {
     uintptr_t first;      /* address of the first byte in row 0 */
-    uint64_t table_bytes; /* size of all rows, which decides what caches hold them */
+    uint64_t table_bytes; /* size of all rows, which decides which caches hold them */
     uint32_t bytes;       /* from `first` to the end of row 0 */
     uint32_t count;       /* most cache lines that these bytes touch in any row */
     uint8_t row_class;

@@ -5,10 +5,11 @@
 
 #include <assert.h>
 
-/* A range of more rows is pooled in two parts if other ranges follow, so that their heads are not
- * prefetched too long before they are pooled. */
+/* A longer range is pooled in two parts if other ranges follow, so that the heads of those are not
+ * prefetched too early. */
 #define PART_ROWS_MAX 256
-/* Least rows of the second part: a little more than most schedules' distance. */
+/* Least rows of the second part. At least REACH_ROWS of bag_prefetch.c, so that the next range's
+ * head is not prefetched before the first part is pooled. */
 #define PART_ROWS_MIN 64
 
 void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *ops,
@@ -46,7 +47,7 @@ static uint32_t find_last_part(const struct eb_bag_range *range)
     return first;
 }
 
-/* Pools a range of the tile that the prefetching has begun with, `row_count` rows. */
+/* Prefetches the heads that are due, and pools a range of `row_count` rows. */
 static void pool_part(struct eb_bag_stream *stream, const struct eb_bag_range *range,
     uint64_t row_count, const struct eb_bag_ahead *ahead)
 {
@@ -54,8 +55,8 @@ static void pool_part(struct eb_bag_stream *stream, const struct eb_bag_range *r
     find_function(stream->variant, range->job)(range, ahead);
 }
 
-/* Pools a range in two parts, if it has bags for both. Out of line, because copying a range that
- * has just been written stalls the processor. */
+/* Pools a range in two parts, if it has bags for both. Out of line, so that only long ranges pay
+ * for the copies: reading a structure whose members have just been written stalls the processor. */
 static __attribute__((noinline)) void pool_in_parts(struct eb_bag_stream *stream,
     const struct eb_bag_range *range, uint64_t row_count, const struct eb_bag_ahead *ahead)
 {
@@ -107,8 +108,11 @@ static bool is_prefetched(const struct eb_bag_stream *stream, const struct eb_ba
 void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
-    bool is_alone = !next && stream->prefetch.tile_count < 2;
-    if (!stream->variant->prefetches || (is_alone && !is_prefetched(stream, tile))) {
+    bool is_announced = stream->prefetch.tile_count == 2;
+    bool needs_cursor =
+        stream->variant->prefetches &&
+        (is_announced || is_prefetched(stream, tile) || (next && is_prefetched(stream, next)));
+    if (!needs_cursor) {
         for (uint32_t n = 0; n < tile->job_count; n++) {
             struct eb_bag_range range = eb_bag_tile_range(tile, n);
             find_function(stream->variant, range.job)(&range, NULL);

@@ -62,7 +62,7 @@ static inline const eb_bag_row *eb_bag_range_first_row(const struct eb_bag_range
 #define EB_BAG_GROUP_BYTES 32768
 
 /* Returns the end, at most `bag_end`, of the group of bags that begins with `bag`. Rows of more
- * than one block are pooled a group at a time. A group has at most so many rows that they are still
+ * than one block are pooled a group at a time. A group has at most few enough rows to be still
  * cached for the next block, but at least one bag. */
 static inline uint32_t eb_bag_group_end(
     const struct eb_bag_job *job, uint32_t bag, uint32_t bag_end)

@@ -95,7 +95,8 @@ uint64_t eb_bag_tune_l2_bytes(void)
     return bytes > 0 ? (uint64_t)bytes : L2_BYTES_UNKNOWN;
 }
 
-/* On Zen 3, prefetching also pays for rows in L2. Elsewhere that has not been measured. */
+/* On Zen 3, prefetching also pays for rows in L2. On Zen 4 it does not. Elsewhere that has not been
+ * measured. */
 uint64_t eb_bag_tune_cached_bytes(enum eb_processor_family family)
 {
     bool is_zen2 = family == EB_PROCESSOR_ZEN2 || family == EB_PROCESSOR_ZEN3;

@@ -17,11 +17,11 @@ struct eb_bag_variant {
     bool prefetches; /* whether its functions prefetch rows */
 };
 
-/* A variant, and where it can run (bag_ops.h). */
+/* A variant, and the processors that it suits (bag_ops.h). */
 struct eb_bag_ops {
     const struct eb_bag_variant *variant;
     bool (*runs_here)(void);
-    /* Returns whether a slower variant of the list is faster on a family of processors. NULL: on
+    /* Returns whether an earlier variant of the list is faster on a family of processors. NULL: on
      * none. */
     bool (*loses_on)(enum eb_processor_family family);
 };

@@ -1,5 +1,6 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_float_tmpl.c. Compiled for AVX-512VL, it has
- * twice as many registers.
+/* Vectors of 8 floats with AVX2, FMA and F16C, for bag_float_tmpl.c. When
+ * compiled for AVX-512VL, the code has 32 registers instead of 16, so a pass keeps twice as many
+ * sums.
  * Thread: pure. Memory: none. */
 #pragma once
 

@@ -33,7 +33,11 @@ static void picks_the_last_that_runs_here(void **state)
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
         best = eb_bag_ops_runs_here(ops) ? ops : best;
     }
-    assert_ptr_equal(eb_bag_ops_fastest_on(EB_PROCESSOR_OTHER), best);
+    for (int family = 0; family < EB_PROCESSOR_FAMILY_COUNT; family++) {
+        if (family != EB_PROCESSOR_SKYLAKE) {
+            assert_ptr_equal(eb_bag_ops_fastest_on((enum eb_processor_family)family), best);
+        }
+    }
 }
 
 static void picks_narrow_vectors_if_wide_ones_lower_the_clock(void **state)

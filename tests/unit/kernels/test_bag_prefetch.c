@@ -585,6 +585,25 @@ static void prefetches_the_first_and_the_last_lines_of_a_huge_row(void **state)
     expect_nothing_else();
 }
 
+/* A tile that is a portion of one bag has some columns of each row. */
+static void prefetches_the_columns_of_a_tile_only(void **state)
+{
+    (void)state;
+    use_table(0, 128, 512);
+    use_job(0, 2);
+    struct eb_bag_tile tile = tile_of(0, 1);
+    tile.element_first = 32;
+    tile.element_end = 64;
+    eb_bag_prefetch_begin(&prefetch, &tile, NULL);
+    pool_rows(2);
+    for (unsigned i = 0; i < 2; i++) {
+        uintptr_t row = table_base(0) + (uintptr_t)row_lists[0][i] * 512;
+        expect_line(row + 128, L2);
+        expect_line(row + 192, L2);
+    }
+    expect_nothing_else();
+}
+
 /* Turns the f32 rows of table 0 into rows of codes of 8 bits. */
 static void use_codes(uintptr_t scales, uint64_t scale_stride_bytes)
 {
@@ -918,6 +937,7 @@ EB_TEST_GROUP(bag_prefetch)
         TEST(prefetches_every_line_of_a_row),
         TEST(prefetches_rows_of_any_number_of_lines),
         TEST(prefetches_the_first_and_the_last_lines_of_a_huge_row),
+        TEST(prefetches_the_columns_of_a_tile_only),
         TEST(prefetches_scales_apart),
         TEST(prefetches_scales_with_their_rows),
         TEST(takes_rows_of_zeros_for_rows),

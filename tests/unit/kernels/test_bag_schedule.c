@@ -113,10 +113,12 @@ static void spreads_over_all_classes(void **state)
     assert_int_equal(schedules.nearby_bytes, 12345);
     assert_int_equal(schedules.nearby[0].far_rows, 64);
     assert_int_equal(schedules.cached_bytes, 12345);
+    assert_int_equal(schedules.generic_cached_bytes, 12345);
     schedule = (struct eb_bag_schedule){0};
     eb_bag_schedule_spread(&schedule, &schedules);
     assert_int_equal(schedules.of_class[0].near_rows, 0);
     assert_true(schedules.cached_bytes == UINT64_MAX);
+    assert_true(schedules.generic_cached_bytes == UINT64_MAX);
     assert_true(schedules.nearby_bytes == UINT64_MAX);
 }
 

@@ -416,7 +416,7 @@ static void pools_integers_as_the_reference(void **state)
 
 #define PART_INDICES_MAX 1000
 
-/* What is pooled after a job. */
+/* The work that follows a job. */
 enum follower { NOTHING, ANOTHER_JOB, ANOTHER_TILE };
 
 /* Pools a job of bags of these sizes. Expects that it is pooled in parts of `parts` rows; a list of
@@ -553,6 +553,77 @@ static void cuts_long_ranges_of_rows(void **state)
     }
 }
 
+/* A lone row is read at once, unless the tile was announced. */
+static void announces_no_lone_row(void **state)
+{
+    (void)state;
+    if (!has_prefetches()) {
+        skip();
+    }
+    struct stream_case plan = {.storage = EB_STORAGE_F32,
+        .type = EB_F32,
+        .dim = 16,
+        .reduction = EB_REDUCTION_SUM,
+        .index_width = 8};
+    struct stream_lookup *lookup = make_lookup(&plan);
+    const uint32_t *starts = lookup->jobs[0].starts;
+    uint32_t single = 0;
+    uint32_t several = 0;
+    while (starts[single + 1] - starts[single] != 1) {
+        single++;
+    }
+    while (starts[several + 1] - starts[several] < 2) {
+        several++;
+    }
+    struct eb_bag_tile one = {.jobs = lookup->jobs,
+        .job_count = 1,
+        .bag_first = single,
+        .bag_end = single + 1,
+        .element_end = UINT32_MAX};
+    struct eb_bag_tile two = one;
+    two.bag_first = several;
+    two.bag_end = several + 1;
+    struct eb_bag_schedules schedules;
+    struct eb_bag_stream stream;
+    use_one_schedule(&all_schedules[3], &schedules);
+    noted_stream_init(&stream, eb_bag_ops_find(NULL), &schedules);
+    part_count = 0;
+    noted_stream_pool(&stream, &one, NULL);
+    noted_stream_pool(&stream, &one, &one);
+    assert_int_equal(part_count, 0);
+    noted_stream_pool(&stream, &two, NULL);
+    assert_int_equal(part_count, 1);
+    noted_stream_pool(&stream, &one, &two);
+    noted_stream_pool(&stream, &two, NULL);
+    assert_int_equal(part_count, 3);
+    noted_stream_pool(&stream, &one, NULL);
+    assert_int_equal(part_count, 3);
+    free_lookup(lookup);
+}
+
+static void announces_no_rows_that_are_not_prefetched(void **state)
+{
+    (void)state;
+    struct stream_case plan = {.storage = EB_STORAGE_F32,
+        .type = EB_F32,
+        .dim = 16,
+        .reduction = EB_REDUCTION_SUM,
+        .index_width = 8};
+    struct stream_lookup *lookup = make_lookup(&plan);
+    struct eb_bag_schedule off = {0};
+    struct eb_bag_schedules schedules;
+    struct eb_bag_stream stream;
+    use_one_schedule(&off, &schedules);
+    noted_stream_init(&stream, eb_bag_ops_find(NULL), &schedules);
+    for (int knows_next = 0; knows_next < 2; knows_next++) {
+        part_count = 0;
+        pool_tiles(&stream, lookup->jobs, 3000, knows_next);
+        assert_int_equal(part_count, 0);
+        expect_same_results(lookup, &plan, &off, "off");
+    }
+    free_lookup(lookup);
+}
+
 /* Only functions that prefetch need to know when rows are pooled. */
 static void announces_no_rows_to_the_reference(void **state)
 {
@@ -612,6 +683,8 @@ EB_TEST_GROUP(bag_stream)
         cmocka_unit_test(cuts_long_ranges_before_others),
         cmocka_unit_test(leaves_the_last_range_whole),
         cmocka_unit_test(cuts_long_ranges_of_rows),
+        cmocka_unit_test(announces_no_lone_row),
+        cmocka_unit_test(announces_no_rows_that_are_not_prefetched),
         cmocka_unit_test(announces_no_rows_to_the_reference),
         cmocka_unit_test(pools_a_range_of_bags),
     };

@@ -251,7 +251,14 @@ static void has_defaults_for_each_family(void **state)
     static const char *const near_12[] = {"0:12:l1", "0:12:l1", "0:12:l1", "0:12:l1", "0:12:l1"};
     static const char *const zen2[] = {"0:16:l1", "0:16:l1", "0:8:l1", "0:8:l1", "0:8:l1"};
     static const char *const zen2_nearby[] = {"0:12:l1", "0:12:l1", "0:12:l1", "0:12:l1", "0:8:l1"};
+    static const char *const zen4[] = {"64:32:l2", "64:32:l2", "64:32:l2", "0:32:l2", "0:32:l2"};
+    static const char *const zen4_nearby[] = {"0:24:l1", "0:24:l1", "0:24:l1", "0:16:l1", "0:8:l1"};
+    expect_schedules(eb_bag_schedules_of(EB_PROCESSOR_ZEN4)->of_class, zen4);
+    expect_schedules(eb_bag_schedules_of(EB_PROCESSOR_ZEN4)->nearby, zen4_nearby);
     for (enum eb_processor_family i = 0; i < EB_PROCESSOR_FAMILY_COUNT; i++) {
+        if (i == EB_PROCESSOR_ZEN4) {
+            continue;
+        }
         const struct eb_bag_schedules *schedules = eb_bag_schedules_of(i);
         bool is_zen2 = i == EB_PROCESSOR_ZEN2 || i == EB_PROCESSOR_ZEN3;
         bool is_old_intel =
