@@ -11,22 +11,30 @@
 
 static const char usage[] =
     "Usage: embag pack [OPTION]... INPUT OUTPUT.embag\n"
+    "       embag pack [OPTION]... --raw-values FILE --dim N --type T OUTPUT.embag\n"
     "Writes a packed table: rows as the server keeps them, with checksums and, for a keyed table,\n"
     "the index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag. If a table has\n"
     "several pieces, NAME-00000-of-00016.npy and so on, name any one; all of them are read.\n"
+    "Raw files hold little-endian values and nothing else.\n"
     "\n"
     "  --tensor NAME          tensor to pack, if a safetensors file has several\n"
     "  --format F             fbgemm_int8, fbgemm_int8_f16, fbgemm_int4, fbgemm_int2,\n"
     "                         torchrec_int8, torchrec_int4 or torchrec_int2: INPUT has FBGEMM's\n"
     "                         fused rows, u8 of shape (rows, bytes), which become rows of codes;\n"
     "                         in torchrec_ formats scale and bias come first\n"
-    "  --dim N                values in a fused row; torchrec_ formats need it, since their rows\n"
-    "                         are padded\n"
+    "  --dim N                values in a row of --raw-values or in a fused row; torchrec_ "
+    "formats\n"
+    "                         need it, since their rows are padded\n"
     "  --storage S            f32, f16, bf16, f8_e4m3, f8_e5m2, int8, int4 or int2: storage of\n"
     "                         the rows (default: as in INPUT); the table's type does not change\n"
     "  --max-error X          fail if a stored value is off by more than X\n"
     "  --keys FILE.npy        64-bit key of each row: makes the table keyed. FILE may also be any\n"
     "                         one of several pieces\n"
+    "  --raw-values FILE      raw rows, one after the other, instead of INPUT\n"
+    "  --type T               type of raw values: f32, f64, f16, bf16, f8_e4m3, f8_e5m2, i8, u8 "
+    "to\n"
+    "                         i64, u64\n"
+    "  --raw-keys FILE        the same as --keys, but FILE holds raw keys, i64 or u64\n"
     "  --unknown-row R        row that stands for unknown ids\n"
     "  --split N              write N files of consecutive rows, TABLE-00000-of-0000N.embag and\n"
     "                         so on\n"
@@ -39,6 +47,14 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
     EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8,
     EB_STORAGE_INT4, EB_STORAGE_INT2};
 
+/* Values that a raw file can have, and their storages. */
+static const char *const raw_types[] = {"", "f32", "f64", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i8",
+    "u8", "i16", "u16", "i32", "u32", "i64", "u64", NULL};
+static const enum eb_storage raw_storages[] = {EB_STORAGE_UNSPECIFIED, EB_STORAGE_F32,
+    EB_STORAGE_F64, EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2,
+    EB_STORAGE_I8, EB_STORAGE_U8, EB_STORAGE_I16, EB_STORAGE_U16, EB_STORAGE_I32, EB_STORAGE_U32,
+    EB_STORAGE_I64, EB_STORAGE_U64};
+
 #define X(name, text, storage, layout) text,
 static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* indexed by enum */
 #undef X
@@ -47,13 +63,17 @@ static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* inde
 #define PART_UNKNOWN UINT64_MAX
 
 struct options {
-    const char *input;
+    struct eb_flag_rest files; /* INPUT and OUTPUT, or OUTPUT alone */
+    const char *input;         /* `raw_values` if it is given */
     const char *output;
     const char *tensor;
     const char *keys;
+    const char *raw_keys;
+    const char *raw_values;
     const char *error_text;
     int storage;
     int format;
+    int type; /* index of raw_types */
     uint64_t dim;
     struct eb_flag_integer unknown_row;
     uint64_t split;
@@ -70,12 +90,14 @@ static const struct eb_flag flags[] = {
     {"dim", EB_FLAG_NUMBER, AT(dim), 1, UINT32_MAX, NULL},
     {"max-error", EB_FLAG_TEXT, AT(error_text), 0, 0, NULL},
     {"keys", EB_FLAG_TEXT, AT(keys), 0, 0, NULL},
+    {"raw-values", EB_FLAG_TEXT, AT(raw_values), 0, 0, NULL},
+    {"type", EB_FLAG_CHOICE, AT(type), 0, 0, raw_types},
+    {"raw-keys", EB_FLAG_TEXT, AT(raw_keys), 0, 0, NULL},
     {"unknown-row", EB_FLAG_INTEGER, AT(unknown_row), 0, 0, NULL},
     {"split", EB_FLAG_NUMBER, AT(split), 1, EB_PACK_TABLE_FILES_MAX, NULL},
     {"parts", EB_FLAG_NUMBER, AT(parts), 1, UINT32_MAX, NULL},
     {"part", EB_FLAG_NUMBER, AT(part), 0, UINT32_MAX, NULL},
-    {"INPUT", EB_FLAG_POSITIONAL, AT(input), 0, 0, NULL},
-    {"OUTPUT.embag", EB_FLAG_POSITIONAL, AT(output), 0, 0, NULL},
+    {"OUTPUT.embag", EB_FLAG_REST, AT(files), 0, 0, NULL},
 };
 #undef AT
 
@@ -103,32 +125,83 @@ static bool read_error_max(struct options *options)
     return is_good;
 }
 
-/* Checks that the flags fit together. Returns false after printing an error to stderr. */
-static bool check_options(struct options *options)
+/* Finds input and output among the files. Returns what is wrong, or NULL. */
+static const char *find_files(struct options *options)
+{
+    const struct eb_flag_rest *files = &options->files;
+    if (options->raw_values && files->count != 1) {
+        return "with --raw-values, expected one file: OUTPUT.embag";
+    }
+    if (!options->raw_values && files->count != 2) {
+        return "expected two files: INPUT and OUTPUT.embag";
+    }
+    options->input = options->raw_values ? options->raw_values : files->texts[0];
+    options->output = files->texts[files->count - 1];
+    return NULL;
+}
+
+/* Returns what is wrong with the flags about raw files, or NULL. */
+static const char *check_raw(const struct options *options)
+{
+    bool has_type = raw_storages[options->type] != EB_STORAGE_UNSPECIFIED;
+    bool is_fused = options->format != EB_MODEL_FORMAT_VALUES;
+    if (options->raw_keys && options->keys) {
+        return "--keys and --raw-keys both give the keys: leave one of them out";
+    }
+    if (!options->raw_values) {
+        return has_type ? "--type is for --raw-values; other files name their type" : NULL;
+    }
+    if (!has_type || options->dim == 0) {
+        return "--raw-values needs --dim N and --type T, since raw files do not say them";
+    }
+    if (is_fused || options->tensor) {
+        return "--raw-values has one table of plain values: leave --format and --tensor out";
+    }
+    return NULL;
+}
+
+/* Returns what is wrong with the output's name or with flags that do not fit together, or NULL. */
+static const char *check_fit(const struct options *options)
 {
     size_t length = strlen(options->output);
     size_t suffix = strlen(EB_PACKED_FORMAT_SUFFIX);
-    options->split = options->split != 0 ? options->split : 1;
-    options->parts = options->parts != 0 ? options->parts : 1;
     bool has_part = options->part != PART_UNKNOWN;
-    options->part = has_part ? options->part : 0;
-    const char *wrong = NULL;
+    uint64_t parts = options->parts != 0 ? options->parts : 1;
+    bool has_values = options->format == EB_MODEL_FORMAT_VALUES;
     if (length <= suffix ||
         strcmp(options->output + length - suffix, EB_PACKED_FORMAT_SUFFIX) != 0) {
-        wrong = "the output's name must end in " EB_PACKED_FORMAT_SUFFIX;
-    } else if (options->part >= options->parts) {
-        wrong = "--part K needs --parts P, and K must be in 0..P-1";
-    } else if (options->parts > 1 && options->keys) {
-        wrong = "--parts divides row numbers, which --keys replaces: give only one of them";
-    } else if (options->parts > 1 && !has_part) {
-        wrong = "--parts needs --part, the number of the part to pack";
-    } else if (options->dim != 0 && options->format == EB_MODEL_FORMAT_VALUES) {
-        wrong = "--dim is for fused rows: give their --format too";
+        return "the output's name must end in " EB_PACKED_FORMAT_SUFFIX;
     }
+    if (has_part && options->part >= parts) {
+        return "--part K needs --parts P, and K must be in 0..P-1";
+    }
+    if (parts > 1 && (options->keys || options->raw_keys)) {
+        return "--parts divides row numbers, which keys replace: give only one of them";
+    }
+    if (parts > 1 && !has_part) {
+        return "--parts needs --part, the number of the part to pack";
+    }
+    if (options->dim != 0 && has_values && !options->raw_values) {
+        return "--dim is for fused rows: give their --format too";
+    }
+    return NULL;
+}
+
+/* Checks the flags, and sets those that were not given to their defaults. Returns false after
+ * printing an error to stderr. */
+static bool check_options(struct options *options)
+{
+    const char *wrong = find_files(options);
+    wrong = wrong ? wrong : check_raw(options);
+    wrong = wrong ? wrong : check_fit(options);
     if (wrong) {
         fprintf(stderr, "embag: pack: %s\n", wrong);
+        return false;
     }
-    return !wrong && read_error_max(options);
+    options->split = options->split != 0 ? options->split : 1;
+    options->parts = options->parts != 0 ? options->parts : 1;
+    options->part = options->part != PART_UNKNOWN ? options->part : 0;
+    return read_error_max(options);
 }
 
 /* Returns the table called `name`, or the only one if `name` is NULL. Returns NULL with *failure
@@ -212,24 +285,36 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
     return true;
 }
 
-/* Reads the keys that were given, or those of a packed source, and checks that no key occurs twice.
- * Returns false with *failure set, including the path. */
+/* Reads the keys of the file that was given, or those of a packed source. Returns false with
+ * *failure set, without the path. */
+static bool load_pack_keys(const struct options *options, struct eb_source_file *source,
+    struct eb_pack_keys *keys, struct eb_failure *failure)
+{
+    if (options->raw_keys) {
+        return eb_pack_keys_read_raw(keys, options->raw_keys, failure);
+    }
+    return options->keys ? eb_pack_keys_read_whole(keys, options->keys, failure)
+                         : eb_pack_keys_unpack(keys, &source->reader, failure);
+}
+
+/* Reads the keys and checks that no key occurs twice. Returns false with *failure set, including
+ * the path. */
 static bool read_pack_keys(const struct options *options, struct eb_pack_plan *plan,
     struct eb_pack_keys *keys, struct eb_failure *failure)
 {
     struct eb_source_file *source = plan->source;
+    const char *given = options->raw_keys ? options->raw_keys : options->keys;
     bool has_some = source->is_packed && eb_packed_format_is_keyed(&source->reader.format);
-    if (!options->keys && !has_some) {
+    if (!given && !has_some) {
         return true;
     }
-    bool is_good = options->keys ? eb_pack_keys_read_whole(keys, options->keys, failure)
-                                 : eb_pack_keys_unpack(keys, &source->reader, failure);
+    bool is_good = load_pack_keys(options, source, keys, failure);
     if (is_good && keys->count != plan->table->tensor.dims[0]) {
         is_good = eb_failure_set(failure, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
             keys->count, plan->table->tensor.dims[0], source->path);
     }
     if (!is_good || !eb_pack_keys_index(keys, failure)) {
-        return eb_failure_locate(failure, options->keys ? options->keys : source->path);
+        return eb_failure_locate(failure, given ? given : source->path);
     }
     plan->keys = keys;
     /* A piece of a table gets no index: the table's index is built from the keys of all pieces. */
@@ -281,6 +366,14 @@ static bool pack(
     return is_good;
 }
 
+static bool open_input(
+    const struct options *options, struct eb_source_file *source, struct eb_failure *failure)
+{
+    return options->raw_values ? eb_source_file_open_raw(source, options->input,
+                                     raw_storages[options->type], (uint32_t)options->dim, failure)
+                               : eb_source_file_open_whole(source, options->input, failure);
+}
+
 static int run_pack_command(struct options *options)
 {
     if (!check_options(options)) {
@@ -288,7 +381,7 @@ static int run_pack_command(struct options *options)
     }
     struct eb_source_file source;
     struct eb_failure failure;
-    bool is_good = eb_source_file_open_whole(&source, options->input, &failure)
+    bool is_good = open_input(options, &source, &failure)
                        ? pack(options, &source, &failure)
                        : eb_failure_locate(&failure, options->input);
     eb_source_file_close(&source);

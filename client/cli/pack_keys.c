@@ -67,6 +67,14 @@ bool eb_pack_keys_read_whole(
     return eb_source_file_open_whole(&source, path, failure) && read_open(keys, &source, failure);
 }
 
+bool eb_pack_keys_read_raw(struct eb_pack_keys *keys, const char *path, struct eb_failure *failure)
+{
+    struct eb_source_file source;
+    *keys = (struct eb_pack_keys){0};
+    return eb_source_file_open_raw(&source, path, EB_STORAGE_I64, 0, failure) &&
+           read_open(keys, &source, failure);
+}
+
 bool eb_pack_keys_unpack(
     struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_failure *failure)
 {

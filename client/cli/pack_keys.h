@@ -1,7 +1,6 @@
-/* The keys of a table's rows, read from TABLE.keys.npy or a packed table, and the index that is
- * built from them.
- * Thread: one at a time; the threads that build an index are joined. Memory: keys are on the heap,
- * the index is in a mapping of its own. */
+/* The keys of a table's rows, read from TABLE.keys.npy, a raw file or a packed table, and the index
+ * that is built from them. Thread: one at a time; the threads that build an index are joined.
+ * Memory: keys are on the heap, the index is in a mapping of its own. */
 #pragma once
 
 #include "client/cli/source_file.h"
@@ -25,6 +24,9 @@ bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_fa
  * them. */
 bool eb_pack_keys_read_whole(
     struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
+/* Reads a file of little-endian keys of 64 bits and nothing else. Returns false with *failure set,
+ * without the path; then *keys is empty. */
+bool eb_pack_keys_read_raw(struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
 /* Reads the keys of a packed table that has some. Returns false with *failure set, without the
  * path. */
 bool eb_pack_keys_unpack(

@@ -385,6 +385,48 @@ bool eb_source_file_open_whole(
     return true;
 }
 
+/* Describes the values of an open raw file. */
+static bool measure_raw(const struct eb_source_file *source, enum eb_storage storage, uint32_t dim,
+    struct eb_tensor *tensor, struct eb_failure *failure)
+{
+    uint64_t row_bytes = eb_storage_row_bytes(storage, dim > 0 ? dim : 1);
+    uint64_t bytes = source->file.bytes;
+    *tensor = (struct eb_tensor){.storage = storage, .rank = 1, .dims = {bytes / row_bytes}};
+    if (bytes % row_bytes != 0) {
+        return eb_failure_set(failure,
+            "it has %" PRIu64 " bytes, which is not a multiple of the %" PRIu64 " bytes of %" PRIu32
+            " %s; check type and dimension, or write the file again",
+            bytes, row_bytes, dim > 0 ? dim : 1, eb_storage_name(storage));
+    }
+    if (dim > 0) {
+        tensor->rank = 2;
+        tensor->dims[1] = dim;
+    }
+    return eb_tensor_measure(tensor, failure);
+}
+
+bool eb_source_file_open_raw(struct eb_source_file *source, const char *path,
+    enum eb_storage storage, uint32_t dim, struct eb_failure *failure)
+{
+    struct eb_tensor tensor;
+    *source = (struct eb_source_file){.path = path};
+    if (!eb_table_file_open(path, &source->file, failure)) {
+        return false;
+    }
+    source->is_open = true;
+    bool is_good =
+        measure_raw(source, storage, dim, &tensor, failure) && make_tables(source, 1, failure);
+    if (is_good) {
+        source->tables[0] = describe_tensor(&tensor);
+        source->tables[0].name = strdup(base_of_path(path));
+        is_good = source->tables[0].name || eb_failure_set(failure, "out of memory");
+    }
+    if (!is_good) {
+        eb_source_file_close(source);
+    }
+    return is_good;
+}
+
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
     struct eb_failure *failure)
 {

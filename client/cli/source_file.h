@@ -1,4 +1,4 @@
-/* Reads a file of tables: TABLE.npy, NAME.safetensors or TABLE.embag, by its suffix.
+/* Reads a file of tables: TABLE.npy, NAME.safetensors or TABLE.embag, by its suffix, or raw values.
  * Thread: one at a time. Memory: the list of tables is on the heap. */
 #pragma once
 
@@ -73,6 +73,11 @@ bool eb_source_file_open(
  * the same as eb_source_file_open. Of several packed files, only the named one is opened. */
 bool eb_source_file_open_whole(
     struct eb_source_file *source, const char *path, struct eb_failure *failure);
+/* Opens a file of little-endian values without a header: rows of `dim` values each or, if `dim` is
+ * 0, one dimension. `storage` must be a type of values, not of codes. Returns false with *failure
+ * set, without the path; then nothing is open. */
+bool eb_source_file_open_raw(struct eb_source_file *source, const char *path,
+    enum eb_storage storage, uint32_t dim, struct eb_failure *failure);
 /* Interprets the rows of a table as fused rows of `dim` values. If `dim` is 0, each row has as many
  * values as it has room for codes. The file must not be a packed one. Returns false if the rows
  * cannot be fused rows; *failure says why, without the path. */

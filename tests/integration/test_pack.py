@@ -225,6 +225,88 @@ class Pack(WithDirectory):
         self.refuse('give only one of them', 'pack', '--keys', self.path('k.npy'), '--parts', '2',
                     self.input, self.output, status=2)
 
+    def raw(self, name, values):
+        """Writes values without a header. Returns the file's path."""
+        path = self.path(name)
+        with open(path, 'wb') as file:
+            file.write(np.ascontiguousarray(values).tobytes())
+        return path
+
+    def test_packs_raw_files(self):
+        keys = np.random.default_rng(4).permutation(301).astype('<i8') * -(1 << 50)
+        values = self.raw('in.values', self.table.astype('<f4'))
+        self.pack('--raw-keys', self.raw('in.keys', keys), '--raw-values', values, '--dim', '45',
+                  '--type', 'f32', self.output)
+        file = PackedFile(self.output)
+        self.assertEqual(file.shape, (301, 45))
+        np.testing.assert_array_equal(file.keys(), keys)
+        np.testing.assert_array_equal(file.values()[0], self.table)
+
+    def test_packs_raw_values_of_any_type(self):
+        for dtype in ('f2', 'f4', 'f8', 'i1', 'u1', 'i2', 'u2', 'i4', 'u4', 'i8', 'u8'):
+            name = dtype[0] + str(8 * int(dtype[1]))
+            with self.subTest(name):
+                table = np.arange(24).reshape(8, 3).astype('<' + dtype)
+                output = self.path(name + '.embag')
+                self.pack('--raw-values', self.raw(name, table), '--dim', '3', '--type', name,
+                          output)
+                other = self.path(name + '-npy.embag')
+                self.pack(self.save(name + '.npy', table), other)
+                with open(output, 'rb') as mine, open(other, 'rb') as expected:
+                    self.assertEqual(mine.read(), expected.read())
+
+    def test_packs_raw_values_with_keys_of_npy_and_the_reverse(self):
+        keys = np.arange(301, dtype='<i8') * 3
+        self.pack('--keys', self.save('in.keys.npy', keys), '--raw-values',
+                  self.raw('in.values', self.table.astype('<f4')), '--dim', '45', '--type', 'f32',
+                  self.output)
+        other = self.path('other.embag')
+        self.pack('--raw-keys', self.raw('in.keys', keys), self.input, other)
+        for output in (self.output, other):
+            np.testing.assert_array_equal(PackedFile(output).keys(), keys)
+
+    def test_packs_raw_files_without_rows(self):
+        empty = self.raw('empty', np.zeros(0))
+        self.pack('--raw-keys', empty, '--raw-values', empty, '--dim', '4', '--type', 'f16',
+                  self.output)
+        self.assertEqual(PackedFile(self.output).shape, (0, 4))
+
+    def test_refuses_raw_files_that_do_not_fit(self):
+        values = self.raw('in.values', self.table.astype('<f4'))
+        raw = ('pack', '--raw-values', values, '--dim', '45', '--type', 'f32')
+        self.refuse('in.values: it has 54180 bytes, which is not a multiple of the 184 bytes of '
+                    '46 f32', 'pack', '--raw-values', values, '--dim', '46', '--type', 'f32',
+                    self.output)
+        self.refuse('short: it has 7 bytes, which is not a multiple of the 8 bytes of 1 i64',
+                    *raw, '--raw-keys', self.raw('short', np.zeros(7, 'u1')), self.output)
+        self.refuse('few: it has 3 keys for the 301 rows of ' + values, *raw, '--raw-keys',
+                    self.raw('few', np.arange(3)), self.output)
+        self.refuse('same: rows 0 and 1 have the same key 0', *raw, '--raw-keys',
+                    self.raw('same', np.zeros(301, 'i8')), self.output)
+        self.refuse('No such file', 'pack', '--raw-values', self.path('absent'), '--dim', '4',
+                    '--type', 'f32', self.output)
+        self.refuse('it is not a regular file', 'pack', '--raw-values', self.path('.'), '--dim',
+                    '4', '--type', 'f32', self.output)
+
+    def test_refuses_flags_of_raw_files_that_do_not_fit(self):
+        values = self.raw('in.values', self.table.astype('<f4'))
+        for missing in (('--dim', '45'), ('--type', 'f32'), ()):
+            self.refuse('--raw-values needs --dim N and --type T', 'pack', '--raw-values', values,
+                        *missing, self.output, status=2)
+        raw = ('pack', '--raw-values', values, '--dim', '45', '--type', 'f32')
+        self.refuse('with --raw-values, expected one file', *raw, self.input, self.output, status=2)
+        self.refuse('leave --format and --tensor out', *raw, '--format', 'fbgemm_int8', self.output,
+                    status=2)
+        self.refuse('leave --format and --tensor out', *raw, '--tensor', 't', self.output, status=2)
+        self.refuse('--type is for --raw-values', 'pack', '--type', 'f32', self.input, self.output,
+                    status=2)
+        self.refuse('--keys and --raw-keys both give the keys', *raw, '--keys', values,
+                    '--raw-keys', values, self.output, status=2)
+        self.refuse('expected two files: INPUT and OUTPUT.embag', 'pack', self.output, status=2)
+        self.refuse('expected two files', 'pack', self.input, self.input, self.output, status=2)
+        self.refuse('give only one of them', 'pack', '--raw-keys', values, '--parts', '2',
+                    self.input, self.output, status=2)
+
     def test_splits_by_rows(self):
         self.pack('--split', '4', self.input, self.output)
         files = [PackedFile(self.path(f'out-{i:05}-of-00004.embag')) for i in range(4)]
