@@ -22,19 +22,17 @@ static const char usage[] =
     "                         torchrec_int8, torchrec_int4 or torchrec_int2: INPUT has FBGEMM's\n"
     "                         fused rows, u8 of shape (rows, bytes), which become rows of codes;\n"
     "                         in torchrec_ formats scale and bias come first\n"
-    "  --dim N                values in a row of --raw-values or in a fused row; torchrec_ "
-    "formats\n"
-    "                         need it, since their rows are padded\n"
+    "  --dim N                values in a row of --raw-values or in a fused row; rows of\n"
+    "                         torchrec_ formats need it, since they are padded\n"
     "  --storage S            f32, f16, bf16, f8_e4m3, f8_e5m2, int8, int4 or int2: storage of\n"
     "                         the rows (default: as in INPUT); the table's type does not change\n"
     "  --max-error X          fail if a stored value is off by more than X\n"
     "  --keys FILE.npy        64-bit key of each row: makes the table keyed. FILE may also be any\n"
     "                         one of several pieces\n"
     "  --raw-values FILE      raw rows, one after the other, instead of INPUT\n"
-    "  --type T               type of raw values: f32, f64, f16, bf16, f8_e4m3, f8_e5m2, i8, u8 "
-    "to\n"
-    "                         i64, u64\n"
-    "  --raw-keys FILE        the same as --keys, but FILE holds raw keys, i64 or u64\n"
+    "  --type T               type of raw values: f32, f64, f16, bf16, f8_e4m3, f8_e5m2, i8 to\n"
+    "                         i64 or u8 to u64\n"
+    "  --raw-keys FILE        like --keys, but FILE holds raw 64-bit keys\n"
     "  --unknown-row R        row that stands for unknown ids\n"
     "  --split N              write N files of consecutive rows, TABLE-00000-of-0000N.embag and\n"
     "                         so on\n"
@@ -47,7 +45,7 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
     EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8,
     EB_STORAGE_INT4, EB_STORAGE_INT2};
 
-/* Values that a raw file can have, and their storages. */
+/* Types of raw values, and their storages. */
 static const char *const raw_types[] = {"", "f32", "f64", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i8",
     "u8", "i16", "u16", "i32", "u32", "i64", "u64", NULL};
 static const enum eb_storage raw_storages[] = {EB_STORAGE_UNSPECIFIED, EB_STORAGE_F32,
@@ -152,7 +150,7 @@ static const char *check_raw(const struct options *options)
         return has_type ? "--type is for --raw-values; other files name their type" : NULL;
     }
     if (!has_type || options->dim == 0) {
-        return "--raw-values needs --dim N and --type T, since raw files do not say them";
+        return "--raw-values needs --dim N and --type T, since raw files do not contain them";
     }
     if (is_fused || options->tensor) {
         return "--raw-values has one table of plain values: leave --format and --tensor out";

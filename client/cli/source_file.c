@@ -240,22 +240,26 @@ static bool open_npy(struct eb_source_file *source, struct eb_failure *failure)
     return is_good;
 }
 
-/* Makes a table of each entry. Takes the entries' names. */
+/* Makes a table of each entry. */
 static bool take_entries(
-    struct eb_source_file *source, struct eb_safetensors *list, struct eb_failure *failure)
+    struct eb_source_file *source, const struct eb_safetensors *list, struct eb_failure *failure)
 {
     if (!make_tables(source, list->count, failure)) {
         return false;
     }
     for (size_t i = 0; i < list->count; i++) {
-        struct eb_safetensors_entry *entry = &list->entries[i];
-        if (!entry->unfit) {
-            source->tables[i] = describe_tensor(&entry->tensor);
+        struct eb_source_table *table = &source->tables[i];
+        struct eb_tensor tensor;
+        struct eb_failure unfit;
+        bool is_fit = eb_safetensors_tensor(list, i, &tensor, &unfit);
+        if (is_fit) {
+            *table = describe_tensor(&tensor);
         }
-        source->tables[i].name = entry->name;
-        source->tables[i].unfit = entry->unfit;
-        entry->name = NULL;
-        entry->unfit = NULL;
+        table->name = strdup(list->entries[i].name);
+        table->unfit = is_fit ? NULL : strdup(unfit.text);
+        if (!table->name || (!is_fit && !table->unfit)) {
+            return eb_failure_set(failure, "out of memory");
+        }
     }
     return true;
 }
@@ -392,11 +396,17 @@ static bool measure_raw(const struct eb_source_file *source, enum eb_storage sto
     uint64_t row_bytes = eb_storage_row_bytes(storage, dim > 0 ? dim : 1);
     uint64_t bytes = source->file.bytes;
     *tensor = (struct eb_tensor){.storage = storage, .rank = 1, .dims = {bytes / row_bytes}};
+    if (bytes % row_bytes != 0 && dim == 0) {
+        return eb_failure_set(failure,
+            "it has %" PRIu64 " bytes, which is not a multiple of %" PRIu64
+            "; expected values of %s and nothing else",
+            bytes, row_bytes, eb_storage_name(storage));
+    }
     if (bytes % row_bytes != 0) {
         return eb_failure_set(failure,
             "it has %" PRIu64 " bytes, which is not a multiple of the %" PRIu64 " bytes of %" PRIu32
             " %s; check type and dimension, or write the file again",
-            bytes, row_bytes, dim > 0 ? dim : 1, eb_storage_name(storage));
+            bytes, row_bytes, dim, eb_storage_name(storage));
     }
     if (dim > 0) {
         tensor->rank = 2;
@@ -410,6 +420,10 @@ bool eb_source_file_open_raw(struct eb_source_file *source, const char *path,
 {
     struct eb_tensor tensor;
     *source = (struct eb_source_file){.path = path};
+    if (find_format(path) < FORMAT_COUNT) {
+        return eb_failure_set(
+            failure, "a file of this name has a header and is not raw; give it as INPUT or --keys");
+    }
     if (!eb_table_file_open(path, &source->file, failure)) {
         return false;
     }

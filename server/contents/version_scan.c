@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,7 +228,7 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
-/* Returns whether there is enough memory for `json_bytes` bytes of JSON and its parsed form. */
+/* Returns whether there is enough memory for `json_bytes` bytes of JSON and what is made of it. */
 static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
@@ -243,19 +244,31 @@ static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
     return eb_failure_blame(failure, ENOMEM);
 }
 
-/* Adds a tensor, even one that cannot be a table, because lists of tensors name those too. Takes
- * over entry->unfit. */
-static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
+/* Adds a tensor, even one that cannot be a table, because lists of tensors name those too. */
+static bool add_entry(struct scanning *scanning, const struct eb_safetensors *list, size_t n)
 {
-    struct eb_piece *piece =
-        add_scan_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
+    const char *name = list->entries[n].name;
+    struct eb_tensor tensor;
+    struct eb_failure unfit;
+    bool is_fit = eb_safetensors_tensor(list, n, &tensor, &unfit);
+    struct eb_piece *piece = add_scan_piece(scanning, name, strlen(name), &tensor);
     if (!piece) {
         return false;
     }
-    piece->is_left_out = !take_choice(&scanning->choice, entry->name);
-    piece->unfit = entry->unfit;
-    entry->unfit = NULL;
-    return true;
+    piece->is_left_out = !take_choice(&scanning->choice, name);
+    piece->unfit = is_fit ? NULL : strdup(unfit.text);
+    return is_fit || piece->unfit || eb_failure_set(scanning->failure, "out of memory");
+}
+
+static void note_fields(
+    struct scanning *scanning, const char *file, const struct eb_safetensors *list)
+{
+    char why[128];
+    if (list->passed_over_count > 0) {
+        snprintf(why, sizeof why, "%zu, the first of them '%s'", list->passed_over_count,
+            list->passed_over);
+        add_note(&scanning->scan->notes.fields, file, why);
+    }
 }
 
 static bool scan_safetensors(struct scanning *scanning, const struct scanned *scanned)
@@ -274,11 +287,12 @@ static bool scan_safetensors(struct scanning *scanning, const struct scanned *sc
     }
     struct eb_safetensors list;
     bool is_good = eb_safetensors_parse(head, head_bytes, file_bytes, &list, scanning->failure);
-    free(head);
     for (size_t i = 0; is_good && i < list.count; i++) {
-        is_good = add_entry(scanning, &list.entries[i]);
+        is_good = add_entry(scanning, &list, i);
     }
+    note_fields(scanning, scanned->name, &list);
     eb_safetensors_deinit(&list);
+    free(head);
     return is_good;
 }
 
@@ -414,20 +428,25 @@ static bool check_locations(const struct scanning *scanning, const struct eb_ten
     return true;
 }
 
-static bool read_scan_index(
+/* Reads a list of tensors. Returns its content, which the index borrows and the caller frees, or
+ * NULL. */
+static uint8_t *read_scan_index(
     const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
 {
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
-        return eb_failure_set(failure, "larger than %d bytes, the maximum for a list of tensors",
+        eb_failure_set(failure, "larger than %d bytes, the maximum for a list of tensors",
             EB_TENSOR_INDEX_BYTES_MAX);
+        return NULL;
     }
     if (!check_scan_memory(file->bytes, failure)) {
-        return false;
+        return NULL;
     }
     uint8_t *json = read_scan_head(file, file->bytes, failure);
-    bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, failure);
-    free(json);
-    return is_good;
+    if (json && !eb_tensor_index_parse(json, file->bytes, index, failure)) {
+        free(json);
+        json = NULL;
+    }
+    return json;
 }
 
 /* Returns whether all tensors of the list at `path` are in their files. */
@@ -438,13 +457,14 @@ static bool check_scan_index(const struct scanning *scanning, const char *path)
     if (!eb_table_file_open(path, &file, scanning->failure)) {
         return false;
     }
-    bool is_good = read_scan_index(&file, &index, scanning->failure);
+    uint8_t *json = read_scan_index(&file, &index, scanning->failure);
     eb_table_file_close(&file);
-    if (!is_good) {
+    if (!json) {
         return false;
     }
-    is_good = check_locations(scanning, &index);
+    bool is_good = check_locations(scanning, &index);
     eb_tensor_index_deinit(&index);
+    free(json);
     return is_good;
 }
 

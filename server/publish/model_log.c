@@ -89,6 +89,9 @@ static void log_notes(const struct eb_model_version *version)
         "entry of tables that names one makes it an error");
     log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
         "none if the version's tables are complete without them; otherwise convert them");
+    log_note(version, &notes->fields, EB_LOG_INFO, "fields_passed_over",
+        "none if the values are complete without these fields; a scale or zero point in one of "
+        "them is not applied");
     log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
         "correct only and exclude in model.yaml: these patterns match no table of the version");
 }

@@ -13,13 +13,16 @@ static void require_tiling(const struct eb_safetensors *list, uint64_t head_byte
 {
     uint64_t covered = head_bytes;
     for (size_t i = 0; i < list->count; i++) {
-        const struct eb_tensor *tensor = &list->entries[i].tensor;
-        require(tensor->data_offset == covered);
-        covered += tensor->data_bytes;
-        if (list->entries[i].unfit) {
-            require(list->entries[i].unfit[0] != '\0');
+        struct eb_tensor of_entry;
+        struct eb_failure unfit = {.text = ""};
+        const struct eb_tensor *tensor = &of_entry;
+        require(list->entries[i].data_offset == covered);
+        covered += list->entries[i].data_bytes;
+        if (!eb_safetensors_tensor(list, i, &of_entry, &unfit)) {
+            require(unfit.text[0] != '\0');
             continue;
         }
+        require(tensor->data_offset == list->entries[i].data_offset);
         uint64_t bytes = eb_storage_bytes(tensor->storage);
         for (uint32_t dim = 0; dim < tensor->rank; dim++) {
             require(dim == 0 || tensor->dims[dim] > 0);
@@ -30,16 +33,21 @@ static void require_tiling(const struct eb_safetensors *list, uint64_t head_byte
     require(covered == size);
 }
 
-static void parse_safetensors(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
+/* Parses a copy, since parsing changes the head. */
+static void parse_safetensors(const uint8_t *bytes, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_safetensors list;
     struct eb_failure failure = {.text = ""};
+    uint8_t *head = malloc(head_bytes);
+    require(head);
+    memcpy(head, bytes, head_bytes);
     if (!eb_safetensors_parse(head, head_bytes, file_bytes, &list, &failure)) {
         require(failure.text[0] != '\0');
-        return;
+    } else {
+        require_tiling(&list, head_bytes, file_bytes);
+        eb_safetensors_deinit(&list);
     }
-    require_tiling(&list, head_bytes, file_bytes);
-    eb_safetensors_deinit(&list);
+    free(head);
 }
 
 /* Parses the input unchanged. */

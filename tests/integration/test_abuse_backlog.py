@@ -6,6 +6,7 @@ import unittest
 
 import numpy as np
 
+import embagd_process
 from attacker import GOOD, GOOD_MESSAGE
 from backlog_flood import SECONDS_MAX, Caller, Flood, cpu_seconds
 from embag.v1 import embedding_bag_pb2 as pb
@@ -36,7 +37,10 @@ class Backlog(OwnServerTest):
 
     def setUp(self):
         super().setUp()
-        self.server = self.serve('--loops', '1', '--message-timeout-ms', '5000', http='127.0.0.1:0')
+        # A sanitizer makes the server so slow that peers wait for seconds.
+        timeout_ms = '60000' if embagd_process.SANITIZE else '5000'
+        self.server = self.serve('--loops', '1', '--message-timeout-ms', timeout_ms,
+                                 '--header-timeout-ms', timeout_ms, http='127.0.0.1:0')
         self.port = self.server.port
 
     def measure(self, connections, lookups):

@@ -89,6 +89,17 @@ class Checkpoints(OwnServerTest):
         self.assertRegex(lines[0], 'remedy=.*an entry of tables that names one makes it an error')
         self.check_tool(0, r'tensor mask is skipped: .*BOOL(.|\n)*3 tables')
 
+    def test_passes_over_fields_that_it_does_not_know(self):
+        entries = {'__metadata__': {'format': 'pt'},
+                   'emb': {'dtype': 'F32', 'shape': list(EMB.shape),
+                           'data_offsets': [0, EMB.nbytes], 'origin': {'step': [1, 2]}}}
+        self.write('model.safetensors', safetensors_bytes(entries, EMB.tobytes()))
+        self.start()
+        self.assertEqual(self.tables(), ['emb'])
+        line = self.server.find('fields_passed_over')
+        self.assertRegex(line, r"level=info .*count=1 first=.*model\.safetensors.*: 1, the first "
+                               r"of them 'origin'")
+
     def test_a_described_tensor_that_cannot_be_a_table_fails_the_version(self):
         self.write('model.safetensors', STATE)
         self.describe('tables: [{name: m, source: mask}]')

@@ -277,8 +277,12 @@ class Pack(WithDirectory):
         self.refuse('in.values: it has 54180 bytes, which is not a multiple of the 184 bytes of '
                     '46 f32', 'pack', '--raw-values', values, '--dim', '46', '--type', 'f32',
                     self.output)
-        self.refuse('short: it has 7 bytes, which is not a multiple of the 8 bytes of 1 i64',
+        self.refuse('short: it has 7 bytes, which is not a multiple of 8; expected values of i64',
                     *raw, '--raw-keys', self.raw('short', np.zeros(7, 'u1')), self.output)
+        self.refuse('has a header and is not raw', 'pack', '--raw-values', self.input, '--dim',
+                    '45', '--type', 'f32', self.output)
+        self.refuse('has a header and is not raw', *raw, '--raw-keys',
+                    self.save('k.npy', np.arange(301)), self.output)
         self.refuse('few: it has 3 keys for the 301 rows of ' + values, *raw, '--raw-keys',
                     self.raw('few', np.arange(3)), self.output)
         self.refuse('same: rows 0 and 1 have the same key 0', *raw, '--raw-keys',

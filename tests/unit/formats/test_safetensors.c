@@ -17,11 +17,15 @@
 #define TWO                                                                                        \
     "{\"b\":" TENSOR("\"BF16\"", "[3,2]", "[0,12]") ",\"a\":" TENSOR("\"I8\"", "[4]", "[12,16]") "}"
 
+static uint8_t *parsed_head; /* the head of the last list */
+
 /* Parses an exact copy of length and head, so that a sanitizer sees a read past its end. */
 static bool parse_safetensors(
     const uint8_t *bytes, size_t size, struct eb_safetensors *list, struct eb_failure *failure)
 {
     *list = (struct eb_safetensors){0};
+    free(parsed_head);
+    parsed_head = NULL;
     uint8_t first[8] = {0};
     memcpy(first, bytes, size < 8 ? size : 8);
     uint64_t head_bytes;
@@ -32,9 +36,20 @@ static bool parse_safetensors(
     uint8_t *head = malloc(head_bytes);
     assert_non_null(head);
     memcpy(head, bytes, head_bytes);
-    bool is_good = eb_safetensors_parse(head, head_bytes, size, list, failure);
-    free(head);
-    return is_good;
+    parsed_head = head;
+    return eb_safetensors_parse(head, head_bytes, size, list, failure);
+}
+
+/* Returns the n-th tensor of a list, which must be a table. */
+static struct eb_tensor tensor_of(const struct eb_safetensors *list, size_t n)
+{
+    struct eb_tensor tensor;
+    struct eb_failure unfit;
+    assert_true(n < list->count);
+    assert_true(eb_safetensors_tensor(list, n, &tensor, &unfit));
+    assert_int_equal(tensor.data_offset, list->entries[n].data_offset);
+    assert_int_equal(tensor.data_bytes, list->entries[n].data_bytes);
+    return tensor;
 }
 
 static void expect_good_safetensors(const char *json, size_t data_bytes, size_t count)
@@ -74,13 +89,13 @@ static void reads_tensors_in_the_order_of_their_data(void **state)
     assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
     assert_int_equal(list.count, 2);
     assert_string_equal(list.entries[0].name, "b");
-    assert_int_equal(list.entries[0].tensor.storage, EB_STORAGE_BF16);
-    assert_int_equal(list.entries[0].tensor.rank, 2);
-    assert_int_equal(list.entries[0].tensor.dims[0], 3);
-    assert_int_equal(list.entries[0].tensor.data_offset, table.size - 16);
+    assert_int_equal(tensor_of(&list, 0).storage, EB_STORAGE_BF16);
+    assert_int_equal(tensor_of(&list, 0).rank, 2);
+    assert_int_equal(tensor_of(&list, 0).dims[0], 3);
+    assert_int_equal(tensor_of(&list, 0).data_offset, table.size - 16);
     assert_string_equal(list.entries[1].name, "a");
-    assert_int_equal(list.entries[1].tensor.data_offset, table.size - 4);
-    assert_int_equal(list.entries[1].tensor.data_bytes, 4);
+    assert_int_equal(tensor_of(&list, 1).data_offset, table.size - 4);
+    assert_int_equal(tensor_of(&list, 1).data_bytes, 4);
     eb_safetensors_deinit(&list);
 }
 
@@ -116,7 +131,7 @@ static void reads_every_element_type_of_safetensors(void **state)
             cases[i].dtype, bytes);
         eb_scratch_safetensors(&table, json, bytes);
         assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
-        assert_int_equal(list.entries[0].tensor.storage, cases[i].storage);
+        assert_int_equal(tensor_of(&list, 0).storage, cases[i].storage);
         eb_safetensors_deinit(&list);
     }
 }
@@ -146,10 +161,12 @@ static void expect_unfit(const char *dtype, const char *shape, size_t data_bytes
     if (!parse_safetensors(table.bytes, table.size, &list, &failure)) {
         fail_msg("%s: %s", json, failure.text);
     }
+    struct eb_tensor tensor;
+    struct eb_failure unfit;
     assert_int_equal(list.count, 1);
-    assert_non_null(list.entries[0].unfit);
-    assert_int_equal(list.entries[0].tensor.data_bytes, data_bytes);
-    eb_scratch_expect(list.entries[0].unfit, part);
+    assert_false(eb_safetensors_tensor(&list, 0, &tensor, &unfit));
+    assert_int_equal(tensor.data_bytes, data_bytes);
+    eb_scratch_expect(unfit.text, part);
     eb_safetensors_deinit(&list);
 }
 
@@ -233,9 +250,8 @@ static void rejects_headers_that_are_no_object(void **state)
     expect_bad_safetensors("{\"t\":" F32_5X2 ",\"t\":" F32_5X2 "}", 40, "duplicate");
     expect_bad_safetensors("{\"\xff\":" F32_5X2 "}", 40, "not valid JSON");
     expect_bad_safetensors("{\"a\\u0000b\":" F32_5X2 "}", 40, "not valid JSON");
+    expect_bad_safetensors("{\"t\":" F32_5X2 ",\"\\u0074\":" F32_5X2 "}", 40, "duplicate");
     expect_bad_safetensors("{\"t\":5}", 40, "tensor 't': its description is not an object");
-    expect_bad_safetensors("{\"__metadata__\":5}", 0, "__metadata__");
-    expect_bad_safetensors("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
 }
 
 static void rejects_a_file_without_tensors(void **state)
@@ -245,12 +261,63 @@ static void rejects_a_file_without_tensors(void **state)
     expect_bad_safetensors("{\"__metadata__\":{}}", 0, "there is no table in it");
 }
 
-static void rejects_unknown_fields_of_a_tensor(void **state)
+static void passes_over_other_fields(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_failure failure;
+    const char *json = "{\"t\":{\"scale\":{\"a\":[1,{}]},\"dtype\":\"U8\",\"shape\":[4],"
+                       "\"data_offsets\":[0,4],\"more\":null},\"__metadata__\":{\"a\":5}}";
+    eb_scratch_safetensors(&table, json, 4);
+    assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
+    assert_int_equal(list.count, 1);
+    assert_int_equal(list.passed_over_count, 2);
+    assert_string_equal(list.passed_over, "scale");
+    eb_safetensors_deinit(&list);
+}
+
+static void rejects_fields_given_twice(void **state)
 {
     (void)state;
     expect_bad_safetensors(
-        "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
-        "tensor 't': it has unknown fields; expected only 'dtype', 'shape' and 'data_offsets'");
+        "{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
+        "tensor 't': field 'dtype' occurs twice");
+}
+
+static void resolves_escapes_in_fields(void **state)
+{
+    (void)state;
+    expect_good_safetensors("{\"t\":{\"d\\u0074ype\":\"U8\",\"shape\":[4],"
+                            "\"data_offsets\":[0,4]}}",
+        4, 1);
+    expect_bad_safetensors("{\"t\":{\"dtype\":\"U8\",\"dtyp\\u0065\":\"U8\",\"shape\":[4],"
+                           "\"data_offsets\":[0,4]}}",
+        4, "field 'dtype' occurs twice");
+    expect_bad_safetensors("{\"__metadata__\":{},\"__metadata__\":{},\"t\":" F32_5X2 "}", 40,
+        "field '__metadata__' is a duplicate");
+}
+
+static void reads_as_many_tensors_as_fit(void **state)
+{
+    (void)state;
+    expect_good_safetensors("{\"\":{\"dtype\":\"\",\"shape\":[],\"data_offsets\":[0,0]}}", 0, 1);
+    expect_bad_safetensors("{\"\":0,\"\":0,\"\":0,\"\":0,\"\":0,\"\":0}", 0, "not an object");
+}
+
+static void resolves_escapes_in_names(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_failure failure;
+    eb_scratch_safetensors(&table,
+        "{\"a\\u00e9\\ud83d\\ude00\\n\\\"\" :\n" TENSOR("\"I\\u0038\"", "[ 4 ]", "[ 0 , 4 ]") "}",
+        4);
+    assert_true(parse_safetensors(table.bytes, table.size, &list, &failure));
+    assert_string_equal(list.entries[0].name, "a\xc3\xa9\xf0\x9f\x98\x80\n\"");
+    assert_int_equal(tensor_of(&list, 0).storage, EB_STORAGE_I8);
+    eb_safetensors_deinit(&list);
 }
 
 static void rejects_deep_nesting(void **state)
@@ -280,7 +347,7 @@ static void rejects_bad_shapes_of_safetensors(void **state)
     expect_bad_safetensors(
         "{\"t\":" TENSOR("\"F32\"", "[9223372036854775807,9]", "[0,4]") "}", 4, "2^64");
     expect_bad_safetensors(
-        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "not valid JSON");
+        "{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "entry 0");
 }
 
 static void rejects_bad_offsets(void **state)
@@ -354,6 +421,13 @@ static void survives_every_byte_changed_of_safetensors(void **state)
     }
 }
 
+static int tear_down_all(void **state)
+{
+    (void)state;
+    free(parsed_head);
+    return 0;
+}
+
 EB_TEST_GROUP(safetensors)
 {
     const struct CMUnitTest tests[] = {
@@ -365,7 +439,11 @@ EB_TEST_GROUP(safetensors)
         cmocka_unit_test(rejects_bad_lengths),
         cmocka_unit_test(rejects_headers_that_are_no_object),
         cmocka_unit_test(rejects_a_file_without_tensors),
-        cmocka_unit_test(rejects_unknown_fields_of_a_tensor),
+        cmocka_unit_test(passes_over_other_fields),
+        cmocka_unit_test(rejects_fields_given_twice),
+        cmocka_unit_test(resolves_escapes_in_names),
+        cmocka_unit_test(resolves_escapes_in_fields),
+        cmocka_unit_test(reads_as_many_tensors_as_fit),
         cmocka_unit_test(rejects_deep_nesting),
         cmocka_unit_test(rejects_bad_types),
         cmocka_unit_test(rejects_bad_shapes_of_safetensors),
@@ -374,5 +452,5 @@ EB_TEST_GROUP(safetensors)
         cmocka_unit_test(rejects_every_truncation_of_safetensors),
         cmocka_unit_test(survives_every_byte_changed_of_safetensors),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tear_down_all);
 }
