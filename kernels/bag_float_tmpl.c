@@ -576,7 +576,7 @@ static INLINE bool may_repeat(const struct bag *bag, uint32_t count_before)
 
 /* Sets how many of a bag's rows have a row to prefetch at the near distance. Only rows of the range
  * are prefetched, so the last rows of the range have none. `left` is the number of rows that have
- * one, counted from the bag's first row; not positive if there are none. */
+ * one, counted from the bag's first row. It is zero or negative if none has. */
 static INLINE void look_ahead(
     struct shape shape, const struct source *source, int64_t left, struct bag *bag)
 {

@@ -65,7 +65,7 @@ static const struct eb_bag_lines *find_range_lines(
     return &prefetch->piece_lines;
 }
 
-/* Moves the cursor to the next range with rows. Returns false if there is none. */
+/* Moves the cursor to the next range that has rows. Returns false if no such range is left. */
 static bool enter_range(struct eb_bag_prefetch *prefetch)
 {
     struct eb_bag_cursor *cursor = &prefetch->cursor;

@@ -61,7 +61,7 @@ bool eb_json_next(struct eb_json_reader *reader, char close, bool *is_first)
 
 /* ---- strings ---- */
 
-/* Returns the value of four hexadecimal digits; UINT32_MAX if there are none. */
+/* Returns the value of the next four hexadecimal digits, or UINT32_MAX if they are not digits. */
 static uint32_t read_hex(const uint8_t *digits, size_t left)
 {
     static const char all[] = "0123456789abcdefABCDEF";
@@ -77,8 +77,8 @@ static uint32_t read_hex(const uint8_t *digits, size_t left)
     return value;
 }
 
-/* Returns the bytes of a valid escape, of which `left` bytes are there, and sets *code to its
- * character. Returns 0 if it is not valid. Above U+FFFF, two escapes make one character. */
+/* Reads the escape that begins the last `left` bytes of a text. Returns its length and sets *code
+ * to its character, or returns 0 if it is invalid. Above U+FFFF, two escapes make one character. */
 static size_t read_escape(const uint8_t *escape, size_t left, uint32_t *code)
 {
     static const char names[] = "\"\\/bfnrt";

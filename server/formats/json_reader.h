@@ -9,7 +9,8 @@
  *     }
  *
  * Once the text proves invalid, every function returns false (eb_json_peek: 0), and `error` says
- * why. Thread: one each. Memory: none; texts point into the text that is read. */
+ * why.
+ * Thread: one each. Memory: none; texts point into the text that is read. */
 #pragma once
 
 #include <stdbool.h>

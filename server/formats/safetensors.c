@@ -279,8 +279,8 @@ static void pass_over(
     struct eb_safetensors *list, const uint8_t *bytes, const struct eb_json_text *name)
 {
     if (list->passed_over_count++ == 0) {
-        snprintf(list->passed_over, sizeof list->passed_over, "%.*s", (int)(name->bytes % INT_MAX),
-            (const char *)bytes + name->at);
+        snprintf(list->passed_over, sizeof list->passed_over, "%.*s",
+            name->bytes < INT_MAX ? (int)name->bytes : INT_MAX, (const char *)bytes + name->at);
     }
 }
 

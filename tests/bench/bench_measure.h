@@ -22,7 +22,7 @@ struct eb_bench_figures {
     double ratio;            /* peer / ours, median of pairs */
     double ratio_low;        /* quartiles of pairs */
     double ratio_high;
-    double ratio_checked;          /* peer / ours, both of which check */
+    double ratio_checked;          /* peer / ours, both with their checks */
     double keyed_check_ns_per_row; /* check_ns_per_row by key; 0: not measured */
     double keyed_ratio;            /* (check + pooling) by row / by key */
     uint32_t call_count;           /* batches in a reading */

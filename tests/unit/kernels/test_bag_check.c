@@ -693,7 +693,7 @@ static const uint32_t edge_counts[] = {1, 2, 3, 31, 32, 33, 36, 47, 48, 49, 100}
 #define EDGE_COUNT_MAX 100
 
 /* Checks one bag of `count` indices in memory of their own, with index `position` replaced. Expects
- * what the policy makes of the replaced index. */
+ * the result that the query's policy for missing indices prescribes. */
 static void check_one_missing(uint32_t count, uint32_t position, int64_t index)
 {
     int64_t rows[EDGE_COUNT_MAX];
