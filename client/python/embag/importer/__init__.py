@@ -1,0 +1,1 @@
+"""Imports trained embedding tables into a model repository."""

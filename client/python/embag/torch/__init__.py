@@ -1,0 +1,1 @@
+"""A replacement for TorchRec's collections whose tables are in a server."""
