@@ -4,9 +4,10 @@
 #   tests/run.sh --all    also the network tests in full, the sanitizers, other processors
 #                         (emulated), fuzzing, other clients, container, packages and chart, the
 #                         status page in a browser, Prometheus, models that change under load,
-#                         the comparison with grpc++: some 40 minutes
-#   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, and three
-#                         minutes for each fuzz target: some 40 minutes on two cores
+#                         the comparison with grpc++: some 50 minutes
+#   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, TorchRec
+#                         and TensorFlow, which are downloaded, and three minutes for each fuzz
+#                         target: some 50 minutes on two cores
 # Continues after a failure, unless packages are missing. The last line is "N passed, N failed",
 # counting single tests; the skipped suites are listed before it.
 set -uo pipefail
@@ -168,6 +169,11 @@ python_tests() {
         --build build/release
 }
 
+framework_tests() {
+    tests/integration/frameworks/run.sh --embagd build/release/embagd --embag build/release/embag \
+        --build build/release "$@"
+}
+
 triton_tests() {
     tests/integration/triton/run.sh --embagd build/release/embagd --build build/triton
 }
@@ -216,7 +222,8 @@ model_figures() {
 export -f configure build build_fuzz unit_tests network_tests long_network_tests arm64_tests
 export -f tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
-export -f page_tests monitoring_tests package_tests container_tests helm_tests release_tests
+export -f framework_tests page_tests monitoring_tests package_tests container_tests helm_tests
+export -f release_tests
 export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
@@ -260,6 +267,7 @@ if $all; then
     section 1500 "Helm chart" helm_tests
     section 1500 "release, built twice" release_tests
     section 900 "clients: Python package" python_tests
+    section 600 "clients: PyTorch" framework_tests
     section 300 "clients: grpc-js" node_tests
     section 600 "clients: tritonclient, and the same calls from grpc++" triton_tests
     section 300 "clients: KServe" kserve_tests
@@ -275,6 +283,7 @@ fi
 
 if $long; then
     section 3600 "attacks, long" long_network_tests
+    section 3600 "clients: PyTorch, TorchRec and TensorFlow" framework_tests --long
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 3600 "fuzz targets, long" fuzz 180
     fi
