@@ -113,10 +113,14 @@ static void note_unfit(struct reading *reading, const struct eb_failure *why)
 /* Formats of quantisation that tables are asked for and cannot have. */
 static const char *find_unsupported_format(const char *dtype)
 {
-    return strcmp(dtype, "F8_E8M0") == 0
-               ? "scales of blocks (MX formats) are not supported; dequantise the table to F32 or "
-                 "BF16"
-               : "convert it to F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64";
+    if (strcmp(dtype, "F8_E8M0") == 0) {
+        return "scales of blocks (MX formats) are not supported; dequantise the table to F32 or "
+               "BF16";
+    }
+    if (strncmp(dtype, "F4", 2) == 0 || strncmp(dtype, "F6", 2) == 0) {
+        return "fp4 and fp6 values are not supported; dequantise the table to F32 or BF16";
+    }
+    return "convert it to F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64";
 }
 
 static void find_dtype(struct reading *reading, const char *name)
