@@ -16,7 +16,7 @@
 
 #define KEEP_DEFAULT 2
 #define KEEP_S_DEFAULT 600
-#define WORDS_BYTES 160 /* room for the reason why a value is refused, with all allowed words */
+#define WORDS_BYTES 192 /* room for the reason why a value is refused, with all allowed words */
 
 /* ---- the file as libcyaml reads it: every value is a text, or NULL if it is not given ----
  *
@@ -27,6 +27,8 @@ struct model_table_texts {
     char *source;
     char *format;
     char *dim;
+    char *scales;
+    char *biases;
     char *storage;
     char *missing;
     char *default_index;
@@ -92,6 +94,8 @@ static const cyaml_schema_field_t table_fields[] = {
     TEXT(model_table_texts, source),
     TEXT(model_table_texts, format),
     TEXT(model_table_texts, dim),
+    TEXT(model_table_texts, scales),
+    TEXT(model_table_texts, biases),
     TEXT(model_table_texts, storage),
     TEXT(model_table_texts, missing),
     TEXT(model_table_texts, default_index),
@@ -182,8 +186,8 @@ static const struct word missing_words[] = {EB_MISSING_LIST(X){NULL, 0}};
 #define X(name, number, ...) {#name, EB_REDUCTION_##name},
 static const struct word reduction_words[] = {EB_REDUCTION_LIST(X){NULL, 0}};
 #undef X
-#define X(name, text, storage, layout) {text, EB_MODEL_FORMAT_##name},
-static const struct word format_words[] = {EB_MODEL_FORMAT_LIST(X){NULL, 0}};
+#define X(name, text, ...) {text, EB_MODEL_FORMAT_##name},
+static const struct word format_words[] = {EB_MODEL_FORMAT_LIST(X) EB_MODEL_CODES_LIST(X){NULL, 0}};
 #undef X
 #define X(name, text) {text, EB_ID_MAP_##name},
 static const struct word id_map_words[] = {EB_ID_MAP_LIST(X){NULL, 0}};
@@ -355,6 +359,35 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
     return refuse_config(place, "dim", NULL, why);
 }
 
+/* Reads the names of the tensors with a table's scales and biases. Returns false if they do not fit
+ * its format. */
+static bool read_scales(
+    const struct place *place, struct model_table_texts *texts, struct eb_model_config_table *table)
+{
+    const char *field = texts->scales ? "scales" : "biases";
+    const char *given = texts->scales ? texts->scales : texts->biases;
+    bool is_codes = eb_model_format_is_codes(table->format);
+    if (given && table->format == EB_MODEL_FORMAT_VALUES) {
+        return refuse_config(place, field, given,
+            "requires format codes_int8, codes_int4 or codes_int2; fp8 and other values with "
+            "scales are not supported: dequantise the table to F32 or BF16");
+    }
+    if (given && !is_codes) {
+        return refuse_config(place, field, given,
+            "is not possible with this format, since its rows contain scale and bias");
+    }
+    if (is_codes && !texts->scales) {
+        return refuse_config(place, "scales", NULL,
+            "is missing but required, since rows of this format hold codes alone; name the tensor "
+            "with the scale of each row");
+    }
+    if (is_codes && texts->biases && strcmp(texts->scales, texts->biases) == 0) {
+        return refuse_config(place, "biases", texts->biases, "is also the tensor of the scales");
+    }
+    return (!texts->scales || read_name(place, "scales", &texts->scales, &table->scales)) &&
+           (!texts->biases || read_name(place, "biases", &texts->biases, &table->biases));
+}
+
 static bool read_table(
     const struct place *place, struct model_table_texts *texts, struct eb_model_config_table *table)
 {
@@ -379,7 +412,7 @@ static bool read_table(
     if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
         return refuse_config(place, "dim", texts->dim, "requires a format");
     }
-    return is_good && check_dim(place, table);
+    return is_good && check_dim(place, table) && read_scales(place, texts, table);
 }
 
 static bool read_feature(const struct place *place, struct model_feature_texts *texts,
@@ -554,6 +587,14 @@ static bool check_selected(const struct place *place, const struct eb_model_conf
                "entry");
 }
 
+static bool check_table_selected(const struct place *place, const struct eb_model_config *config,
+    const struct eb_model_config_table *table)
+{
+    return check_selected(place, config, "source", table->source) &&
+           (!table->scales || check_selected(place, config, "scales", table->scales)) &&
+           (!table->biases || check_selected(place, config, "biases", table->biases));
+}
+
 static bool read_config_tables(
     struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
@@ -565,7 +606,7 @@ static bool read_config_tables(
     for (; place.index < texts->tables_count; place.index++) {
         struct eb_model_config_table *table = &config->tables[config->table_count++];
         if (!read_table(&place, &texts->tables[place.index], table) ||
-            !check_selected(&place, config, "source", table->source)) {
+            !check_table_selected(&place, config, table)) {
             return false;
         }
     }
@@ -746,6 +787,8 @@ void eb_model_config_deinit(struct eb_model_config *config)
     for (size_t i = 0; i < config->table_count; i++) {
         free(config->tables[i].name);
         free(config->tables[i].source);
+        free(config->tables[i].scales);
+        free(config->tables[i].biases);
     }
     for (size_t i = 0; i < config->feature_count; i++) {
         free(config->features[i].name);
@@ -819,11 +862,18 @@ const struct eb_model_config_group *eb_model_config_find_group(
 
 /* ---- comparison ---- */
 
+/* Either text may be NULL. */
+static bool is_same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
 static bool is_same_table(
     const struct eb_model_config_table *a, const struct eb_model_config_table *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->source, b->source) == 0 &&
-           a->format == b->format && a->dim == b->dim && a->storage == b->storage &&
+           a->format == b->format && a->dim == b->dim && is_same_text(a->scales, b->scales) &&
+           is_same_text(a->biases, b->biases) && a->storage == b->storage &&
            a->missing == b->missing && a->has_default == b->has_default &&
            a->default_index == b->default_index && a->unknown_row == b->unknown_row;
 }

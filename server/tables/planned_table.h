@@ -21,8 +21,13 @@ struct eb_planned_table {
     /* The whole table: its shape, and how its files store it. data_bytes is the sum over all
      * pieces. */
     struct eb_tensor tensor;
-    bool is_fused; /* the files have FBGEMM's rows of codes, in the format `fused` */
-    struct eb_fused_format fused;
+    bool is_fused;                /* the files have FBGEMM's rows of codes, in the format `fused` */
+    struct eb_fused_format fused; /* if has_scales, only its storage and elements describe the rows;
+                                     its layout says of which type the scales are */
+    bool has_scales;              /* the files have rows of codes alone, and `scales` */
+    struct eb_piece_range scales;
+    struct eb_piece_range biases; /* its count is 0 if all biases are 0 */
+    uint64_t scale_bytes;         /* bytes of scales and biases in the files */
     uint64_t file_row_bytes; /* bytes of a row in the files; a packed file has rows as they lie in
                                 memory */
     /* The next members describe the table in memory. */

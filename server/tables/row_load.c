@@ -2,9 +2,11 @@
 
 #include "kernels/quantize.h"
 #include "server/contents/piece_reader.h"
+#include "server/tables/scale_tensors.h"
 #include "server/tables/table_storage.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +30,8 @@ struct chunk {
     const uint8_t *resident;
     uint8_t *buffer;
     bool has_difference;
-    struct eb_table_storage_check check; /* check of fused rows */
+    struct eb_scale_reader scales;       /* for rows of codes alone */
+    struct eb_table_storage_check check; /* check of fused rows, and of rows of codes alone */
     struct eb_failure *failure;
 };
 
@@ -76,22 +79,47 @@ static bool refuse_row_excess(
         eb_storage_name(table->storage));
 }
 
-/* Returns the path of the file that contains the row. */
-static const char *find_row_path(const struct chunk *chunk, uint64_t row)
+/* Returns the file to correct if the row's scale and bias are wrong. */
+static const char *find_row_path(
+    const struct chunk *chunk, uint64_t row, const struct eb_row_scale *scale)
 {
-    const struct eb_piece *piece = chunk->load->table->rows.pieces;
+    const struct eb_planned_table *table = chunk->load->table;
+    const struct eb_piece *piece = table->rows.pieces;
+    if (table->has_scales) {
+        bool is_bias = table->biases.count > 0 && isfinite(scale->scale) && !isfinite(scale->bias);
+        piece = is_bias ? table->biases.pieces : table->scales.pieces;
+    }
     for (; row >= piece->tensor.dims[0]; piece++) {
         row -= piece->tensor.dims[0];
     }
     return chunk->load->plan->scan.files[piece->file].path;
 }
 
-/* Adds the file, row and table of a bad fused row to *failure. Always returns false. */
-static bool locate_loaded_row(const struct chunk *chunk, uint64_t row)
+/* Adds the file, row and table of a row with a wrong scale or bias to *failure. Always returns
+ * false. */
+static bool locate_loaded_row(
+    const struct chunk *chunk, uint64_t row, const struct eb_row_scale *scale)
 {
     struct eb_failure why = *chunk->failure;
     return eb_failure_set(chunk->failure, "%s: row %" PRIu64 " of table '%.64s': %s",
-        find_row_path(chunk, row), row, chunk->load->table->name, why.text);
+        find_row_path(chunk, row, scale), row, chunk->load->table->name, why.text);
+}
+
+/* Takes the codes, the scale and the bias of a row that is fused or has its scale elsewhere. `to`
+ * is the destination of the codes. */
+static bool split_loaded_row(
+    struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to, struct eb_row_scale *scale)
+{
+    const struct eb_planned_table *table = chunk->load->table;
+    if (table->is_fused) {
+        eb_fused_row_split(&table->fused, raw, to, scale);
+    } else {
+        *scale = chunk->scales.rows[row - chunk->row];
+        memcpy(to, raw, table->file_row_bytes);
+    }
+    return eb_table_storage_check_row(
+               &chunk->check, &table->fused, row, to, scale, chunk->failure) ||
+           locate_loaded_row(chunk, row, scale);
 }
 
 /* Converts a row. `to` is the destination of the row with its scale. */
@@ -100,11 +128,9 @@ static bool convert_loaded_row(struct chunk *chunk, uint64_t row, const uint8_t 
     const struct eb_planned_table *table = chunk->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
     struct eb_row_scale scale = {0};
-    if (table->is_fused) {
-        eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
-        if (!eb_table_storage_check_row(&chunk->check, &table->fused, row,
-                to + table->row_offset_bytes, &scale, chunk->failure)) {
-            return locate_loaded_row(chunk, row);
+    if (table->is_fused || table->has_scales) {
+        if (!split_loaded_row(chunk, row, raw, to + table->row_offset_bytes, &scale)) {
+            return false;
         }
     } else {
         eb_dequantize_row(table->tensor.storage, raw, NULL, elements, chunk->values);
@@ -136,6 +162,10 @@ static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
     if (!chunk->raw) {
         spread_rows(to, chunk->count, table);
         return true;
+    }
+    if (table->has_scales &&
+        !eb_scale_reader_read(&chunk->scales, chunk->row, chunk->count, chunk->failure)) {
+        return false;
     }
     for (uint64_t i = 0; i < chunk->count; i++) {
         if (!convert_loaded_row(chunk, chunk->row + i, raw + i * table->file_row_bytes,
@@ -212,8 +242,14 @@ static bool prepare_rows(struct chunk *chunk)
 {
     const struct eb_planned_table *table = chunk->load->table;
     bool is_packed = table->rows.pieces->packed;
-    if (is_packed || (!table->is_fused && table->storage == table->tensor.storage)) {
+    bool has_codes = table->is_fused || table->has_scales;
+    chunk->check.has_scales = table->has_scales;
+    if (is_packed || (!has_codes && table->storage == table->tensor.storage)) {
         return true;
+    }
+    if (table->has_scales && !eb_scale_reader_open(&chunk->scales, chunk->load->plan, table,
+                                 count_at_once(table), chunk->load->meter, chunk->failure)) {
+        return false;
     }
     uint64_t chunk_bytes =
         table->file_row_bytes > CHUNK_BYTES ? table->file_row_bytes : CHUNK_BYTES;
@@ -222,17 +258,18 @@ static bool prepare_rows(struct chunk *chunk)
     return (chunk->raw && chunk->values) || eb_failure_set(chunk->failure, "out of memory");
 }
 
-/* Checks the fused rows as a whole, if all of them have been read. */
-static bool check_row_fused(const struct chunk *chunk)
+/* Checks the scales of fused rows, or of codes, as a whole, if all of them have been read. */
+static bool check_row_scales(const struct chunk *chunk)
 {
     return chunk->has_difference ||
            eb_table_storage_check_end(&chunk->check, &chunk->load->table->fused, chunk->failure) ||
-           locate_loaded_row(chunk, chunk->check.row);
+           locate_loaded_row(chunk, chunk->check.row, &chunk->check.scale);
 }
 
 static bool load_rows_of_piece(struct chunk *chunk)
 {
-    bool is_good = prepare_rows(chunk) && load_pieces(chunk) && check_row_fused(chunk);
+    bool is_good = prepare_rows(chunk) && load_pieces(chunk) && check_row_scales(chunk);
+    eb_scale_reader_close(&chunk->scales);
     free(chunk->raw);
     free(chunk->values);
     return is_good;

@@ -61,11 +61,17 @@ uint64_t eb_table_digest_of_origin(
     const struct eb_table_plan *plan, const struct eb_planned_table *table)
 {
     const uint64_t head[] = {table->is_fused, table->fused.layout, table->tensor.storage,
-        table->type, table->storage, table->row_stride_bytes, table->rows.count, table->keys.count};
+        table->type, table->storage, table->row_stride_bytes, table->rows.count, table->keys.count,
+        table->scales.count, table->biases.count};
     uint64_t digest = XXH3_64bits(head, sizeof head);
     digest = XXH3_64bits_withSeed(
         table->tensor.dims, table->tensor.rank * sizeof table->tensor.dims[0], digest);
-    return add_digest_pieces(plan, &table->keys, add_digest_pieces(plan, &table->rows, digest));
+    const struct eb_piece_range *const ranges[] = {
+        &table->rows, &table->keys, &table->scales, &table->biases};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        digest = add_digest_pieces(plan, ranges[i], digest);
+    }
+    return digest;
 }
 
 uint64_t eb_table_digest_of_set(const struct eb_table_set *set)

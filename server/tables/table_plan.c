@@ -2,6 +2,7 @@
 
 #include "kernels/key_index.h"
 #include "server/base/name.h"
+#include "server/tables/scale_tensors.h"
 #include "server/tables/table_storage.h"
 
 #include <inttypes.h>
@@ -17,6 +18,7 @@ struct planning {
     struct eb_table_plan *plan;
     const struct eb_model_config_table **sources; /* sorted by source; may be empty */
     size_t source_count;
+    struct eb_scale_names scales; /* tensors that are not tables */
     struct eb_failure *failure;
 };
 
@@ -329,10 +331,136 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
         }
         uint64_t key_bytes = count_layout_key_bytes(table);
         plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
-        plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
+        plan->work_bytes +=
+            table->tensor.data_bytes + table->scale_bytes + key_bytes + table->index_bytes;
         eb_table_memory_need_add(&plan->need, bytes);
     }
 }
+
+/* ---- scales and biases in tensors of their own ---- */
+
+static int compare_layout_piece(const void *name, const void *piece)
+{
+    return strcmp(name, ((const struct eb_piece *)piece)->name);
+}
+
+/* Returns the pieces from `first` on that have the same name and the same is_keys. */
+static struct eb_piece_range find_layout_range(const struct eb_version_scan *scan, size_t first)
+{
+    const struct eb_piece *pieces = scan->pieces;
+    size_t end = first + 1;
+    while (end < scan->piece_count && pieces[end].is_keys == pieces[first].is_keys &&
+           strcmp(pieces[end].name, pieces[first].name) == 0) {
+        end++;
+    }
+    return (struct eb_piece_range){&pieces[first], end - first};
+}
+
+/* Returns the pieces of the tensor called `name`. There are none if its count is 0. */
+static struct eb_piece_range find_tensor(const struct eb_version_scan *scan, const char *name)
+{
+    const struct eb_piece *found =
+        bsearch(name, scan->pieces, scan->piece_count, sizeof *scan->pieces, compare_layout_piece);
+    if (!found) {
+        return (struct eb_piece_range){0};
+    }
+    size_t first = (size_t)(found - scan->pieces);
+    while (first > 0 && strcmp(scan->pieces[first - 1].name, name) == 0) {
+        first--;
+    }
+    struct eb_piece_range range = find_layout_range(scan, first);
+    return range.pieces->is_keys ? (struct eb_piece_range){0} : range;
+}
+
+/* Adds the table and the key of model.yaml, "scales" or "biases", to a reason. Always returns
+ * false. */
+static bool refuse_scales(const struct planning *planning, const struct eb_planned_table *table,
+    const char *key, const char *path, const char *why)
+{
+    struct eb_failure reason;
+    eb_failure_set(&reason, "%s", why);
+    eb_failure_set(
+        planning->failure, "model.yaml: table '%.64s': %s: %s", table->name, key, reason.text);
+    return eb_failure_locate(planning->failure, path);
+}
+
+/* Finds the tensor `name`, which has the table's scales or biases, and checks it. */
+static bool plan_numbers(const struct planning *planning, struct eb_planned_table *table,
+    const char *key, const char *name, struct eb_piece_range *range)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, name);
+    struct eb_tensor whole;
+    struct eb_failure why;
+    *range = find_tensor(&plan->scan, name);
+    if (range->count == 0) {
+        eb_failure_set(&why, "tensor '%.128s' %s%s", name,
+            unfit ? "has no number for each row: " : "is not in this version",
+            unfit ? unfit->unfit : "");
+        const struct eb_piece *piece = unfit ? unfit : table->rows.pieces;
+        return refuse_scales(planning, table, key, path_of(plan, piece), why.text);
+    }
+    if (find_layout_source(planning, name)) {
+        eb_failure_set(&why, "tensor '%.128s' is also the source of table '%.64s'", name,
+            find_layout_source(planning, name)->name);
+        return refuse_scales(planning, table, key, path_of(plan, range->pieces), why.text);
+    }
+    if (!check_parts(planning, range) || !join_pieces(planning, range, &whole)) {
+        return false;
+    }
+    if (!range->pieces->packed && eb_scale_tensors_check(&whole, table->tensor.dims[0], &why)) {
+        table->scale_bytes += whole.data_bytes;
+        return true;
+    }
+    if (range->pieces->packed) {
+        eb_failure_set(&why, "expected an npy or safetensors file, but this is a packed table");
+    }
+    return refuse_scales(planning, table, key, path_of(plan, range->pieces), why.text);
+}
+
+/* Finds the tensors with the scales and biases of a table that has some. */
+static bool plan_scales(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_model_config_table *config = table->config;
+    if (!table->has_scales) {
+        return true;
+    }
+    if (!plan_numbers(planning, table, "scales", config->scales, &table->scales) ||
+        (config->biases &&
+            !plan_numbers(planning, table, "biases", config->biases, &table->biases))) {
+        return false;
+    }
+    if (table->scales.pieces->tensor.storage == EB_STORAGE_F16) {
+        table->fused.layout = EB_FUSED_F16_LAST;
+    }
+    return true;
+}
+
+/* Refuses a table whose values are not complete without scales, which the version seems to have:
+ * fp8, or integers that model.yaml does not describe. */
+static bool check_unscaled(const struct planning *planning, const struct eb_planned_table *table)
+{
+    const struct eb_piece *piece = table->rows.pieces;
+    enum eb_storage storage = piece->tensor.storage;
+    bool is_fp8 = storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
+    bool is_byte = storage == EB_STORAGE_I8 || storage == EB_STORAGE_U8;
+    if (piece->packed || (!is_fp8 && (!is_byte || table->config))) {
+        return true;
+    }
+    const struct eb_piece *scales = eb_scale_tensors_find(&planning->plan->scan, piece->name);
+    const char *hint =
+        is_fp8 ? "fp8 with scales is not supported; dequantise the table to F32 or BF16, or let "
+                 "exclude of model.yaml leave that tensor out if the values need no scales"
+               : "describe the table in model.yaml, with scales and format codes_int8, codes_int4 "
+                 "or codes_int2, or without both if its values are integers";
+    return !scales ||
+           eb_failure_set(planning->failure,
+               "%s: table '%.64s' is %s, and tensor '%.64s' seems to hold its scales: %s",
+               path_of(planning->plan, piece), table->name, eb_storage_name(storage), scales->name,
+               hint);
+}
+
+/* ---- a table ---- */
 
 static bool check_name(const struct planning *planning, const struct eb_piece *piece)
 {
@@ -365,7 +493,8 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
     if (!eb_table_storage_choose(table, piece, planning->failure)) {
         return eb_failure_locate(planning->failure, path_of(plan, piece));
     }
-    if (!check_width(planning, table) || !plan_keys(planning, table)) {
+    if (!plan_scales(planning, table) || !check_unscaled(planning, table) ||
+        !check_width(planning, table) || !plan_keys(planning, table)) {
         return false;
     }
     if (!check_defaults(planning, table)) {
@@ -378,18 +507,6 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
     return true;
 }
 
-/* Returns the pieces from `first` on that have the same name and the same is_keys. */
-static struct eb_piece_range find_layout_range(const struct eb_version_scan *scan, size_t first)
-{
-    const struct eb_piece *pieces = scan->pieces;
-    size_t end = first + 1;
-    while (end < scan->piece_count && pieces[end].is_keys == pieces[first].is_keys &&
-           strcmp(pieces[end].name, pieces[first].name) == 0) {
-        end++;
-    }
-    return (struct eb_piece_range){&pieces[first], end - first};
-}
-
 static bool plan_tables(struct planning *planning)
 {
     struct eb_table_plan *plan = planning->plan;
@@ -399,6 +516,11 @@ static bool plan_tables(struct planning *planning)
         return eb_failure_set(planning->failure, "out of memory");
     }
     for (size_t at = 0; at < scan->piece_count;) {
+        if (!scan->pieces[at].is_keys &&
+            eb_scale_names_has(&planning->scales, scan->pieces[at].name)) {
+            at += find_layout_range(scan, at).count;
+            continue;
+        }
         struct eb_planned_table *table = &plan->tables[plan->table_count++];
         table->rows = find_layout_range(scan, at);
         at += table->rows.count;
@@ -634,7 +756,8 @@ static bool refuse_none(const struct planning *planning, const char *directory)
 static bool plan_version(struct planning *planning, const char *directory)
 {
     struct eb_table_plan *plan = planning->plan;
-    if (!sort_sources(planning)) {
+    if (!sort_sources(planning) ||
+        !eb_scale_names_init(&planning->scales, planning->options->config, planning->failure)) {
         return eb_failure_locate(planning->failure, directory);
     }
     if (!plan_tables(planning)) {
@@ -666,6 +789,7 @@ bool eb_table_plan_read(const char *directory, const struct eb_table_options *op
     struct planning planning = {.options = options, .plan = plan, .failure = failure};
     bool is_good = plan_version(&planning, directory);
     free(planning.sources);
+    eb_scale_names_deinit(&planning.scales);
     if (!is_good) {
         eb_table_plan_deinit(plan);
     }

@@ -17,10 +17,19 @@ static const struct {
     const char *name;
     enum eb_storage storage;
     enum eb_fused_layout layout;
-} fused_formats[EB_MODEL_FORMAT_COUNT] = {
+} fused_formats[] = {
 #define X(name, text, storage, layout)                                                             \
     [EB_MODEL_FORMAT_##name] = {text, EB_STORAGE_##storage, EB_FUSED_##layout},
     EB_MODEL_FORMAT_LIST(X)
+#undef X
+};
+
+#define FUSED_COUNT (sizeof fused_formats / sizeof fused_formats[0])
+
+/* Indexed by enum eb_model_format. */
+static const enum eb_storage code_storages[EB_MODEL_FORMAT_COUNT] = {
+#define X(name, text, storage) [EB_MODEL_FORMAT_##name] = EB_STORAGE_##storage,
+    EB_MODEL_CODES_LIST(X)
 #undef X
 };
 
@@ -139,13 +148,55 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     return dim == 0 || set_dim(format, dim, tensor->dims[1], failure);
 }
 
+/* Returns what to do about a tensor that cannot be rows of codes alone. */
+static const char *find_codes_hint(const struct eb_tensor *tensor)
+{
+    switch (tensor->storage) {
+    case EB_STORAGE_I8:
+        return "codes are unsigned: add 128 to each, and subtract 128 scales from its row's bias";
+    case EB_STORAGE_F8_E4M3:
+    case EB_STORAGE_F8_E5M2:
+        return "fp8 with scales is not supported: dequantise the table to F32 or BF16";
+    default: return "correct source or format";
+    }
+}
+
+bool eb_table_storage_find_codes(enum eb_model_format name, uint32_t dim,
+    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure)
+{
+    *format = (struct eb_fused_format){.storage = code_storages[name], .layout = EB_FUSED_F32_LAST};
+    if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
+        char shape[EB_TENSOR_SHAPE_BYTES];
+        eb_tensor_shape_text(tensor, shape);
+        return eb_failure_set(failure,
+            "expected codes as a u8 tensor of shape (rows, bytes), but this is %s of %s; %s", shape,
+            eb_storage_name(tensor->storage), find_codes_hint(tensor));
+    }
+    uint64_t per_byte = 8 / eb_storage_bits(format->storage);
+    uint64_t elements = dim > 0 ? dim : tensor->dims[1] * per_byte;
+    uint64_t needed = eb_storage_row_bytes(format->storage, elements);
+    if (needed != tensor->dims[1]) {
+        return eb_failure_set(failure,
+            "dim %" PRIu32 " needs rows of %" PRIu64 " bytes of %s codes, but these have %" PRIu64
+            "; correct dim or format",
+            dim, needed, eb_storage_name(format->storage), tensor->dims[1]);
+    }
+    if (elements > UINT32_MAX) {
+        return eb_failure_set(failure,
+            "rows of %" PRIu64 " bytes have more %s codes than can be counted; correct the format",
+            tensor->dims[1], eb_storage_name(format->storage));
+    }
+    format->elements = (uint32_t)elements;
+    return true;
+}
+
 /* Writes the names of the other formats that have the same codes, as "a" or "a or b". */
 static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
 {
     enum eb_fused_layout own =
         format->layout == EB_FUSED_F32_ALIGNED ? EB_FUSED_F32_LAST : format->layout;
     size_t used = 0;
-    for (int i = 1; i < EB_MODEL_FORMAT_COUNT; i++) {
+    for (size_t i = 1; i < FUSED_COUNT; i++) {
         if (fused_formats[i].storage == format->storage && fused_formats[i].layout != own) {
             used += (size_t)snprintf(out + used, OTHERS_BYTES - used, "%s%s",
                 used == 0 ? "" : " or ", fused_formats[i].name);
@@ -158,7 +209,13 @@ bool eb_table_storage_check_row(struct eb_table_storage_check *check,
     const struct eb_fused_format *format, uint64_t number, const void *codes,
     const struct eb_row_scale *scale, struct eb_failure *failure)
 {
-    if (!eb_quantize_scale_is_sound(format->storage, scale)) {
+    bool is_sound = eb_quantize_scale_is_sound(format->storage, scale);
+    if (!is_sound && check->has_scales) {
+        return eb_failure_set(failure,
+            "values of scale %g and bias %g are not finite; correct the row", (double)scale->scale,
+            (double)scale->bias);
+    }
+    if (!is_sound) {
         char others[OTHERS_BYTES];
         list_others(format, others);
         return eb_failure_set(failure,
@@ -184,6 +241,14 @@ bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
     if (eb_fused_counters_is_plausible(counters)) {
         return true;
     }
+    if (check->has_scales) {
+        return eb_failure_set(failure,
+            "a row with such codes cannot have the scale %g and bias %g, and %" PRIu64
+            " of %" PRIu64 " rows with codes are like it: scales and biases may be exchanged; give "
+            "the right tensors, or correct the rows",
+            (double)check->scale.scale, (double)check->scale.bias,
+            counters->zero + counters->negative, counters->coded);
+    }
     char others[OTHERS_BYTES];
     list_others(format, others);
     return eb_failure_set(failure,
@@ -194,20 +259,28 @@ bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
         counters->coded, others);
 }
 
-static bool choose_fused(struct eb_planned_table *table, struct eb_failure *failure)
+/* Finds the rows' format as model.yaml describes it: fused, or codes alone. */
+static bool find_codes(struct eb_planned_table *table, struct eb_failure *failure)
+{
+    const struct eb_model_config_table *config = table->config;
+    table->has_scales = eb_model_format_is_codes(config->format);
+    table->is_fused = !table->has_scales;
+    return (table->has_scales ? eb_table_storage_find_codes : eb_table_storage_find_fused)(
+        config->format, config->dim, &table->tensor, &table->fused, failure);
+}
+
+static bool choose_codes(struct eb_planned_table *table, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = &table->tensor;
-    enum eb_model_format name = table->config->format;
     enum eb_storage wanted = table->config->storage;
-    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
-        return refuse_storage(
-            table, "its format already determines the storage; remove storage", failure);
-    }
-    if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, failure)) {
+    if (!find_codes(table, failure)) {
         struct eb_failure why = *failure;
         return eb_failure_set(failure, "model.yaml: table '%.64s': %s", table->name, why.text);
     }
-    table->is_fused = true;
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != table->fused.storage) {
+        return refuse_storage(
+            table, "its format already determines the storage; remove storage", failure);
+    }
     table->file_row_bytes = tensor->dims[1];
     tensor->dims[1] = table->fused.elements;
     tensor->storage = table->fused.storage;
@@ -246,7 +319,7 @@ bool eb_table_storage_choose(
         return choose_packed(table, piece->packed, failure);
     }
     if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
-        return choose_fused(table, failure);
+        return choose_codes(table, failure);
     }
     return choose_values(table, failure);
 }

@@ -18,6 +18,9 @@ static void require_tables(const struct eb_model_config *config)
         require(table->source && table->source[0] != '\0');
         require(table->unknown_row >= -1);
         require(eb_model_config_selects(config, table->source));
+        require(eb_model_format_is_codes(table->format) == !!table->scales);
+        require(!table->scales || eb_model_config_selects(config, table->scales));
+        require(!table->biases || (table->scales && strcmp(table->scales, table->biases) != 0));
     }
 }
 

@@ -98,6 +98,27 @@ static void notices_another_dim(void **state)
     eb_model_config_deinit(&after);
 }
 
+static void notices_other_scales(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "tables: [{name: t, format: codes_int8, scales: s, biases: b}]",
+        "tables: [{name: t, format: codes_int8, scales: s2, biases: b}]",
+        "tables: [{name: t, format: codes_int8, scales: s, biases: b2}]",
+        "tables: [{name: t, format: codes_int8, scales: s}]",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct eb_model_config before;
+        struct eb_model_config after;
+        parse_change(texts[0], &before);
+        parse_change(texts[i], &after);
+        assert_int_equal(eb_model_config_is_alike(&before, &after), i == 0);
+        assert_int_equal(eb_model_config_is_alike(&after, &before), i == 0);
+        eb_model_config_deinit(&before);
+        eb_model_config_deinit(&after);
+    }
+}
+
 static void notices_other_patterns(void **state)
 {
     (void)state;
@@ -111,6 +132,7 @@ EB_TEST_GROUP(config_change)
         cmocka_unit_test(passes_over_what_is_said_of_versions),
         cmocka_unit_test(notices_each_change_of_tables_features_and_groups),
         cmocka_unit_test(notices_another_dim),
+        cmocka_unit_test(notices_other_scales),
         cmocka_unit_test(notices_other_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,7 +116,59 @@ static void rejects_bad_dims(void **state)
     expect_failure("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
     expect_failure("tables: [{name: a, format: torchrec}]",
         "fbgemm_int8, fbgemm_int4, fbgemm_int2, fbgemm_int8_f16, torchrec_int8, torchrec_int4, "
-        "torchrec_int2");
+        "torchrec_int2, codes_int8, codes_int4, codes_int2");
+}
+
+static void reads_where_scales_and_biases_are(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse_config("tables:\n"
+                 "- {name: a, format: codes_int8, scales: a_scale}\n"
+                 "- {name: b, format: CODES_INT4, scales: s, biases: z, dim: 3, storage: int4}\n"
+                 "- {name: c, format: codes_int2, scales: s, biases: z}\n"
+                 "- {name: d}\n",
+        &config);
+    const struct eb_model_config_table *tables = config.tables;
+    assert_int_equal(tables[0].format, EB_MODEL_FORMAT_CODES_INT8);
+    assert_string_equal(tables[0].scales, "a_scale");
+    assert_null(tables[0].biases);
+    assert_int_equal(tables[1].format, EB_MODEL_FORMAT_CODES_INT4);
+    assert_int_equal(tables[1].dim, 3);
+    assert_string_equal(tables[1].scales, "s");
+    assert_string_equal(tables[1].biases, "z");
+    assert_int_equal(tables[2].format, EB_MODEL_FORMAT_CODES_INT2);
+    assert_null(tables[3].scales);
+    assert_true(eb_model_format_is_codes(EB_MODEL_FORMAT_CODES_INT8));
+    assert_true(eb_model_format_is_codes(EB_MODEL_FORMAT_CODES_INT2));
+    assert_false(eb_model_format_is_codes(EB_MODEL_FORMAT_TORCHREC_INT2));
+    assert_false(eb_model_format_is_codes(EB_MODEL_FORMAT_VALUES));
+    eb_model_config_deinit(&config);
+}
+
+static void rejects_scales_that_do_not_fit_the_format(void **state)
+{
+    (void)state;
+    expect_failure("tables: [{name: a, scales: s}]",
+        "tables[0].scales: 's' requires format codes_int8, codes_int4 or codes_int2; fp8 and other "
+        "values with scales are not supported: dequantise the table to F32 or BF16");
+    expect_failure("tables: [{name: a, biases: z}]", "tables[0].biases: 'z' requires format");
+    expect_failure("tables: [{name: a}, {name: b, format: fbgemm_int8, scales: s}]",
+        "tables[1].scales: 's' is not possible with this format");
+    expect_failure("tables: [{name: a, format: codes_int8}]",
+        "tables[0].scales: is missing but required, since rows of this format hold codes alone");
+    expect_failure(
+        "tables: [{name: a, format: codes_int8, biases: z}]", "tables[0].scales: is missing");
+    expect_failure("tables: [{name: a, format: codes_int8, scales: s, biases: s}]",
+        "tables[0].biases: 's' is also the tensor of the scales");
+    expect_failure(
+        "tables: [{name: a, format: codes_int8, scales: ''}]", "tables[0].scales: '' is empty");
+    expect_failure("tables: [{name: a, format: codes_int8, scales: s, biases: ''}]",
+        "tables[0].biases: '' is empty");
+    expect_failure("only: [a]\ntables: [{name: a, format: codes_int8, scales: s}]",
+        "tables[0].scales: 's' is left out by the patterns of only and exclude");
+    expect_failure("exclude: [z]\ntables: [{name: a, format: codes_int8, scales: s, biases: z}]",
+        "tables[0].biases: 'z' is left out");
 }
 
 static void reads_which_tables_are_chosen(void **state)
@@ -455,6 +507,8 @@ EB_TEST_GROUP(model_config)
         cmocka_unit_test(has_defaults_where_nothing_is_said),
         cmocka_unit_test(reads_tables),
         cmocka_unit_test(rejects_bad_dims),
+        cmocka_unit_test(reads_where_scales_and_biases_are),
+        cmocka_unit_test(rejects_scales_that_do_not_fit_the_format),
         cmocka_unit_test(reads_which_tables_are_chosen),
         cmocka_unit_test(rejects_bad_choices),
         cmocka_unit_test(bounds_patterns),

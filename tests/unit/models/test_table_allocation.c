@@ -36,7 +36,8 @@ static int arm_mprotect(void **state)
 
 static void write_model(const struct eb_scratch *scratch)
 {
-    static const char yaml[] = "tables: [{name: u, source: n, storage: int8}]\n"
+    static const char yaml[] = "tables: [{name: u, source: n, storage: int8},\n"
+                               "  {name: c, format: codes_int8, scales: s, biases: b}]\n"
                                "features: [{name: f, table: k}]\n"
                                "groups: [{name: g, features: [f]}]\n"
                                "versions: {labels: [{name: l, version: 1}]}\n";
@@ -46,7 +47,11 @@ static void write_model(const struct eb_scratch *scratch)
     static const char keys[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
     static const char rows[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
     static const char part[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }";
+    static const char codes[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }";
     eb_scratch_write(scratch, "m/model.yaml", yaml, sizeof yaml - 1);
+    eb_scratch_write_npy(scratch, "m/1/c.npy", codes, 6);
+    eb_scratch_write_npy(scratch, "m/1/s.npy", rows, 8);
+    eb_scratch_write_npy(scratch, "m/1/b.npy", rows, 8);
     eb_scratch_write_npy(scratch, "m/1/n-00000-of-00002.npy", part, 40);
     eb_scratch_write_npy(scratch, "m/1/n-00001-of-00002.npy", part, 40);
     eb_scratch_write_npy(scratch, "m/1/k.npy", rows, 8);

@@ -269,6 +269,46 @@ static void shares_only_what_is_stored_alike(void **state)
     eb_table_set_deinit(&three);
 }
 
+static void write_shared_codes(const char *name, const char *scales)
+{
+    static const uint64_t dims[2] = {ROWS, ELEMENTS};
+    static const uint64_t scale_dims[2] = {ROWS, 0};
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_U8, dims, values);
+    eb_set_fixture_write_npy(&fixture, scales, EB_STORAGE_F32, scale_dims, values + 1);
+}
+
+static void shares_codes_only_with_their_scales(void **state)
+{
+    (void)state;
+    static const char yaml[] = "tables: [{name: t, format: codes_int8, scales: s}]";
+    struct eb_table_set sets[4];
+    write_shared_codes("1/t.npy", "1/s.npy");
+    write_shared_codes("2/t.npy", "2/s.npy");
+    link_file("1/t.npy", "2/u.npy");
+    link_file("1/s.npy", "2/v.npy");
+    eb_scratch_make_directory(&fixture.scratch, "3");
+    link_file("1/t.npy", "3/t.npy");
+    values[ROWS / 2] = -5;
+    write_shared_codes("3/t2.npy", "3/s.npy");
+    load_shared("1", yaml, NULL, &sets[0]);
+    load_shared("2", "only: [u, v]\ntables: [{name: t, source: u, format: codes_int8, scales: v}]",
+        &sets[0], &sets[1]);
+    assert_int_equal(read_bytes, 0);
+    expect_shared(&sets[0], &sets[1], "t");
+    load_shared("2", "only: [t, s]\ntables: [{name: t, format: codes_int8, scales: s}]", &sets[0],
+        &sets[2]);
+    assert_int_equal(read_bytes, ROWS * (ELEMENTS + sizeof(float)));
+    expect_shared(&sets[0], &sets[2], "t");
+    load_shared("3", "only: [t, s]\ntables: [{name: t, format: codes_int8, scales: s}]", &sets[0],
+        &sets[3]);
+    expect_apart(&sets[0], &sets[3], "t");
+    assert_true(find(&sets[0], "t")->digest != find(&sets[3], "t")->digest);
+    assert_true(eb_table_scale(&find(&sets[3], "t")->table, ROWS / 2 - 1).scale == -5);
+    for (size_t i = 0; i < 4; i++) {
+        eb_table_set_deinit(&sets[i]);
+    }
+}
+
 static void shares_packed_files_of_one_digest_without_reading_them(void **state)
 {
     (void)state;
@@ -468,6 +508,7 @@ EB_TEST_GROUP(table_share)
         WITH_FIXTURE(loads_what_differs_in_its_last_row),
         WITH_FIXTURE(is_not_deceived_by_times),
         WITH_FIXTURE(shares_only_what_is_stored_alike),
+        WITH_FIXTURE(shares_codes_only_with_their_scales),
         WITH_FIXTURE(shares_packed_files_of_one_digest_without_reading_them),
         WITH_FIXTURE(shares_rows_only_with_their_keys),
         WITH_FIXTURE(shares_few_keys_without_what_lies_beside_them),
