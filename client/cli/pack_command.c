@@ -2,6 +2,7 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/pack_table.h"
+#include "server/tables/scale_tensors.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,9 +22,13 @@ static const char usage[] =
     "  --format F             fbgemm_int8, fbgemm_int8_f16, fbgemm_int4, fbgemm_int2,\n"
     "                         torchrec_int8, torchrec_int4 or torchrec_int2: INPUT has FBGEMM's\n"
     "                         fused rows, u8 of shape (rows, bytes), which become rows of codes;\n"
-    "                         in torchrec_ formats scale and bias come first\n"
-    "  --dim N                values in a row of --raw-values or in a fused row; rows of\n"
-    "                         torchrec_ formats need it, since they are padded\n"
+    "                         in torchrec_ formats scale and bias come first; or codes_int8,\n"
+    "                         codes_int4 or codes_int2: INPUT has codes alone\n"
+    "  --scales S             with a codes_ format: f32 or f16 scale of each row. S is a file,\n"
+    "                         NAME.npy or NAME.safetensors, or the name of a tensor of INPUT\n"
+    "  --biases S             the same for the bias of each row (default: all are 0)\n"
+    "  --dim N                values in a row of --raw-values or of codes; rows of torchrec_\n"
+    "                         formats need it, since they are padded\n"
     "  --storage S            f32, f16, bf16, f8_e4m3, f8_e5m2, int8, int4 or int2: storage of\n"
     "                         the rows (default: as in INPUT); the table's type does not change\n"
     "  --max-error X          fail if a stored value is off by more than X\n"
@@ -53,8 +58,9 @@ static const enum eb_storage raw_storages[] = {EB_STORAGE_UNSPECIFIED, EB_STORAG
     EB_STORAGE_I8, EB_STORAGE_U8, EB_STORAGE_I16, EB_STORAGE_U16, EB_STORAGE_I32, EB_STORAGE_U32,
     EB_STORAGE_I64, EB_STORAGE_U64};
 
-#define X(name, text, storage, layout) text,
-static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* indexed by enum */
+#define X(name, text, ...) text,
+static const char *const formats[] = {
+    "", EB_MODEL_FORMAT_LIST(X) EB_MODEL_CODES_LIST(X) NULL}; /* indexed by enum */
 #undef X
 
 /* The value of --part if it is not given. */
@@ -65,6 +71,8 @@ struct options {
     const char *input;         /* `raw_values` if it is given */
     const char *output;
     const char *tensor;
+    const char *scales; /* a file or a tensor, like `biases` */
+    const char *biases;
     const char *keys;
     const char *raw_keys;
     const char *raw_values;
@@ -86,6 +94,8 @@ static const struct eb_flag flags[] = {
     {"storage", EB_FLAG_CHOICE, AT(storage), 0, 0, storages},
     {"format", EB_FLAG_CHOICE, AT(format), 0, 0, formats},
     {"dim", EB_FLAG_NUMBER, AT(dim), 1, UINT32_MAX, NULL},
+    {"scales", EB_FLAG_TEXT, AT(scales), 0, 0, NULL},
+    {"biases", EB_FLAG_TEXT, AT(biases), 0, 0, NULL},
     {"max-error", EB_FLAG_TEXT, AT(error_text), 0, 0, NULL},
     {"keys", EB_FLAG_TEXT, AT(keys), 0, 0, NULL},
     {"raw-values", EB_FLAG_TEXT, AT(raw_values), 0, 0, NULL},
@@ -158,6 +168,19 @@ static const char *check_raw(const struct options *options)
     return NULL;
 }
 
+/* Returns what is wrong with the flags about scales and biases, or NULL. */
+static const char *check_scales(const struct options *options)
+{
+    bool is_codes = eb_model_format_is_codes((enum eb_model_format)options->format);
+    if (is_codes && !options->scales) {
+        return "codes_ formats need --scales, since their rows are codes alone";
+    }
+    if (!is_codes && (options->scales || options->biases)) {
+        return "--scales and --biases are for --format codes_int8, codes_int4 or codes_int2";
+    }
+    return NULL;
+}
+
 /* Returns what is wrong with the output's name or with flags that do not fit together, or NULL. */
 static const char *check_fit(const struct options *options)
 {
@@ -180,7 +203,7 @@ static const char *check_fit(const struct options *options)
         return "--parts needs --part, the number of the part to pack";
     }
     if (options->dim != 0 && has_values && !options->raw_values) {
-        return "--dim is for fused rows: give their --format too";
+        return "--dim is for fused rows and codes: give their --format too";
     }
     return NULL;
 }
@@ -191,6 +214,7 @@ static bool check_options(struct options *options)
 {
     const char *wrong = find_files(options);
     wrong = wrong ? wrong : check_raw(options);
+    wrong = wrong ? wrong : check_scales(options);
     wrong = wrong ? wrong : check_fit(options);
     if (wrong) {
         fprintf(stderr, "embag: pack: %s\n", wrong);
@@ -203,9 +227,9 @@ static bool check_options(struct options *options)
 }
 
 /* Returns the table called `name`, or the only one if `name` is NULL. Returns NULL with *failure
- * set. */
-static struct eb_source_table *find_pack_table(
-    const struct eb_source_file *source, const char *name, struct eb_failure *failure)
+ * set. `how` says how to choose one of several. */
+static struct eb_source_table *find_pack_table(const struct eb_source_file *source,
+    const char *name, const char *how, struct eb_failure *failure)
 {
     struct eb_source_table *found = NULL;
     size_t count = 0;
@@ -225,14 +249,31 @@ static struct eb_source_table *find_pack_table(
         const struct eb_source_table *unfit = found ? found : &source->tables[0];
         eb_failure_set(failure, "tensor '%.128s': %s", unfit->name, unfit->unfit);
     } else {
-        eb_failure_set(failure, "it has %zu tensors; choose one with --tensor, such as '%.64s'",
-            count, found->name);
+        eb_failure_set(failure, "it has %zu tensors; %s, such as '%.64s'", count, how, found->name);
     }
     return NULL;
 }
 
-/* Interprets the rows as fused if --format says so. Returns false with *failure set if they cannot
- * be. */
+/* Refuses an fp8 table with a tensor beside it that seems to hold its scales. */
+static bool check_pack_unscaled(const struct eb_source_file *source,
+    const struct eb_source_table *table, struct eb_failure *failure)
+{
+    enum eb_storage storage = table->tensor.storage;
+    bool is_fp8 = storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
+    for (size_t i = 0; is_fp8 && i < source->table_count; i++) {
+        if (eb_scale_tensors_is_of(source->tables[i].name, table->name)) {
+            return eb_failure_set(failure,
+                "table '%.64s' is %s, and tensor '%.64s' seems to hold its scales: fp8 with scales "
+                "is not supported; dequantise the table to F32 or BF16, or write it to a file of "
+                "its own if its values need no scales",
+                table->name, eb_storage_name(storage), source->tables[i].name);
+        }
+    }
+    return true;
+}
+
+/* Interprets the rows as --format says. Returns false with *failure set if they cannot have that
+ * format. */
 static bool fuse_table(const struct options *options, const struct eb_source_file *source,
     struct eb_source_table *table, struct eb_failure *failure)
 {
@@ -249,8 +290,10 @@ static bool fuse_table(const struct options *options, const struct eb_source_fil
 static bool plan_table(const struct options *options, struct eb_source_file *source,
     struct eb_pack_plan *plan, struct eb_failure *failure)
 {
-    struct eb_source_table *table = find_pack_table(source, options->tensor, failure);
-    if (!table || !fuse_table(options, source, table, failure)) {
+    struct eb_source_table *table =
+        find_pack_table(source, options->tensor, "choose one with --tensor", failure);
+    if (!table || !check_pack_unscaled(source, table, failure) ||
+        !fuse_table(options, source, table, failure)) {
         return false;
     }
     *plan = (struct eb_pack_plan){
@@ -281,6 +324,29 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
             "it is a piece of a table or a keyed table; --parts needs a whole table without keys");
     }
     return true;
+}
+
+/* Finds the scales or biases: `given` names a file, which is opened as `file`, or a tensor of
+ * INPUT. Sets nothing if it is NULL. Returns false with *failure set, including the path. */
+static bool plan_pack_numbers(const struct eb_pack_plan *plan, const char *given,
+    struct eb_source_file *file, struct eb_pack_numbers *numbers, struct eb_failure *failure)
+{
+    bool is_file = given && eb_source_file_is_known(given);
+    if (!given) {
+        return true;
+    }
+    if (is_file && !eb_source_file_open_whole(file, given, failure)) {
+        return eb_failure_locate(failure, given);
+    }
+    numbers->source = is_file ? file : plan->source;
+    numbers->table = find_pack_table(numbers->source, is_file ? NULL : given,
+        "give a file with one, or the name of a tensor of INPUT", failure);
+    bool is_good =
+        numbers->table &&
+        (!numbers->source->is_packed ||
+            eb_failure_set(failure, "expected an npy or safetensors file, not a packed table")) &&
+        eb_scale_tensors_check(&numbers->table->tensor, plan->table->tensor.dims[0], failure);
+    return is_good || eb_failure_locate(failure, numbers->source->path);
 }
 
 /* Reads the keys of the file that was given, or those of a packed source. Returns false with
@@ -352,15 +418,21 @@ static bool pack(
     struct eb_pack_plan plan;
     struct eb_pack_result result;
     struct eb_pack_keys keys = {0};
+    struct eb_source_file scales = {0};
+    struct eb_source_file biases = {0};
     if (!plan_table(options, source, &plan, failure)) {
         return eb_failure_locate(failure, source->path);
     }
-    bool is_good =
-        read_pack_keys(options, &plan, &keys, failure) && eb_pack_table(&plan, &result, failure);
+    bool is_good = plan_pack_numbers(&plan, options->scales, &scales, &plan.scales, failure) &&
+                   plan_pack_numbers(&plan, options->biases, &biases, &plan.biases, failure) &&
+                   read_pack_keys(options, &plan, &keys, failure) &&
+                   eb_pack_table(&plan, &result, failure);
     if (is_good) {
         report_pack(&plan, &result);
     }
     eb_pack_keys_deinit(&keys);
+    eb_source_file_close(&scales);
+    eb_source_file_close(&biases);
     return is_good;
 }
 

@@ -1,5 +1,6 @@
 #include "client/cli/pack_table.h"
 
+#include "kernels/element.h"
 #include "kernels/quantize.h"
 #include "kernels/table.h"
 #include "proto/splitmix64.h"
@@ -143,10 +144,12 @@ struct packing {
     uint64_t chunk_rows; /* rows packed at a time */
     uint8_t *from;       /* [chunk_rows] rows of the source, and the skipped rows between them */
     uint8_t *to;         /* [chunk_rows] packed rows */
-    uint8_t *split;      /* one fused row, in the layout of a table of codes */
-    float *values;       /* values of one row */
-    float *stored;       /* values of one row as they will be read back */
-    struct eb_table_storage_check check; /* for fused rows */
+    uint8_t *split;      /* one row of codes with its scale, in the layout of a table of codes */
+    uint8_t *numbers;    /* scales or biases of the source, and the skipped ones between them */
+    struct eb_row_scale *scales;         /* [chunk_rows], if they stand in tensors of their own */
+    float *values;                       /* values of one row */
+    float *stored;                       /* values of one row as they will be read back */
+    struct eb_table_storage_check check; /* for fused rows and rows of codes alone */
     struct eb_failure *failure;
 };
 
@@ -188,6 +191,17 @@ static void set_place(struct packing *packing)
 static bool locate_packed_error(const struct packing *packing)
 {
     return eb_failure_locate(packing->failure, packing->plan->source->path);
+}
+
+/* Puts the path of the file with a wrong scale or bias before an error. Always returns false. */
+static bool locate_packed_scale(const struct packing *packing, const struct eb_row_scale *scale)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    bool is_bias = plan->biases.source && isfinite(scale->scale) && !isfinite(scale->bias);
+    const struct eb_source_file *source = is_bias                   ? plan->biases.source
+                                          : plan->table->has_scales ? plan->scales.source
+                                                                    : plan->source;
+    return eb_failure_locate(packing->failure, source->path);
 }
 
 /* Refuses parts and files without rows, unless the table has no rows. */
@@ -254,12 +268,14 @@ static bool take_packed_memory(struct packing *packing)
     packing->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
     packing->split = malloc(plan->table->row_offset_bytes +
                             eb_storage_row_bytes(plan->table->tensor.storage, elements));
+    packing->numbers = malloc(((packing->chunk_rows - 1) * plan->parts + 1) * sizeof(float));
+    packing->scales = calloc(packing->chunk_rows, sizeof *packing->scales);
     packing->values = malloc(elements * sizeof *packing->values);
     packing->stored = malloc(elements * sizeof *packing->stored);
     packing->writers = calloc(plan->file_count, sizeof *packing->writers);
     bool has_error = packing->result->is_converted;
-    return (packing->from && packing->to && packing->split && packing->values && packing->stored &&
-               packing->writers &&
+    return (packing->from && packing->to && packing->split && packing->numbers && packing->scales &&
+               packing->values && packing->stored && packing->writers &&
                (!has_error || eb_pack_error_init(
                                   &packing->error, packing->format.tensor.dims[0], elements))) ||
            eb_failure_set(packing->failure, "out of memory");
@@ -328,20 +344,53 @@ static bool locate_packed_row(const struct packing *packing, uint64_t row)
     return eb_failure_set(packing->failure, "packed row %" PRIu64 ": %s", row, why.text);
 }
 
-/* Returns a row in its table's storage, preceded by its scale. A fused row is split. Returns NULL
- * with *failure set. */
-static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint8_t *from)
+/* Reads the scales, or the biases, of `count` rows into packing->scales. `row` counts only rows
+ * that are packed. Returns false with *failure set, including the path. */
+static bool read_packed_numbers(
+    struct packing *packing, const struct eb_pack_numbers *numbers, uint64_t row, uint64_t count)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    bool is_bias = numbers == &plan->biases;
+    if (!numbers->source) {
+        return true;
+    }
+    enum eb_storage storage = numbers->table->tensor.storage;
+    uint64_t bytes = eb_storage_bytes(storage);
+    uint64_t stride = bytes * plan->parts;
+    struct eb_source_range range = {
+        .from = row * stride + plan->part * bytes, .bytes = (count - 1) * stride + bytes};
+    if (!eb_source_file_read(
+            numbers->source, numbers->table, range, packing->numbers, packing->failure)) {
+        return eb_failure_locate(packing->failure, numbers->source->path);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        float number = (float)eb_element_load_float(storage, packing->numbers + i * stride);
+        *(is_bias ? &packing->scales[i].bias : &packing->scales[i].scale) = number;
+    }
+    return true;
+}
+
+/* Returns row `i` of the chunk that begins with `row`, in its table's storage, preceded by its
+ * scale. Returns NULL with *failure set, including the path. */
+static const uint8_t *open_row(struct packing *packing, uint64_t row, uint64_t i)
 {
     const struct eb_source_table *table = packing->plan->table;
-    if (!table->is_fused) {
+    const uint8_t *from = packing->from + i * table->row_stride_bytes * packing->plan->parts;
+    struct eb_row_scale scale = packing->scales[i];
+    uint8_t *codes = packing->split + table->row_offset_bytes;
+    if (!table->is_fused && !table->has_scales) {
         return from;
     }
-    struct eb_row_scale scale;
-    eb_fused_row_split(&table->fused, from, packing->split + table->row_offset_bytes, &scale);
+    if (table->is_fused) {
+        eb_fused_row_split(&table->fused, from, codes, &scale);
+    } else {
+        memcpy(codes, from, table->row_stride_bytes);
+    }
     memcpy(packing->split, &scale, sizeof scale);
-    if (!eb_table_storage_check_row(&packing->check, &table->fused, row,
-            packing->split + table->row_offset_bytes, &scale, packing->failure)) {
-        locate_packed_row(packing, row);
+    if (!eb_table_storage_check_row(
+            &packing->check, &table->fused, row + i, codes, &scale, packing->failure)) {
+        locate_packed_row(packing, row + i);
+        locate_packed_scale(packing, &scale);
         return NULL;
     }
     return packing->split;
@@ -361,14 +410,18 @@ static bool pack_chunk(
     if (!eb_source_file_read(plan->source, table, range, packing->from, packing->failure)) {
         return locate_packed_error(packing);
     }
+    if (!read_packed_numbers(packing, &plan->scales, row, count) ||
+        !read_packed_numbers(packing, &plan->biases, row, count)) {
+        return false;
+    }
     uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
                                                        eb_tensor_row_elements(&table->tensor));
     uint64_t to_stride = packing->format.row_stride_bytes;
     for (uint64_t i = 0; i < count; i++) {
-        const uint8_t *from = open_row(packing, row + i, packing->from + i * stride);
+        const uint8_t *from = open_row(packing, row, i);
         uint8_t *to = packing->to + i * to_stride;
         if (!from) {
-            return locate_packed_error(packing);
+            return false;
         }
         if (!packing->result->is_converted) {
             memcpy(to, from, row_bytes);
@@ -488,12 +541,15 @@ static bool check_error(struct packing *packing)
                result->values.max_row, result->values.max, packing->plan->error_max);
 }
 
-/* Makes the checks of fused rows that need all rows. */
-static bool check_packed_fused(const struct packing *packing)
+/* Makes the checks of scales that need all rows. */
+static bool check_packed_scales(const struct packing *packing)
 {
-    return eb_table_storage_check_end(
-               &packing->check, &packing->plan->table->fused, packing->failure) ||
-           locate_packed_row(packing, packing->check.row);
+    if (eb_table_storage_check_end(
+            &packing->check, &packing->plan->table->fused, packing->failure)) {
+        return true;
+    }
+    locate_packed_row(packing, packing->check.row);
+    return locate_packed_scale(packing, &packing->check.scale);
 }
 
 static bool publish_packed(struct packing *packing)
@@ -522,7 +578,10 @@ static bool pack_rows(struct packing *packing)
     if (!is_good) {
         return false;
     }
-    if (!check_packed_fused(packing) || !check_error(packing)) {
+    if (!check_packed_scales(packing)) {
+        return false;
+    }
+    if (!check_error(packing)) {
         return locate_packed_error(packing);
     }
     return mark_files(packing) && publish_packed(packing);
@@ -534,7 +593,10 @@ bool eb_pack_table(
     assert(plan->file_count > 0 && plan->file_count <= EB_PACK_TABLE_FILES_MAX);
     assert(eb_storage_holds(plan->storage, plan->table->type));
     *result = (struct eb_pack_result){.is_converted = plan->storage != plan->table->tensor.storage};
-    struct packing packing = {.plan = plan, .result = result, .failure = failure};
+    struct packing packing = {.plan = plan,
+        .result = result,
+        .check = {.has_scales = plan->table->has_scales},
+        .failure = failure};
     bool is_good = pack_rows(&packing);
     for (uint32_t i = 0; packing.writers && i < plan->file_count; i++) {
         eb_packed_writer_close(&packing.writers[i]);
@@ -543,6 +605,8 @@ bool eb_pack_table(
     free(packing.from);
     free(packing.to);
     free(packing.split);
+    free(packing.numbers);
+    free(packing.scales);
     free(packing.values);
     free(packing.stored);
     eb_pack_error_deinit(&packing.error);

@@ -17,9 +17,17 @@
 #define EB_PACK_ERROR_BAGS_MAX 256
 #define EB_PACK_ERROR_BYTES_MAX (UINT64_C(64) << 20)
 
+/* A tensor with one number for each row: the scales or the biases of rows of codes alone. */
+struct eb_pack_numbers {
+    struct eb_source_file *source; /* NULL: there are none */
+    const struct eb_source_table *table;
+};
+
 struct eb_pack_plan {
     struct eb_source_file *source;
     const struct eb_source_table *table; /* one of the source's tables */
+    struct eb_pack_numbers scales;       /* of a table with has_scales */
+    struct eb_pack_numbers biases;       /* if there are none, all are 0 */
     const struct eb_pack_keys *keys;     /* keys of all its rows; NULL: none */
     enum eb_storage storage; /* storage of the packed rows, one that the table's type may have */
     uint32_t parts;          /* the rows r with r mod parts == part are packed */

@@ -444,10 +444,12 @@ bool eb_source_file_open_raw(struct eb_source_file *source, const char *path,
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
     struct eb_failure *failure)
 {
-    if (!eb_table_storage_find_fused(format, dim, &table->tensor, &table->fused, failure)) {
+    table->has_scales = eb_model_format_is_codes(format);
+    table->is_fused = !table->has_scales;
+    if (!(table->has_scales ? eb_table_storage_find_codes : eb_table_storage_find_fused)(
+            format, dim, &table->tensor, &table->fused, failure)) {
         return false;
     }
-    table->is_fused = true;
     table->tensor.storage = table->fused.storage;
     table->tensor.dims[1] = table->fused.elements;
     table->type = EB_F32;

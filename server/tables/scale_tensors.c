@@ -87,12 +87,39 @@ struct guess {
     const char *suffix;
 };
 
-static int compare_guess(const void *key, const void *piece)
+static const char *const scale_suffixes[] = {
+    "_scale", "_scales", "_scale_inv", "_qscale", ".scale", ".scales", ".scale_inv"};
+#define SUFFIX_COUNT (sizeof scale_suffixes / sizeof scale_suffixes[0])
+
+/* Endings of a table's name that may be absent from the name of its scales. */
+static const char *const table_endings[] = {"", ".weight", "_blocks"};
+#define ENDING_COUNT (sizeof table_endings / sizeof table_endings[0])
+
+#define GUESS_COUNT (ENDING_COUNT * SUFFIX_COUNT)
+
+/* Makes guess `n` of GUESS_COUNT. Returns false if there is none, because the table has another
+ * ending. */
+static bool make_guess(const char *name, size_t n, struct guess *guess)
 {
-    const struct guess *guess = key;
-    const char *name = ((const struct eb_piece *)piece)->name;
+    const char *ending = table_endings[n / SUFFIX_COUNT];
+    size_t length = strlen(name);
+    size_t ending_bytes = strlen(ending);
+    if (length <= ending_bytes || strcmp(name + length - ending_bytes, ending) != 0) {
+        return false;
+    }
+    *guess = (struct guess){name, length - ending_bytes, scale_suffixes[n % SUFFIX_COUNT]};
+    return true;
+}
+
+static int compare_guess_name(const struct guess *guess, const char *name)
+{
     int stems = strncmp(guess->stem, name, guess->stem_bytes);
     return stems != 0 ? stems : strcmp(guess->suffix, name + guess->stem_bytes);
+}
+
+static int compare_guess(const void *guess, const void *piece)
+{
+    return compare_guess_name(guess, ((const struct eb_piece *)piece)->name);
 }
 
 static const struct eb_piece *find_guess(
@@ -101,15 +128,14 @@ static const struct eb_piece *find_guess(
     return count > 0 ? bsearch(guess, pieces, count, sizeof *pieces, compare_guess) : NULL;
 }
 
-/* Returns the tensor that is called after the first `stem_bytes` bytes of `name`, or NULL. */
-static const struct eb_piece *find_called_after(
-    const struct eb_version_scan *scan, const char *name, size_t stem_bytes)
+const struct eb_piece *eb_scale_tensors_find(const struct eb_version_scan *scan, const char *name)
 {
-    static const char *const suffixes[] = {
-        "_scale", "_scales", "_scale_inv", "_qscale", ".scale", ".scales", ".scale_inv"};
     const struct eb_piece *found = NULL;
-    for (size_t i = 0; !found && i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        struct guess guess = {name, stem_bytes, suffixes[i]};
+    struct guess guess;
+    for (size_t i = 0; !found && i < GUESS_COUNT; i++) {
+        if (!make_guess(name, i, &guess)) {
+            continue;
+        }
         found = find_guess(&guess, scan->pieces, scan->piece_count);
         if (!found) {
             found = find_guess(&guess, scan->pieces + scan->piece_count, scan->unfit_count);
@@ -118,18 +144,14 @@ static const struct eb_piece *find_called_after(
     return found;
 }
 
-const struct eb_piece *eb_scale_tensors_find(const struct eb_version_scan *scan, const char *name)
+bool eb_scale_tensors_is_of(const char *scales, const char *name)
 {
-    static const char *const endings[] = {"", ".weight", "_blocks"};
-    size_t length = strlen(name);
-    const struct eb_piece *found = NULL;
-    for (size_t i = 0; !found && i < sizeof endings / sizeof endings[0]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (length > ending && strcmp(name + length - ending, endings[i]) == 0) {
-            found = find_called_after(scan, name, length - ending);
-        }
+    bool is_of = false;
+    struct guess guess;
+    for (size_t i = 0; !is_of && i < GUESS_COUNT; i++) {
+        is_of = make_guess(name, i, &guess) && compare_guess_name(&guess, scales) == 0;
     }
-    return found;
+    return is_of;
 }
 
 /* ---- reading ---- */

@@ -34,6 +34,8 @@ bool eb_scale_tensors_check(
  * NAME_scale, or NULL if there is none. Tables of fp8, and of bytes that are not described, are
  * refused if there is such a tensor, because their values would be wrong without it. */
 const struct eb_piece *eb_scale_tensors_find(const struct eb_version_scan *scan, const char *name);
+/* Returns whether the name of a tensor, `scales`, says that it has the scales of table `name`. */
+bool eb_scale_tensors_is_of(const char *scales, const char *name);
 
 /* ---- reading ---- */
 

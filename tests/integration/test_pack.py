@@ -394,8 +394,95 @@ class Pack(WithDirectory):
         self.assertFalse(os.path.exists(self.path('none.embag')))
         self.refuse('format torchrec_int2 needs a dim: rows of 16 bytes have 48 values if', 'pack',
                     '--format', 'torchrec_int2', fused, self.path('none.embag'))
-        self.refuse('--dim is for fused rows', 'pack', '--dim', '4', self.input, self.output,
-                    status=2)
+        self.refuse('--dim is for fused rows and codes', 'pack', '--dim', '4', self.input,
+                    self.output, status=2)
+
+    def test_packs_codes_with_scales_and_biases_of_their_own(self):
+        rng = np.random.default_rng(6)
+        for name, bits, dim, number in (('int8', 8, 12, '<f4'), ('int4', 4, 23, '<f2'),
+                                        ('int2', 2, 45, '<f2')):
+            with self.subTest(name=name):
+                codes = rng.integers(0, 256, (9, 12), 'u1')
+                numbers = rng.integers((1, -9), 9, (9, 2)).astype(number)
+                given = ('--format', 'codes_' + name, '--dim', str(dim), '--scales',
+                         self.save('s.npy', numbers[:, 0]))
+                source, path = self.save('c.npy', codes), self.path(name + '.embag')
+                biases = ('--biases', self.save('b.npy', numbers[:, 1:]))
+                self.pack(*given, *biases, source, path)
+                file = PackedFile(path)
+                self.assertEqual((file.shape, file.storage, file.type),
+                                 ((9, dim), STORAGE_NUMBERS[name], 1))
+                np.testing.assert_array_equal(file.rows()[:, 8:8 + -(-dim * bits // 8)], codes)
+                np.testing.assert_array_equal(file.rows()[:, :8].copy().view('<f4'), numbers)
+                half = self.path(name + '-part.embag')
+                self.pack(*given, *biases, '--parts', '2', '--part', '1', source, half)
+                np.testing.assert_array_equal(PackedFile(half).rows(), file.rows()[1::2])
+                values = self.path(name + '-f32.embag')
+                self.pack(*given, '--storage', 'f32', source, values)
+                np.testing.assert_allclose(PackedFile(values).values()[0],
+                                           file.values()[0] - numbers[:, 1:], 1e-6)
+
+    def test_packs_codes_with_scales_of_the_same_file_or_of_pieces(self):
+        rng = np.random.default_rng(7)
+        codes = rng.integers(0, 256, (9, 12), 'u1')
+        scales, biases = (rng.random((9, 1)).astype('<f4') for _ in range(2))
+        path = self.path('m.safetensors')
+        write_safetensors(path, [Table('t', 'u8', codes), Table('t.s', 'f32', scales),
+                                 Table('t.b', 'f32', biases)])
+        self.pack('--tensor', 't', '--format', 'codes_int8', '--scales', 't.s', '--biases', 't.b',
+                  path, self.output)
+        rows = PackedFile(self.output).rows()
+        np.testing.assert_array_equal(rows[:, :8].copy().view('<f4'),
+                                      np.concatenate([scales, biases], axis=1))
+        np.testing.assert_array_equal(rows[:, 8:20], codes)
+        piece = self.save('s-00000-of-00002.npy', scales[:4])
+        self.save('s-00001-of-00002.npy', scales[4:])
+        self.pack('--format', 'codes_int8', '--scales', piece, '--biases',
+                  self.save('b.npy', biases), self.save('c.npy', codes), self.path('two.embag'))
+        np.testing.assert_array_equal(PackedFile(self.path('two.embag')).rows(), rows)
+        self.refuse('m.safetensors: it has 3 tensors; give a file with one, or the name of a',
+                    'pack', '--format', 'codes_int8', '--scales', path, self.path('c.npy'),
+                    self.output)
+        self.refuse("m.safetensors: it has no tensor 't.x'", 'pack', '--tensor', 't', '--format',
+                    'codes_int8', '--scales', 't.x', path, self.output)
+        self.refuse('expected an npy or safetensors file', 'pack', '--format', 'codes_int8',
+                    '--scales', self.output, self.path('c.npy'), self.path('none.embag'))
+
+    def test_refuses_scales_that_do_not_fit(self):
+        codes = self.save('c.npy', np.full((9, 12), 7, 'u1'))
+        scales = np.ones(9, '<f4')
+        given = ('pack', '--format', 'codes_int8', '--scales', self.save('s.npy', scales))
+        self.refuse('s8.npy: expected one f32 or f16 for each row, of shape (9,) or (9, 1), but '
+                    'this is (8,) of f32', *given[:-1], self.save('s8.npy', scales[:8]), codes,
+                    self.output)
+        self.refuse('b.npy: expected one f32', *given, '--biases',
+                    self.save('b.npy', scales.astype('f8')), codes, self.output)
+        self.refuse('expected codes as a u8 tensor', *given, self.input, self.output)
+        self.refuse('dim 11 needs rows of 11 bytes of int8 codes, but these have 12', *given,
+                    '--dim', '11', codes, self.output)
+        biases = np.zeros(9, '<f4')
+        biases[4] = np.inf
+        self.refuse('inf.npy: packed row 4: values of scale 1 and bias inf are not finite', *given,
+                    '--biases', self.save('inf.npy', biases), codes, self.output)
+        scales[[2, 3, 4]] = -1
+        self.refuse('minus.npy: packed row 2: a row with such codes cannot have the scale -1 and '
+                    'bias 0, and 3 of 9 rows', *given[:-1], self.save('minus.npy', scales), codes,
+                    self.output)
+        self.refuse('codes_ formats need --scales', 'pack', '--format', 'codes_int4', codes,
+                    self.output, status=2)
+        for flag in ('--scales', '--biases'):
+            self.refuse('--scales and --biases are for --format codes_int8', 'pack', flag, codes,
+                        self.input, self.output, status=2)
+        self.refuse('--scales and --biases are for', 'pack', '--format', 'fbgemm_int8', '--biases',
+                    codes, codes, self.output, status=2)
+
+    def test_refuses_fp8_with_scales(self):
+        path = self.path('m.safetensors')
+        write_safetensors(path, [Table('e.weight', 'f8_e4m3', np.zeros((4, 2))),
+                                 Table('e.weight_scale', 'f32', np.ones(4, '<f4'))])
+        self.refuse("table 'e.weight' is f8_e4m3, and tensor 'e.weight_scale' seems to hold its "
+                    'scales: fp8 with scales is not supported', 'pack', '--tensor', 'e.weight',
+                    path, self.output)
 
     def test_refuses_invalid_fused_rows(self):
         fused = np.zeros((9, 20), 'u1')

@@ -118,6 +118,8 @@ int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int 
 static struct eb_scratch scratch;
 static char input[EB_SCRATCH_PATH_BYTES];
 static char keys[EB_SCRATCH_PATH_BYTES];
+static char codes[EB_SCRATCH_PATH_BYTES];
+static char scales[EB_SCRATCH_PATH_BYTES];
 static char output[EB_SCRATCH_PATH_BYTES];
 static int saved_out;
 static int saved_error;
@@ -131,6 +133,12 @@ static int set_up(void **state)
         &scratch, "t.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (20, 2), }", 320);
     eb_scratch_write_npy(
         &scratch, "t.keys.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (20,), }", 160);
+    eb_scratch_write_npy(
+        &scratch, "c.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (20, 2), }", 40);
+    eb_scratch_write_npy(
+        &scratch, "s.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (20,), }", 80);
+    eb_scratch_path(&scratch, "c.npy", codes);
+    eb_scratch_path(&scratch, "s.npy", scales);
     eb_scratch_path(&scratch, "t.npy", input);
     eb_scratch_path(&scratch, "t.keys.npy", keys);
     eb_scratch_path(&scratch, "t.embag", output);
@@ -162,6 +170,13 @@ static int pack_while_failing(void)
     return eb_pack_command_main(5, arguments);
 }
 
+static int pack_codes_while_failing(void)
+{
+    char *arguments[] = {"pack", "--format", "codes_int8", "--scales", scales, "--biases", scales,
+        codes, output, NULL};
+    return eb_pack_command_main(9, arguments);
+}
+
 /* Counts the files other than the input. */
 static unsigned count_files(void)
 {
@@ -169,7 +184,8 @@ static unsigned count_files(void)
     DIR *directory = opendir(scratch.root);
     assert_non_null(directory);
     for (const struct dirent *entry; (entry = readdir(directory));) {
-        bool is_input = !strcmp(entry->d_name, "t.npy") || !strcmp(entry->d_name, "t.keys.npy");
+        const char *suffix = strrchr(entry->d_name, '.');
+        bool is_input = suffix && !strcmp(suffix, ".npy");
         count += !is_input && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     }
     closedir(directory);
@@ -177,24 +193,35 @@ static unsigned count_files(void)
 }
 
 /* The last call is the fsync of the directory. By then the file has its name. */
-static void packing_leaves_nothing_where_a_call_fails(void **state)
+static void expect_nothing_left(int (*run_pack)(void))
 {
-    (void)state;
     call_count = 0;
     fail_at = 0;
-    assert_int_equal(pack_while_failing(), 0);
+    assert_int_equal(run_pack(), 0);
     unsigned calls = call_count;
     assert_true(calls > 20);
     assert_int_equal(unlink(output), 0);
     for (unsigned i = 1; i <= calls; i++) {
         call_count = 0;
         fail_at = i;
-        int status = pack_while_failing();
+        int status = run_pack();
         fail_at = 0;
         if (status != 1 || count_files() != (i == calls)) {
             fail_msg("call %u of %u: status %d, %u files", i, calls, status, count_files());
         }
     }
+}
+
+static void packing_leaves_nothing_where_a_call_fails(void **state)
+{
+    (void)state;
+    expect_nothing_left(pack_while_failing);
+}
+
+static void packing_codes_leaves_nothing_where_a_call_fails(void **state)
+{
+    (void)state;
+    expect_nothing_left(pack_codes_while_failing);
 }
 
 static void checking_says_so_where_a_call_fails(void **state)
@@ -224,6 +251,8 @@ EB_TEST_GROUP(pack_allocation)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             packing_leaves_nothing_where_a_call_fails, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            packing_codes_leaves_nothing_where_a_call_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(checking_says_so_where_a_call_fails, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
