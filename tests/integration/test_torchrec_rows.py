@@ -135,6 +135,11 @@ class TorchRecRows(OwnServerTest):
             codes, _, dim = name.partition('_')
             self.add(name, arrays['npy'], arrays['own.npy'],
                      'format: torchrec_%s, dim: %s' % (codes, dim))
+            for kind in 'scales', 'biases':
+                np.save(os.path.join(self.directory, '%s.%s.npy' % (name, kind)),
+                        arrays[kind + '.npy'])
+            self.add(name + '.codes', arrays['codes.npy'], arrays['own.npy'],
+                     'format: codes_%s, scales: %s.scales, biases: %s.biases' % (codes, name, name))
         self.check_all()
         for name, arrays in tables.items():
             with self.subTest(refused=name):

@@ -3,7 +3,8 @@
     torchrec_rows.py DIRECTORY
 
 Run by a Python that has torch, torchrec and fbgemm_gpu; see test_torchrec_rows.py. Each table has
-two files in DIRECTORY: NAME.npy, its weights as they are, and NAME.own.npy, the vector of each row.
+these files in DIRECTORY: NAME.npy, its weights as they are, NAME.own.npy, the vector of each row,
+and NAME.codes.npy, NAME.scales.npy and NAME.biases.npy, the same weights in three tensors.
 """
 
 import os
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 import torchrec
 from torchrec.modules.embedding_configs import QuantConfig
+from torchrec.quant.embedding_modules import quant_prep_enable_quant_state_dict_split_scale_bias
 
 ROWS = 64
 TABLES = (('int8', torch.quint8, (4, 16, 28, 60, 100)),
@@ -41,6 +43,12 @@ def write(directory, name, dtype, dim):
         activation=torch.quantization.PlaceholderObserver.with_args(dtype=torch.float32),
         weight=torch.quantization.PlaceholderObserver.with_args(dtype=dtype))
     quantised = torchrec.quant.EmbeddingBagCollection.from_float(collection)
+    quant_prep_enable_quant_state_dict_split_scale_bias(collection)
+    parts = torchrec.quant.EmbeddingBagCollection.from_float(collection).state_dict()
+    for kind, key in (('codes', 'weight'), ('scales', 'weight_qscale'), ('biases', 'weight_qbias')):
+        part = parts['embedding_bags.t.' + key]
+        np.save(os.path.join(directory, f'{name}_{dim}.{kind}.npy'),
+                getattr(part, 'elem', part).numpy())
     weight, = [value for key, value in quantised.state_dict().items() if key.endswith('weight')]
     jagged = torchrec.KeyedJaggedTensor.from_lengths_sync(
         keys=['f'], values=torch.arange(ROWS), lengths=torch.ones(ROWS, dtype=torch.int64))
