@@ -150,6 +150,7 @@ struct packing {
     float *values;                       /* values of one row */
     float *stored;                       /* values of one row as they will be read back */
     struct eb_table_storage_check check; /* for fused rows and rows of codes alone */
+    struct eb_fused_format fused;        /* as the table's, with the layout that the check needs */
     struct eb_failure *failure;
 };
 
@@ -388,7 +389,7 @@ static const uint8_t *open_row(struct packing *packing, uint64_t row, uint64_t i
     }
     memcpy(packing->split, &scale, sizeof scale);
     if (!eb_table_storage_check_row(
-            &packing->check, &table->fused, row + i, codes, &scale, packing->failure)) {
+            &packing->check, &packing->fused, row + i, codes, &scale, packing->failure)) {
         locate_packed_row(packing, row + i);
         locate_packed_scale(packing, &scale);
         return NULL;
@@ -544,8 +545,7 @@ static bool check_error(struct packing *packing)
 /* Makes the checks of scales that need all rows. */
 static bool check_packed_scales(const struct packing *packing)
 {
-    if (eb_table_storage_check_end(
-            &packing->check, &packing->plan->table->fused, packing->failure)) {
+    if (eb_table_storage_check_end(&packing->check, &packing->fused, packing->failure)) {
         return true;
     }
     locate_packed_row(packing, packing->check.row);
@@ -596,7 +596,11 @@ bool eb_pack_table(
     struct packing packing = {.plan = plan,
         .result = result,
         .check = {.has_scales = plan->table->has_scales},
+        .fused = plan->table->fused,
         .failure = failure};
+    if (plan->scales.source) {
+        packing.fused.layout = eb_table_storage_scales_layout(plan->scales.table->tensor.storage);
+    }
     bool is_good = pack_rows(&packing);
     for (uint32_t i = 0; packing.writers && i < plan->file_count; i++) {
         eb_packed_writer_close(&packing.writers[i]);

@@ -359,6 +359,16 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
     return refuse_config(place, "dim", NULL, why);
 }
 
+/* Reads the name of a tensor with a table's scales or biases, if there is one. */
+static bool read_scales_name(const struct place *place, const char *field, char **text,
+    const struct eb_model_config_table *table, char **name)
+{
+    if (*text && strcmp(*text, table->source) == 0) {
+        return refuse_config(place, field, *text, "is also the source of the table");
+    }
+    return !*text || read_name(place, field, text, name);
+}
+
 /* Reads the names of the tensors with a table's scales and biases. Returns false if they do not fit
  * its format. */
 static bool read_scales(
@@ -384,8 +394,8 @@ static bool read_scales(
     if (is_codes && texts->biases && strcmp(texts->scales, texts->biases) == 0) {
         return refuse_config(place, "biases", texts->biases, "is also the tensor of the scales");
     }
-    return (!texts->scales || read_name(place, "scales", &texts->scales, &table->scales)) &&
-           (!texts->biases || read_name(place, "biases", &texts->biases, &table->biases));
+    return read_scales_name(place, "scales", &texts->scales, table, &table->scales) &&
+           read_scales_name(place, "biases", &texts->biases, table, &table->biases);
 }
 
 static bool read_table(

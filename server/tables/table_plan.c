@@ -377,10 +377,7 @@ static struct eb_piece_range find_tensor(const struct eb_version_scan *scan, con
 static bool refuse_scales(const struct planning *planning, const struct eb_planned_table *table,
     const char *key, const char *path, const char *why)
 {
-    struct eb_failure reason;
-    eb_failure_set(&reason, "%s", why);
-    eb_failure_set(
-        planning->failure, "model.yaml: table '%.64s': %s: %s", table->name, key, reason.text);
+    eb_failure_set(planning->failure, "model.yaml: table '%.64s': %s: %s", table->name, key, why);
     return eb_failure_locate(planning->failure, path);
 }
 
@@ -430,9 +427,7 @@ static bool plan_scales(const struct planning *planning, struct eb_planned_table
             !plan_numbers(planning, table, "biases", config->biases, &table->biases))) {
         return false;
     }
-    if (table->scales.pieces->tensor.storage == EB_STORAGE_F16) {
-        table->fused.layout = EB_FUSED_F16_LAST;
-    }
+    table->fused.layout = eb_table_storage_scales_layout(table->scales.pieces->tensor.storage);
     return true;
 }
 

@@ -164,7 +164,7 @@ static const char *find_codes_hint(const struct eb_tensor *tensor)
 bool eb_table_storage_find_codes(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure)
 {
-    *format = (struct eb_fused_format){.storage = code_storages[name], .layout = EB_FUSED_F32_LAST};
+    *format = (struct eb_fused_format){.storage = code_storages[name]};
     if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
@@ -188,6 +188,11 @@ bool eb_table_storage_find_codes(enum eb_model_format name, uint32_t dim,
     }
     format->elements = (uint32_t)elements;
     return true;
+}
+
+enum eb_fused_layout eb_table_storage_scales_layout(enum eb_storage scales)
+{
+    return scales == EB_STORAGE_F16 ? EB_FUSED_F16_LAST : EB_FUSED_F32_LAST;
 }
 
 /* Writes the names of the other formats that have the same codes, as "a" or "a or b". */

@@ -21,10 +21,13 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure);
 
 /* Finds the storage and the number of values of rows that hold codes alone. The format must be one
- * of those. `dim` is as above, but rows have no padding. Sets *format, and its layout to F32_LAST.
- * Returns false, with the reason but no path in *failure, if the tensor cannot hold such rows. */
+ * of those. `dim` is as above, but rows have no padding. Sets *format, except its layout. Returns
+ * false, with the reason but no path in *failure, if the tensor cannot hold such rows. */
 bool eb_table_storage_find_codes(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure);
+/* Returns the layout with which scales of this storage, F32 or F16, are checked: it tells how far
+ * they may have been rounded. */
+enum eb_fused_layout eb_table_storage_scales_layout(enum eb_storage scales);
 
 /* A check of the scales of a table that is read from codes, zeroed at first. */
 struct eb_table_storage_check {

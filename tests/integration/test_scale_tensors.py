@@ -122,6 +122,33 @@ class ScaleTensors(OwnServerTest):
         self.check_all()
         self.check_tool(0, '7 tables')
 
+    def save_split(self, name, array):
+        """Writes an array of rows whole, or in up to four files at random rows."""
+        pieces = int(self.rng.integers(5))
+        if pieces == 0:
+            self.save(name, array)
+            return
+        cuts = sorted(self.rng.integers(0, ROWS + 1, pieces - 1))
+        for number, rows in enumerate(np.split(array, cuts)):
+            self.save('%s-%05d-of-%05d' % (name, number, pieces), rows)
+
+    def test_random_tables_in_any_pieces(self):
+        for number in range(60):
+            bits, dim = int(self.rng.choice([8, 4, 2])), int(self.rng.integers(1, 70))
+            codes, scales, biases = self.make(bits, dim, self.rng.choice(['<f2', '<f4']))
+            biases = biases.astype(self.rng.choice(['<f2', '<f4']))
+            name = 'r%d' % number
+            text = 'format: codes_int%d, dim: %d, scales: %s.s' % (bits, dim, name)
+            self.save_split(name, pack_codes(codes, bits))
+            self.save_split(name + '.s', scales[:, 0] if self.rng.integers(2) else scales)
+            if self.rng.integers(4):
+                self.save_split(name + '.b', biases)
+                text += ', biases: %s.b' % name
+            else:
+                biases = np.zeros((ROWS, 1))
+            self.add(name, one_rounding(codes, scales, biases), text)
+        self.check_all()
+
     def test_a_quantised_state_dict(self):
         codes, scales, biases = self.make(4, 8)
         prefix = 'embedding_bags.t1.weight'

@@ -161,6 +161,10 @@ static void rejects_scales_that_do_not_fit_the_format(void **state)
         "tables: [{name: a, format: codes_int8, biases: z}]", "tables[0].scales: is missing");
     expect_failure("tables: [{name: a, format: codes_int8, scales: s, biases: s}]",
         "tables[0].biases: 's' is also the tensor of the scales");
+    expect_failure("tables: [{name: a, format: codes_int8, scales: a}]",
+        "tables[0].scales: 'a' is also the source of the table");
+    expect_failure("tables: [{name: a, source: x, format: codes_int8, scales: a, biases: x}]",
+        "tables[0].biases: 'x' is also the source of the table");
     expect_failure(
         "tables: [{name: a, format: codes_int8, scales: ''}]", "tables[0].scales: '' is empty");
     expect_failure("tables: [{name: a, format: codes_int8, scales: s, biases: ''}]",
