@@ -1,0 +1,307 @@
+"""Decides which tables of a checkpoint to import, under which names and with which model.yaml."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from embag.importer import model_yaml
+from embag.importer.find_tables import (check_fit, judge, module_names, name_error,
+                                         short_names)
+from embag.importer.progress import printable
+from embag.importer.source import Checkpoint, CheckpointError, Feature, Table, Tensor
+
+# Tensors that an error about missing tables names.
+_NAMED_MAX = 3
+_TABLE_SUFFIX = '_table'
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user chose.
+
+    - tables: patterns (fnmatch) of the tensors that are tables; empty to find them by rule
+    - exclude: patterns of tensors and tables to leave out
+    - names: pairs of a tensor's or table's name and its new name, each with at most one `*`
+    - storage, reduction: words of model.yaml for all tables; None for those of the checkpoint
+    - model_yaml: path of a model.yaml that describes the tables; None to write one
+    """
+
+    tables: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    names: Sequence[tuple[str, str]] = ()
+    storage: str | None = None
+    reduction: str | None = None
+    model_yaml: str | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A table to import: its name in the files, which is `source` of model.yaml, and why."""
+
+    table: Table
+    source: str
+    reason: str
+
+
+@dataclass
+class Plan:
+    """What to import, and the text of model.yaml. `left` has pairs of a name and a reason."""
+
+    kind: str
+    taken: list[Taken]
+    features: list[Feature]
+    groups: dict[str, list[str]]
+    config: str
+    left: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _matches(table: Table, patterns: Iterable[str]) -> bool:
+    """Returns whether a pattern matches a name of the table: that of the tensor, of its module, the
+    last part of that, or the table's own."""
+    names = (table.tensor.name, *module_names(table.tensor.name), table.name)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _check_patterns(option: str, patterns: Sequence[str], tables: list[Table]) -> None:
+    """Raises CheckpointError for a pattern that matches nothing."""
+    for pattern in patterns:
+        if not any(_matches(table, [pattern]) for table in tables):
+            raise CheckpointError('%s %s: matches none of the %d tensors, which include: %s' % (
+                option, pattern, len(tables), _largest([t.tensor for t in tables])))
+
+
+def _largest(tensors: list[Tensor]) -> str:
+    """Returns the names of the largest tensors with rows."""
+    tensors = sorted((t for t in tensors if len(t.shape) > 1), key=lambda t: -t.shape[0])
+    return ', '.join('%s %s %s' % (t.name, t.dtype, list(t.shape))
+                     for t in tensors[:_NAMED_MAX]) or 'no matrix'
+
+
+def _select(checkpoint: Checkpoint, choices: Choices) -> tuple[
+        list[tuple[Table, str]], list[tuple[str, str]]]:
+    """Returns the tables to take with the reasons, and what is left."""
+    every = [*checkpoint.tables, *(Table(tensor, tensor.name) for tensor in checkpoint.tensors)]
+    _check_patterns('--tables', choices.tables, every)
+    _check_patterns('--exclude', choices.exclude, every)
+    shapes = {tensor.name: tensor.shape for tensor in checkpoint.tensors}
+    configured, found, left = [], [], []
+    for number, table in enumerate(every):
+        is_configured = number < len(checkpoint.tables)
+        if _matches(table, choices.exclude):
+            is_taken, reason = False, 'excluded'
+        elif choices.tables:
+            is_taken = _matches(table, choices.tables)
+            reason = 'chosen' if is_taken else 'not chosen'
+        elif is_configured:
+            is_taken, reason = True, "by the checkpoint's own configuration"
+        else:
+            is_taken, reason = judge(table.tensor, shapes)
+        if not is_taken:
+            left.append((table.tensor.name, reason))
+        else:
+            (configured if is_configured else found).append((table, reason))
+    short = short_names([table.tensor.name for table, _ in found])
+    renamed = [(replace(table, name=name), reason) for (table, reason), name in zip(found, short)]
+    return configured + renamed, left
+
+
+def _renamed(name: str, old: str, new: str) -> str | None:
+    """Returns the new name, or None if the rule is for other names."""
+    before, star, after = old.partition('*')
+    if not star:
+        return new if name == old else None
+    if len(name) < len(before) + len(after) or not name.startswith(before) or \
+            not name.endswith(after):
+        return None
+    return new.replace('*', name[len(before):len(name) - len(after)], 1)
+
+
+def _rename(tables: list[Table], rules: Sequence[tuple[str, str]]) -> list[Table]:
+    """Returns the tables with new names; the first rule that fits a table counts.
+
+    Raises CheckpointError for a rule that fits none.
+    """
+    used = set()
+    out = []
+    for table in tables:
+        renamed = table
+        for old, new in rules:
+            names = (_renamed(each, old, new) for each in (table.tensor.name, table.name))
+            name = next((each for each in names if each is not None), None)
+            if name is not None:
+                used.add(old)
+                renamed = replace(table, name=name)
+                break
+        out.append(renamed)
+    for old, new in rules:
+        if old not in used:
+            raise CheckpointError('--name %s=%s: no table that is taken has this name; they are: '
+                                  '%s' % (old, new, ', '.join(t.tensor.name for t in tables[:9])))
+    return out
+
+
+def _check_names(tables: list[Table]) -> None:
+    """Raises CheckpointError if two tables have the same name, or a name is not valid."""
+    seen: dict[str, str] = {}
+    for table in tables:
+        error = name_error(table.name)
+        if error:
+            raise CheckpointError('table %r (%s): the name %s: give another by --name %s=NEW' % (
+                table.name[:80], table.tensor.name, error, table.tensor.name))
+        if table.name in seen:
+            raise CheckpointError('%s and %s would both be the table %s: give one another name by '
+                                  '--name %s=NEW' % (seen[table.name], table.tensor.name,
+                                                     table.name, table.tensor.name))
+        seen[table.name] = table.tensor.name
+
+
+def _fit_features(checkpoint: Checkpoint, old: list[Table], new: list[Table],
+                  left: list[tuple[str, str]]) -> tuple[list[Feature], dict[str, list[str]]]:
+    """Returns the features of tables that are taken, under their new names, and the groups of
+    these features."""
+    names = {before.name: after.name for before, after in zip(old, new)}
+    features = []
+    for feature in checkpoint.features:
+        if feature.table in names:
+            features.append(replace(feature, table=names[feature.table]))
+        else:
+            left.append(('feature ' + feature.name, 'its table %s is not taken' % feature.table))
+    known = {feature.name for feature in features}
+    groups = {}
+    for name, members in checkpoint.groups.items():
+        kept = [member for member in members if member in known]
+        if kept:
+            groups[name] = kept
+        else:
+            left.append(('group ' + name, 'none of its features is taken'))
+    return features, groups
+
+
+def _part_names(tables: list[Table], features: list[Feature]) -> tuple[list[Table], list[Feature]]:
+    """Renames tables that have the name of a feature, which the server would refuse."""
+    of_features = {feature.name for feature in features}
+    names = {table.name: table.name + _TABLE_SUFFIX if table.name in of_features else table.name
+             for table in tables}
+    return ([replace(table, name=names[table.name]) for table in tables],
+            [replace(feature, table=names[feature.table]) for feature in features])
+
+
+def _check_storage(table: Table, storage: str | None) -> None:
+    if storage is not None and (table.format is not None or
+                                table.tensor.dtype not in ('F32', 'F16', 'BF16')):
+        raise CheckpointError('--storage %s: the table %s has %s, expected F32, F16 or BF16' % (
+            storage, table.name, 'rows of the format ' + table.format if table.format
+            else 'the type ' + table.tensor.dtype))
+
+
+def _describe(plan: Plan, storage: str | None) -> str:
+    """Returns the text of model.yaml."""
+    tables = []
+    for taken in plan.taken:
+        table = taken.table
+        _check_storage(table, storage)
+        entry = {'name': table.name, 'storage': storage, 'format': table.format, 'dim': table.dim}
+        tables.append({key: value for key, value in entry.items() if value is not None})
+    config = {
+        'tables': tables,
+        'features': [{'name': f.name, 'table': f.table, 'reduction': f.reduction}
+                     for f in plan.features],
+        'groups': [{'name': name, 'features': members} for name, members in plan.groups.items()]}
+    return model_yaml.write(config, {t.table.name: 'from ' + printable(t.table.tensor.name)
+                                     for t in plan.taken if t.table.tensor.name != t.table.name})
+
+
+def _find_source(source: str, every: list[Table], path: str) -> Table:
+    """Returns the table or tensor that a `source` of model.yaml names, in full or by its end.
+
+    Raises CheckpointError.
+    """
+    for fits in ([t for t in every if source in (t.tensor.name, t.name)],
+                 [t for t in every if t.tensor.name.endswith(('.' + source, '/' + source))]):
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            raise CheckpointError('%s: the source %s is the end of %d names, expected one: %s' % (
+                path, source, len(fits), ', '.join(t.tensor.name for t in fits[:_NAMED_MAX])))
+    raise CheckpointError('%s: the checkpoint has no tensor %s; its tensors include: %s' % (
+        path, source, _largest([table.tensor for table in every])))
+
+
+def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
+    """Plans what a given model.yaml describes."""
+    path = choices.model_yaml
+    assert path is not None
+    for option, value in (('--tables', choices.tables), ('--exclude', choices.exclude),
+                          ('--name', choices.names), ('--reduction', choices.reduction)):
+        if value:
+            raise CheckpointError('%s does not go with --model-yaml: write it into %s' % (
+                option, path))
+    text, config = model_yaml.read(path)
+    every = [*checkpoint.tables, *(Table(t, t.name) for t in checkpoint.tensors)]
+    taken = []
+    for number, entry in enumerate(config.get('tables') or []):
+        source = entry.get('source', entry['name'])
+        found = _find_source(source, every, path)
+        dim = entry.get('dim')
+        if dim is not None and not dim.isdecimal():
+            raise CheckpointError('%s: tables[%d].dim: "%s" is not a number' % (path, number, dim))
+        table = replace(found, name=entry['name'], format=entry.get('format'),
+                        dim=None if dim is None else int(dim))
+        if choices.storage is not None:
+            _check_storage(table, choices.storage)
+            entry['storage'] = choices.storage
+        taken.append(Taken(table, source, 'described in ' + path))
+    if not taken:
+        raise CheckpointError('%s: describes no tables, expected at least one' % path)
+    used = {id(t.table.tensor) for t in taken}
+    left = [(t.tensor.name, 'not described in ' + path) for t in every
+            if id(t.tensor) not in used]
+    features = [Feature(f['name'], f['table'], f.get('reduction', 'sum'))
+                for f in config.get('features') or []]
+    groups = {group['name']: group['features'] for group in config.get('groups') or []}
+    if choices.storage is not None:
+        text = model_yaml.write(config, {})
+    return Plan(checkpoint.kind, taken, features, groups, text, left)
+
+
+def _plan_by_rule(checkpoint: Checkpoint, choices: Choices) -> Plan:
+    """Plans what the checkpoint's configuration, the rule or patterns select."""
+    chosen, left = _select(checkpoint, choices)
+    if not chosen:
+        every = [*checkpoint.tensors, *(t.tensor for t in checkpoint.tables)]
+        raise CheckpointError('no embedding table found in %s with %d tensors; choose some with '
+                              '--tables PATTERN; its largest matrices are: %s' % (
+                                  checkpoint.kind, len(every), _largest(every)))
+    old = [table for table, _ in chosen]
+    tables = _rename(old, choices.names)
+    _check_names(tables)
+    features, groups = _fit_features(checkpoint, old, tables, left)
+    if choices.reduction is not None and features:
+        raise CheckpointError('--reduction %s: the checkpoint says how its features are reduced; '
+                              'change model.yaml instead' % choices.reduction)
+    if choices.reduction is not None:
+        features = [Feature(table.name, table.name, choices.reduction) for table in tables]
+    tables, features = _part_names(tables, features)
+    _check_names(tables)
+    taken = [Taken(table, table.name, reason) for table, (_, reason) in zip(tables, chosen)]
+    plan = Plan(checkpoint.kind, taken, features, groups, '', left)
+    plan.config = _describe(plan, choices.storage)
+    return plan
+
+
+def make_plan(checkpoint: Checkpoint, choices: Choices) -> Plan:
+    """Returns what to import. Raises CheckpointError if that is not possible."""
+    make = _plan_by_rule if choices.model_yaml is None else _plan_by_file
+    plan = make(checkpoint, choices)
+    for taken in plan.taken:
+        check_fit(taken.table)
+    sources: dict[str, str] = {}
+    for taken in plan.taken:
+        if taken.source in sources:
+            raise CheckpointError('the tables %s and %s have the same source %s, expected one' % (
+                sources[taken.source], taken.table.name, taken.source))
+        sources[taken.source] = taken.table.name
+    plan.left = [*checkpoint.left, *plan.left]
+    return plan
