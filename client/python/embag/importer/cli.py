@@ -188,7 +188,7 @@ def _import(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the exit status."""
     options = _parse(arguments)
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
@@ -205,6 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status, problem = 128 + signal.SIGINT, 'interrupted; nothing was written'
     except _Terminated:
         status, problem = 128 + signal.SIGTERM, 'terminated; nothing was written'
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if status != 0:
         print('embag-import: %s' % printable(problem), file=sys.stderr)
     return status

@@ -202,7 +202,9 @@ def _describe(plan: Plan, storage: str | None) -> str:
     for taken in plan.taken:
         table = taken.table
         _check_storage(table, storage)
-        entry = {'name': table.name, 'storage': storage, 'format': table.format, 'dim': table.dim}
+        source = taken.source if taken.source != table.name else None
+        entry = {'name': table.name, 'source': source, 'storage': storage, 'format': table.format,
+                 'dim': table.dim}
         tables.append({key: value for key, value in entry.items() if value is not None})
     config = {
         'tables': tables,
@@ -210,7 +212,8 @@ def _describe(plan: Plan, storage: str | None) -> str:
                      for f in plan.features],
         'groups': [{'name': name, 'features': members} for name, members in plan.groups.items()]}
     return model_yaml.write(config, {t.table.name: 'from ' + printable(t.table.tensor.name)
-                                     for t in plan.taken if t.table.tensor.name != t.table.name})
+                                     for t in plan.taken
+                                     if t.table.tensor.name not in (t.source, t.table.name)})
 
 
 def _find_source(source: str, every: list[Table], path: str) -> Table:
@@ -218,8 +221,11 @@ def _find_source(source: str, every: list[Table], path: str) -> Table:
 
     Raises CheckpointError.
     """
+    ends = ('.' + source, '/' + source)
     for fits in ([t for t in every if source in (t.tensor.name, t.name)],
-                 [t for t in every if t.tensor.name.endswith(('.' + source, '/' + source))]):
+                 [t for t in every if t.tensor.name.endswith(ends)],
+                 [t for t in every if module_names(t.tensor.name)[0] == source or
+                  module_names(t.tensor.name)[0].endswith(ends)]):
         if len(fits) == 1:
             return fits[0]
         if fits:
@@ -266,6 +272,13 @@ def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
     return Plan(checkpoint.kind, taken, features, groups, text, left)
 
 
+def _source_of(table: Table) -> str:
+    """Returns the name of a table in the files: that of its tensor, so that model.yaml fits later
+    checkpoints of the same model too. Keys stand in a file that is named after the table."""
+    name = table.tensor.name
+    return table.name if table.keys is not None or name_error(name) is not None else name
+
+
 def _plan_by_rule(checkpoint: Checkpoint, choices: Choices) -> Plan:
     """Plans what the checkpoint's configuration, the rule or patterns select."""
     chosen, left = _select(checkpoint, choices)
@@ -285,7 +298,8 @@ def _plan_by_rule(checkpoint: Checkpoint, choices: Choices) -> Plan:
         features = [Feature(table.name, table.name, choices.reduction) for table in tables]
     tables, features = _part_names(tables, features)
     _check_names(tables)
-    taken = [Taken(table, table.name, reason) for table, (_, reason) in zip(tables, chosen)]
+    taken = [Taken(table, _source_of(table), reason)
+             for table, (_, reason) in zip(tables, chosen)]
     plan = Plan(checkpoint.kind, taken, features, groups, '', left)
     plan.config = _describe(plan, choices.storage)
     return plan

@@ -37,7 +37,12 @@ class _Found:
     ranks: dict[int, dict[str, str]] = field(default_factory=dict)
     world_sizes: set[int] = field(default_factory=set)
 
-    def add(self, rank: int, kind: str, path: str) -> None:
+    def add(self, rank: int, kind: str, path: str, world_size: int) -> None:
+        self.world_sizes.add(world_size)
+        if len(self.world_sizes) > 1:
+            raise CheckpointError('%s: has the world size %d, expected %d as another file of the '
+                                  'table' % (path, world_size,
+                                             min(self.world_sizes - {world_size})))
         files = self.ranks.setdefault(rank, {})
         if kind in files:
             raise CheckpointError('%s and %s both have the %s of rank %d, expected one file' % (
@@ -71,16 +76,15 @@ def _find(root: str) -> tuple[dict[str, _Found], list[tuple[str, str]]]:
             ranked, pair = _RANKED.fullmatch(name), _PAIR.fullmatch(name)
             if ranked:
                 files = found.setdefault(os.path.join(inner, ranked[1]), _Found())
-                files.world_sizes.add(int(ranked[4]))
-                files.add(int(ranked[3]), ranked[2], path)
+                files.add(int(ranked[3]), ranked[2], path, int(ranked[4]))
             elif is_hps and name in ('key', 'emb_vector'):
                 files = found.setdefault(inner or os.path.basename(os.path.abspath(root)), _Found())
-                files.add(0, 'keys' if name == 'key' else 'values', path)
+                files.add(0, 'keys' if name == 'key' else 'values', path, 1)
             elif _OTHER.fullmatch(name):
                 left.append((os.path.join(inner, name), 'neither keys nor values of a table'))
             elif pair:
                 files = found.setdefault(os.path.join(inner, pair[1]), _Found())
-                files.add(0, pair[2], path)
+                files.add(0, pair[2], path, 1)
             else:
                 left.append((os.path.join(inner, name), 'unknown file name'))
     return found, left
@@ -102,10 +106,7 @@ def recognises(path: str) -> bool:
 
 def _check_ranks(name: str, found: _Found) -> None:
     """Checks that the files of all ranks are there, in pairs."""
-    if len(found.world_sizes) > 1:
-        raise CheckpointError('table %s: has files of world sizes %s, expected one' % (
-            name, ' and '.join(map(str, sorted(found.world_sizes)))))
-    ranks = range(next(iter(found.world_sizes), 1))
+    ranks = range(next(iter(found.world_sizes)))
     for rank in sorted(set(ranks) | set(found.ranks)):
         absent = {'keys', 'values'} - set(found.ranks.get(rank, {}))
         if rank not in ranks:

@@ -42,8 +42,7 @@ READERS = (
     Reader('safetensors', 'safetensors_file',
            'FILE.safetensors, FILE.safetensors.index.json, or a directory with them'),
     Reader('torch', 'torch_file',
-           'FILE.pt, .pth, .bin or .ckpt, FILE.bin.index.json, or a directory with '
-           'pytorch_model.bin'),
+           'FILE.pt, .pth, .bin, .ckpt or .bin.index.json, or a directory with pytorch_model.bin'),
     Reader('arrow', 'arrow_file', 'FILE.parquet, .arrow or .feather, or a directory with them',
            ('key_column', 'vector_column')),
     Reader('raw', 'raw_pairs', 'a directory with files of keys and values, as dynamicemb and '

@@ -95,11 +95,22 @@ def _npy_header(tensor: Tensor) -> bytes:
     return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + text.encode('ascii')
 
 
-def _write_table(directory: str, number: int, taken: Taken, advance: Advance) -> list[FileDigest]:
+def _base_names(plan: Plan) -> list[str]:
+    """Returns the names of the tables' files, without .safetensors: those of the tables, or a
+    number if that is no file name."""
+    names = [taken.table.name for taken in plan.taken]
+    bases = []
+    for number, name in enumerate(names):
+        base = name if is_file_name(name, '.safetensors') else 'table-%d' % number
+        while base != name and base in names:
+            base += '_'
+        bases.append(base)
+    return bases
+
+
+def _write_table(directory: str, base: str, taken: Taken, advance: Advance) -> list[FileDigest]:
     table = taken.table
-    is_plain = is_file_name(taken.source, '.safetensors')
-    name = (taken.source if is_plain else 'table-%d' % number) + '.safetensors'
-    with DigestedFile(directory, name) as file:
+    with DigestedFile(directory, base + '.safetensors') as file:
         file.write(_safetensors_header(taken.source, table.tensor))
         _write_rows(file, table.tensor, advance)
     files = [file.digest()]
@@ -222,8 +233,8 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
         _check_room(out, sum(map(table_bytes, plan.taken)))
         hidden = _claim(out, version)
         files = []
-        for number, taken in enumerate(plan.taken):
-            files += _write_table(hidden, number, taken, advance)
+        for base, taken in zip(_base_names(plan), plan.taken):
+            files += _write_table(hidden, base, taken, advance)
         write_manifest(hidden, files)
         _sync_directory(hidden)
         _publish(out, version, plan.config, old)
