@@ -99,7 +99,7 @@ if ! install_packages index "$index_seconds_max" "$work/index/bin/pip" --retries
     grpcio numpy protobuf ml_dtypes mypy types-protobuf setuptools; then
     exit "$status"
 fi
-pip index install --quiet "$package[bf16]"
+pip index install --quiet "$package[bf16,import]"
 run_tests index || status=1
 # Without protoc, grpcio-tools generates the messages.
 pip index uninstall --quiet --yes embag

@@ -1,5 +1,6 @@
 """embag-import: which tables it takes, their names, what it writes, and how it fails."""
 
+import io
 import os
 import re
 import resource
@@ -13,6 +14,7 @@ import numpy as np
 import xxhash
 import yaml
 
+import served
 from embagd_process import wait_until
 from import_run import HAS_ALL_READERS, ImportTest, command, tree, write_tensors
 
@@ -153,7 +155,8 @@ class Config(ImportTest):
                 'tables': [{'name': name, 'source': PREFIX + 't0.weight'}]})
 
     def test_a_description_decides_tables_and_is_used_as_it_is(self):
-        text = ('# mine\ntables:\n- {name: a, source: %st1.weight}\n- {name: other, missing: skip}\n'
+        text = ('# mine\ntables:\n- {name: a, source: %st1.weight}\n'
+                '- {name: other, missing: skip}\n'
                 'features: [{name: f, table: a, reduction: mean}]\n'
                 'groups: [{name: g, features: [f]}]\n' % PREFIX)
         self.write_config(text)
@@ -283,6 +286,8 @@ class Writing(ImportTest):
         for name in ('a/b', '.x', 'x-00000-of-00002', 'y' * 247):
             self.refuses('dump', '--format', 'raw', '--name', 't=' + name,
                          because='does not make a file name')
+            self.refuses('dump', '--format', 'raw', '--name', 't=' + name, '--dry-run',
+                         because='does not make a file name')
         self.imports('dump', '--format', 'raw', '--name', 't=' + 'y' * 246)
 
     def test_refuses_a_row_of_one_byte_more_than_the_maximum(self):
@@ -315,6 +320,20 @@ class Writing(ImportTest):
         short = Tensor('x', 'U8', (4, 8), lambda b, e: np.zeros((e - b, 7), np.uint8))
         with self.assertRaisesRegex(CheckpointError, 'were read as'):
             import_checkpoint(Checkpoint('test', tables=[Table(short, 'x')]), self.out)
+
+    def test_folders_are_created_and_removed_if_the_import_fails(self):
+        self.out = self.join('repository', 'a', 'b')
+        with open(self.join('m.safetensors'), 'r+b') as file:
+            from embag.importer import CheckpointError, open_source
+            from embag.importer.writer import import_checkpoint
+            checkpoint = open_source(file.name)
+            file.truncate(os.path.getsize(file.name) - 1)
+            with self.assertRaisesRegex(CheckpointError, 'ends at byte'):
+                import_checkpoint(checkpoint, self.out)
+        self.assertEqual(tree(self.join('repository')), [])
+        self.setUp()
+        self.out = self.join('repository', 'a', 'b')
+        self.imports('m.safetensors')
 
     def test_a_disk_that_is_full_is_told_and_nothing_is_left(self):
         limited = subprocess.run(
@@ -375,6 +394,85 @@ class Writing(ImportTest):
         self.assertLess(int(done.stdout), 64 << 10)
 
 
+class Features(ImportTest):
+    """Features and groups of a model's own configuration."""
+
+    def plan(self, features, groups=None, **choices):
+        """Plans the tables a and b, with these features."""
+        from embag.importer import Checkpoint, Choices, Table, Tensor
+        from embag.importer.plan import make_plan
+        tables = [Table(Tensor('ebc.%s.weight' % name, 'F32', (6, 4), lambda b, e: ROWS.view(
+            'u1')[b:e]), name) for name in ('a', 'b')]
+        return make_plan(Checkpoint('test', tables=tables, features=features, groups=groups or {}),
+                         Choices(**choices))
+
+    def test_are_written_for_the_tables_that_are_taken(self):
+        from embag.importer import Feature
+        features = [Feature('f', 'a', 'sum'), Feature('g', 'b', 'mean'), Feature('h', 'b', 'none')]
+        groups = {'all': ['f', 'g'], 'first': ['f']}
+        config = yaml.safe_load(self.plan(features, groups).config)
+        self.assertEqual(config['features'][2], {'name': 'h', 'table': 'b', 'reduction': 'none'})
+        self.assertEqual(config['groups'][0], {'name': 'all', 'features': ['f', 'g']})
+        plan = self.plan(features, groups, exclude=['a'], names=[('b', 'x')])
+        config = yaml.safe_load(plan.config)
+        self.assertEqual(config['tables'], [{'name': 'x', 'source': 'ebc.b.weight'}])
+        self.assertEqual([each['table'] for each in config['features']], ['x', 'x'])
+        self.assertEqual(config['groups'], [{'name': 'all', 'features': ['g']}])
+        self.assertIn(('feature f', 'its table a is not taken'), plan.left)
+        self.assertIn(('group first', 'none of its features is taken'), plan.left)
+
+    def test_a_table_with_the_name_of_a_feature_is_renamed(self):
+        from embag.importer import Feature
+        config = yaml.safe_load(self.plan([Feature('a', 'a', 'sum'), Feature('f', 'a', 'max')])
+                                .config)
+        self.assertEqual([each['name'] for each in config['tables']], ['a_table', 'b'])
+        self.assertEqual([each['table'] for each in config['features']], ['a_table', 'a_table'])
+
+    def test_that_the_server_would_refuse_are_refused(self):
+        from embag.importer import CheckpointError, Feature
+        for features, because in (
+                ([Feature('f', 'a', 'sum'), Feature('f', 'b', 'sum')], 'two features have the'),
+                ([Feature('f', 'a', 'median')], 'the reduction is "median"'),
+                ([Feature('', 'a', 'sum')], 'is empty')):
+            with self.assertRaisesRegex(CheckpointError, because):
+                self.plan(features)
+        with self.assertRaisesRegex(CheckpointError, 'says how its features are reduced'):
+            self.plan([Feature('f', 'a', 'sum')], reduction='mean')
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        """Returns True."""
+        return True
+
+
+class Shown(unittest.TestCase):
+    """Progress."""
+
+    def test_a_line_every_few_seconds_has_the_rate_and_the_time_left(self):
+        from embag.importer.progress import Progress
+        now = [0.0]
+        stream = io.StringIO()
+        with Progress(10**9, stream, lambda: now[0]) as progress:
+            for second in range(1, 10):
+                now[0] = second
+                progress.advance(10**8)
+        self.assertEqual(stream.getvalue(),
+                         'embag-import: 500.0 MB of 1.0 GB (50 %), 100.0 MB/s, 5 s left\n')
+        self.assertEqual(progress.seconds(), 9)
+
+    def test_a_terminal_shows_a_bar(self):
+        from embag.importer.progress import Progress
+        stream = Terminal()
+        with Progress(10**9, stream) as progress:
+            progress.advance(5 * 10**8)
+            progress.advance(5 * 10**8)
+        self.assertIn('%|', stream.getvalue())
+        self.assertIn('1.00G', stream.getvalue())
+
+
 class Errors(ImportTest):
     """Wrong command lines and files."""
 
@@ -398,6 +496,19 @@ class Errors(ImportTest):
         with open(self.out, 'wb'):
             pass
         self.refuses('m.safetensors', because=self.out)
+
+    def test_the_reference_has_every_option_and_format(self):
+        done = subprocess.run(command('--help'), capture_output=True, text=True, timeout=60,
+                              check=False)
+        path = os.path.join(served.SOURCE, 'client', 'python', 'IMPORT.md')
+        with open(path, encoding='utf-8') as file:
+            reference = file.read()
+        options = re.findall(r'^  (--[\w-]+)', done.stdout, re.M)
+        formats = re.findall(r'^  (\w+) {2,}', done.stdout.split('kinds of SOURCE, by')[1], re.M)
+        self.assertGreater(len(options), 10)
+        self.assertGreater(len(formats), 5)
+        for word in options + formats:
+            self.assertIn('`' + word, reference)
 
     def test_help_has_examples(self):
         done = subprocess.run(command('--help'), capture_output=True, text=True, timeout=60,

@@ -127,7 +127,7 @@ class _Column:
         where = '%s: column %s' % (path, self.name)
         _refuse_nulls(array, where, row)
         if self.width is None:
-            wide = array.to_numpy(zero_copy_only=False).astype(
+            wide: NDArray[Any] = array.to_numpy(zero_copy_only=False).astype(
                 '<i8' if self.dtype == 'I64' else '<u8')
             return wide.view(np.uint8).reshape(-1, 8)
         if not str(array.type).startswith('fixed_size_list'):
@@ -141,7 +141,7 @@ class _Column:
             first = int(np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0][0])
             raise CheckpointError('%s: row %d has a null at position %d, expected a number' % (
                 where, row + first // self.width, first % self.width))
-        plain = np.ascontiguousarray(values.to_numpy(zero_copy_only=False))
+        plain: NDArray[Any] = np.ascontiguousarray(values.to_numpy(zero_copy_only=False))
         return plain.view(np.uint8).reshape(len(array), -1)
 
 

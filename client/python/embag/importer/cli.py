@@ -17,8 +17,8 @@ from embag.importer.progress import Progress, printable, readable
 from embag.importer.read_options import ReadOptions
 from embag.importer.readers import READERS, open_source
 from embag.importer.source import CheckpointError
-from embag.importer.writer import (Imported, check_config, find_version, table_bytes,
-                                   write_version)
+from embag.importer.writer import (Imported, check_config, check_key_names, find_version,
+                                   table_bytes, write_version)
 
 _FAILED = 1
 # Tensors that are named if many are left for the same reason.
@@ -174,6 +174,7 @@ def _import(options: argparse.Namespace) -> None:
     sys.stdout.flush()
     version = options.version or find_version(options.out)
     if options.dry_run:
+        check_key_names(plan)
         check_config(options.out, plan.config, options.replace_config)
         print('model.yaml:\n%swould write %s: %s' % (
             plan.config, os.path.join(options.out, str(version)),

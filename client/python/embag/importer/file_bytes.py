@@ -23,7 +23,7 @@ def read_range(path: str, offset: int, count: int) -> NDArray[np.uint8]:
     Raises CheckpointError if the file cannot be read or ends earlier.
     """
     data = np.empty(count, np.uint8)
-    view = memoryview(data)
+    view = data.data
     done = 0
     try:
         with open(path, 'rb', buffering=0) as file:

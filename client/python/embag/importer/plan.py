@@ -86,7 +86,9 @@ def _select(checkpoint: Checkpoint, choices: Choices) -> tuple[
     _check_patterns('--tables', choices.tables, every)
     _check_patterns('--exclude', choices.exclude, every)
     shapes = {tensor.name: tensor.shape for tensor in checkpoint.tensors}
-    configured, found, left = [], [], []
+    configured: list[tuple[Table, str]] = []
+    found: list[tuple[Table, str]] = []
+    left: list[tuple[str, str]] = []
     for number, table in enumerate(every):
         is_configured = number < len(checkpoint.tables)
         if _matches(table, choices.exclude):
@@ -177,6 +179,22 @@ def _fit_features(checkpoint: Checkpoint, old: list[Table], new: list[Table],
         else:
             left.append(('group ' + name, 'none of its features is taken'))
     return features, groups
+
+
+def _check_features(features: list[Feature]) -> None:
+    """Raises CheckpointError for features with the same name, or that the server would refuse."""
+    tables: dict[str, str] = {}
+    for feature in features:
+        error = name_error(feature.name)
+        if error:
+            raise CheckpointError('feature %r: the name %s' % (feature.name[:80], error))
+        if feature.reduction not in model_yaml.REDUCTIONS:
+            raise CheckpointError('feature %s: the reduction is "%s", expected one of %s' % (
+                feature.name, feature.reduction, ', '.join(model_yaml.REDUCTIONS)))
+        if feature.name in tables:
+            raise CheckpointError('two features have the name %s, of the tables %s and %s' % (
+                feature.name, tables[feature.name], feature.table))
+        tables[feature.name] = feature.table
 
 
 def _part_names(tables: list[Table], features: list[Feature]) -> tuple[list[Table], list[Feature]]:
@@ -296,6 +314,7 @@ def _plan_by_rule(checkpoint: Checkpoint, choices: Choices) -> Plan:
                               'change model.yaml instead' % choices.reduction)
     if choices.reduction is not None:
         features = [Feature(table.name, table.name, choices.reduction) for table in tables]
+    _check_features(features)
     tables, features = _part_names(tables, features)
     _check_names(tables)
     taken = [Taken(table, _source_of(table), reason)

@@ -135,7 +135,7 @@ def _find_dim(name: str, counts: list[int], paths: list[str], options: ReadOptio
                                   'key' % (path, values, count))
         if count > 0 and dim is None:
             dim, said_by = values // count, path
-        elif count > 0 and values // count != dim:
+        if dim is not None and values != dim * count:
             raise CheckpointError('%s: rows have %d values, expected %d as in %s' % (
                 path, values // count, dim, said_by))
     if dim is None:

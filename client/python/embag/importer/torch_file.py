@@ -85,6 +85,9 @@ def _check_archive(path: str) -> None:
     size = file_size(path)
     total = 0
     entries = _entries(path)
+    if any('/code/' in name for name in entries):
+        raise CheckpointError('%s: a TorchScript model, expected a state_dict: '
+                              'torch.save(torch.jit.load(FILE).state_dict(), "model.pt")' % path)
     for name, entry in entries.items():
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
             raise CheckpointError('%s: the entry %s is compressed, expected it as torch.save '
@@ -99,10 +102,6 @@ def _check_archive(path: str) -> None:
     if total > size:
         raise CheckpointError('%s: its entries have %d bytes, but the file has %d' % (
             path, total, size))
-    if any(name.endswith('/constants.pkl') for name in entries) and \
-            any('/code/' in name for name in entries):
-        raise CheckpointError('%s: a TorchScript model, expected a state_dict: '
-                              'torch.save(torch.jit.load(FILE).state_dict(), "model.pt")' % path)
 
 
 def _version(torch: Any) -> tuple[int, ...]:

@@ -122,7 +122,8 @@ def _write_table(directory: str, base: str, taken: Taken, advance: Advance) -> l
     return files
 
 
-def _check_key_names(plan: Plan) -> None:
+def check_key_names(plan: Plan) -> None:
+    """Raises CheckpointError if a keyed table's name makes no name of a file with keys."""
     for taken in plan.taken:
         if taken.table.keys is not None and not is_file_name(taken.source, _KEYS_SUFFIX):
             raise CheckpointError('the name of the keyed table %s does not make a file name with '
@@ -203,6 +204,16 @@ def _publish(out: str, version: int, config: str, old: str | None) -> None:
     _sync_directory(out)
 
 
+def _missing_folders(path: str) -> list[str]:
+    """Returns the path and those of its parents that do not exist, from the bottom up."""
+    missing = []
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
+
+
 def _claim(out: str, version: int) -> str:
     """Creates the hidden directory of a version. Raises CheckpointError."""
     final, hidden = os.path.join(out, str(version)), os.path.join(out, '.%d' % version)
@@ -224,8 +235,8 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
 
     Leaves nothing behind if it fails. Raises CheckpointError and OSError.
     """
-    _check_key_names(plan)
-    is_new = not os.path.isdir(out)
+    check_key_names(plan)
+    created = _missing_folders(out)
     os.makedirs(out, exist_ok=True)
     hidden = None
     try:
@@ -241,8 +252,9 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
     except BaseException:
         if hidden is not None:
             shutil.rmtree(hidden)
-        if is_new and not os.listdir(out):
-            os.rmdir(out)
+        for folder in created:
+            if not os.listdir(folder):
+                os.rmdir(folder)
         raise
     return Imported(os.path.join(out, str(version)), version, files, plan)
 
