@@ -48,7 +48,8 @@ class Selection(ImportTest):
         for name in ('over_arch.0.weight', 'lm_head.weight', 'time_embedding.linear_1.weight',
                      'embeddings.proj.weight', 'member.weight', 'remember.table_of.x',
                      'emb.t0.exp_avg', 'optimizer.emb.t0', 'emb.t0.momentum1', 'emb/t0/Adam_1',
-                     'embeddings.LayerNorm.weight', 'emb.t0/.OPTIMIZER_SLOT/adam/m'):
+                     'embeddings.LayerNorm.weight', 'embedding_proj.0.weight',
+                     'user_embedding/kernel', 'emb.t0/.OPTIMIZER_SLOT/adam/m'):
             self.write(name, 'emb.other')
             self.assertEqual(self.taken(), ['other'], name)
 

@@ -8,8 +8,8 @@ The rule is conservative: a tensor is a table if its name says so and nothing sp
    layer.
 4. The module's name, which is the tensor's without `.weight`, decides. Its last part, or the one
    before it (as in `embedding_bags.t0` and `emb_l.3`), has one of the words emb, embed, embedding
-   (or their plurals), wte or wpe. Its last part has no word of another layer, such as linear, proj
-   or norm.
+   (or their plurals), wte or wpe. That part, and the last one, have no word of another layer, such
+   as linear, proj or norm.
 5. If the last part has the words shared, lookup or table instead, the matrix is a table if it has
    more rows than columns.
 """
@@ -28,7 +28,7 @@ _SUFFIXES = ('/.ATTRIBUTES/VARIABLE_VALUE', '.weight')
 _EMBEDDING = {'emb', 'embs', 'embed', 'embeds', 'embedding', 'embeddings', 'wte', 'wpe'}
 _MAYBE = {'shared', 'lookup', 'table'}
 _OTHER_LAYERS = {'linear', 'lin', 'dense', 'proj', 'projection', 'norm', 'layernorm', 'conv', 'mlp',
-                 'fc', 'attn', 'attention', 'gru', 'lstm'}
+                 'fc', 'attn', 'attention', 'gru', 'lstm', 'kernel'}
 _OPTIMIZER = re.compile(
     r'\.OPTIMIZER_SLOT|optimi[sz]er\w*|optim|exp_avg\w*|exp_inf|momentum(_buffer|\d)?|velocity|'
     r'(adam\w*|adagrad|ftrl|rmsprop|momentum|lamb)(_\d+)?', re.IGNORECASE)
@@ -87,7 +87,7 @@ def judge(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bool, 
         return False, 'its name is not that of an embedding'
     if last & _EMBEDDING:
         return True, 'embedding, by its name'
-    if before & _EMBEDDING:
+    if before & _EMBEDDING and not before & _OTHER_LAYERS:
         return True, 'in %s, by its name' % parts[-2]
     if last & _MAYBE and tensor.shape[0] > tensor.shape[1]:
         return True, 'by its name, and it has more rows than columns'
