@@ -398,22 +398,23 @@ class Writing(ImportTest):
 class Features(ImportTest):
     """Features and groups of a model's own configuration."""
 
-    def plan(self, features, groups=None, **choices):
-        """Plans the tables a and b, with these features."""
+    def plan(self, features, groups=None, types=('F32', 'F32'), **choices):
+        """Plans the tables a and b, of these types, with these features."""
         from embag.importer import Checkpoint, Choices, Table, Tensor
         from embag.importer.plan import make_plan
-        tables = [Table(Tensor('ebc.%s.weight' % name, 'F32', (6, 4), lambda b, e: ROWS.view(
-            'u1')[b:e]), name) for name in ('a', 'b')]
+        tables = [Table(Tensor('ebc.%s.weight' % name, dtype, (6, 4), lambda b, e: ROWS.view(
+            'u1')[b:e]), name) for name, dtype in zip('ab', types)]
         return make_plan(Checkpoint('test', tables=tables, features=features, groups=groups or {}),
                          Choices(**choices))
 
     def test_are_written_for_the_tables_that_are_taken(self):
         from embag.importer import Feature
         features = [Feature('f', 'a', 'sum'), Feature('g', 'b', 'mean'), Feature('h', 'b', 'none')]
-        groups = {'all': ['f', 'g'], 'first': ['f']}
+        groups = {'all': ['f', 'g'], 'first': ['f'], 'no': ['f', 'h']}
         config = yaml.safe_load(self.plan(features, groups).config)
         self.assertEqual(config['features'][2], {'name': 'h', 'table': 'b', 'reduction': 'none'})
-        self.assertEqual(config['groups'][0], {'name': 'all', 'features': ['f', 'g']})
+        self.assertEqual(config['groups'], [{'name': 'all', 'features': ['f', 'g']},
+                                            {'name': 'first', 'features': ['f']}])
         plan = self.plan(features, groups, exclude=['a'], names=[('b', 'x')])
         config = yaml.safe_load(plan.config)
         self.assertEqual(config['tables'], [{'name': 'x', 'source': 'ebc.b.weight'}])
@@ -421,6 +422,16 @@ class Features(ImportTest):
         self.assertEqual(config['groups'], [{'name': 'all', 'features': ['g']}])
         self.assertIn(('feature f', 'its table a is not taken'), plan.left)
         self.assertIn(('group first', 'none of its features is taken'), plan.left)
+
+    def test_groups_that_the_server_would_refuse_are_left(self):
+        from embag.importer import Feature
+        features = [Feature('f', 'a', 'sum'), Feature('g', 'b', 'none'), Feature('h', 'b', 'max')]
+        plan = self.plan(features, {'x': ['f', 'g'], 'y': ['f', 'h']})
+        self.assertEqual(plan.groups, {'y': ['f', 'h']})
+        self.assertIn(('group x', 'its features are not all pooled'), plan.left)
+        plan = self.plan(features, {'y': ['f', 'h'], 'z': ['h']}, types=('F32', 'F16'))
+        self.assertEqual(plan.groups, {'z': ['h']})
+        self.assertIn(('group y', 'its tables have the types F16 and F32'), plan.left)
 
     def test_a_table_with_the_name_of_a_feature_is_renamed(self):
         from embag.importer import Feature

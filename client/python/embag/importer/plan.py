@@ -206,6 +206,25 @@ def _part_names(tables: list[Table], features: list[Feature]) -> tuple[list[Tabl
             [replace(feature, table=names[feature.table]) for feature in features])
 
 
+def _possible_groups(plan: Plan) -> dict[str, list[str]]:
+    """Returns the groups that the server accepts. It answers with the pooled vectors of all
+    features side by side, in one type. Notes the others as left."""
+    types = {taken.table.name: 'F32' if taken.table.format else taken.table.tensor.dtype
+             for taken in plan.taken}
+    features = {feature.name: feature for feature in plan.features}
+    possible = {}
+    for name, members in plan.groups.items():
+        used = [features[member] for member in members]
+        mixed = sorted({types[feature.table] for feature in used})
+        if any(feature.reduction == 'none' for feature in used):
+            plan.left.append(('group ' + name, 'its features are not all pooled'))
+        elif len(mixed) > 1:
+            plan.left.append(('group ' + name, 'its tables have the types ' + ' and '.join(mixed)))
+        else:
+            possible[name] = members
+    return possible
+
+
 def _check_storage(table: Table, storage: str | None) -> None:
     if storage is not None and (table.format is not None or
                                 table.tensor.dtype not in ('F32', 'F16', 'BF16')):
@@ -320,6 +339,7 @@ def _plan_by_rule(checkpoint: Checkpoint, choices: Choices) -> Plan:
     taken = [Taken(table, _source_of(table), reason)
              for table, (_, reason) in zip(tables, chosen)]
     plan = Plan(checkpoint.kind, taken, features, groups, '', left)
+    plan.groups = _possible_groups(plan)
     plan.config = _describe(plan, choices.storage)
     return plan
 
