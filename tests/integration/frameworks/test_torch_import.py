@@ -105,9 +105,9 @@ class Files(TorchImportTest):
         self.assertIn('c.emb.weight: a sparse tensor', printed)
         self.assertIn('d.emb: no tensor', printed)
 
-    def test_the_older_format_is_read_up_to_a_maximum(self):
+    def test_what_is_read_as_a_whole_is_read_up_to_a_maximum(self):
         from embag.importer import torch_file
-        self.save(self.model.state_dict(), _use_new_zipfile_serialization=False)
+        self.save(self.model.state_dict(), _use_new_zipfile_serialization=not MAPS_FILES)
         self.imports('m.pt')
         self.assert_bits()
         size = os.path.getsize(self.join('m.pt'))
@@ -118,7 +118,7 @@ class Files(TorchImportTest):
             if is_read:
                 self.imports('m.pt')
             else:
-                self.refuses('m.pt', because='expected at most %d: an older format' % limit)
+                self.refuses('m.pt', because='expected at most %d: ' % limit)
 
     @unittest.skipUnless(MAPS_FILES, 'this torch cannot map files')
     def test_memory_does_not_grow_with_the_file(self):

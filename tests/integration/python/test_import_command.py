@@ -274,6 +274,15 @@ class Writing(ImportTest):
         self.refuses('m.safetensors', because='another importer is writing version 1')
         self.imports('m.safetensors', '--version', '2')
 
+    def test_of_two_importers_of_the_same_version_one_succeeds(self):
+        running = [subprocess.Popen(
+            command(self.join('m.safetensors'), '--out', self.out, '--version', '3'),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        texts = [each.communicate(timeout=60)[1] for each in running]
+        self.assertEqual(sorted(each.returncode for each in running), [0, 1, 1])
+        self.assertEqual(sum('3 exists: ' in text for text in texts), 2, texts)
+        self.assert_rows('t1', ROWS + 1, 3)
+
     def test_a_table_whose_name_is_no_file_name_gets_a_file_of_another_name(self):
         for version, name in enumerate(('a/b', '.x', 'x-00000-of-00002', 'y' * 250), 1):
             self.imports('m.safetensors', '--tables', 't1', '--name', 't1=' + name,
@@ -523,7 +532,8 @@ class Errors(ImportTest):
             self.assertIn('`' + word, reference)
 
     def test_help_has_examples(self):
-        done = subprocess.run(command('--help'), capture_output=True, text=True, timeout=60,
+        script = os.path.join(os.path.dirname(sys.executable), 'embag-import')
+        done = subprocess.run([script, '--help'], capture_output=True, text=True, timeout=60,
                               check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ''))
         self.assertIn('embag-import model.pt --out models/dlrm\n', done.stdout)

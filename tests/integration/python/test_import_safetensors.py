@@ -7,6 +7,7 @@ import unittest
 import numpy as np
 
 from import_run import HAS_ALL_READERS, ImportTest, write_tensors
+from served import SEED, scaled
 from table_files import safetensors_bytes
 
 ROWS = np.arange(24, dtype='<f4').reshape(6, 4)
@@ -80,6 +81,19 @@ class Files(ImportTest):
                               (JSON_BYTES_MAX + 1, 'the header has %d bytes' % (
                                   JSON_BYTES_MAX + 1))):
             self.refuses_bytes(size.to_bytes(8, 'little') + b'{}'.ljust(size), because)
+
+    def test_flipped_bytes_never_end_in_a_traceback(self):
+        whole = safetensors_bytes(header(), ROWS.tobytes())
+        rng = np.random.default_rng(SEED)
+        for _ in range(scaled(1000)):
+            broken = bytearray(whole)
+            for at in rng.integers(0, len(whole) - ROWS.nbytes, rng.integers(1, 4)):
+                broken[at] = rng.integers(256)
+            with open(self.join('m.safetensors'), 'wb') as file:
+                file.write(broken)
+            done = self.run_import('m.safetensors', '--dry-run')
+            self.assertIn(done.returncode, (0, 1))
+            self.assertEqual(done.stderr.count('\n'), done.returncode, bytes(broken))
 
     def test_tensors_of_unknown_types_are_left(self):
         write_tensors(self.join('m.safetensors'), {
