@@ -186,6 +186,36 @@ class Config(ImportTest):
         self.refuses('m.safetensors', '--model-yaml', self.join('described.yaml'),
                      because='is the end of 2 names')
 
+    def test_scales_in_tensors_of_their_own_are_imported_with_the_codes(self):
+        codes = np.arange(24, dtype=np.uint8).reshape(6, 4)
+        scale, bias = np.arange(1, 7, dtype='<f4'), np.ones((6, 1), '<f2')
+        write_tensors(self.join('m.safetensors'), {
+            PREFIX + 't0.weight': codes, PREFIX + 't0.weight_qscale': scale,
+            PREFIX + 't0.weight_qbias': bias, PREFIX + 't1.weight': codes + 1})
+        text = ('tables:\n'
+                '- {name: a, source: t0.weight, format: codes_int8, scales: t0.weight_qscale, '
+                'biases: t0.weight_qbias}\n'
+                '- {name: b, source: t1.weight, format: codes_int8, scales: t0.weight_qscale}\n')
+        self.write_config(text)
+        self.imports('m.safetensors', '--model-yaml', self.join('described.yaml'))
+        self.assertEqual(self.config(), text)
+        for name, array in (('a', codes), ('b', codes + 1), ('t0.weight_qscale', scale),
+                            ('t0.weight_qbias', bias)):
+            self.assert_rows(name, array)
+        for change, because in ((('scales: t0.weight_qscale', 'scales: t1.weight'),
+                                 'expected F32 or F16 [6]'),
+                                (('name: b, source: t1.weight', 'name: b, source: t0.weight_qbias'),
+                                 'expected U8 [rows, bytes]'),
+                                (('scales: t0.weight_qscale', 'scales: none'), 'no tensor none')):
+            self.write_config(text.replace(*change))
+            self.refuses('m.safetensors', '--model-yaml', self.join('described.yaml'),
+                         because=because)
+        write_tensors(self.join('m.safetensors'), {'codes': codes, 'scale': scale})
+        self.write_config('tables: [{name: a, source: codes, format: codes_int8, scales: scale}, '
+                          '{name: scale}]')
+        self.refuses('m.safetensors', '--model-yaml', self.join('described.yaml'),
+                     because='expected one use')
+
     def test_refuses_descriptions_that_do_not_fit(self):
         for text, because in (
                 ('tables: [{name: a}]', 'the checkpoint has no tensor a'),

@@ -73,6 +73,20 @@ class Served(ImportTest):
         self.assertTrue((np.abs(answer.values - rows).max(1) <= bound).all())
         self.assertNotEqual(answer.values.tobytes(), rows.tobytes())
 
+    def test_codes_are_served_with_their_scales(self):
+        rng = np.random.default_rng(SEED)
+        codes = rng.integers(0, 256, (40, 8)).astype(np.uint8)
+        scale, bias = rng.random(40).astype('<f4') + 1, rng.normal(size=40).astype('<f4')
+        write_tensors(self.join('m.safetensors'), {
+            'ebc.t.weight': codes, 'ebc.t.weight_qscale': scale, 'ebc.t.weight_qbias': bias})
+        with open(self.join('described.yaml'), 'w', encoding='utf-8') as file:
+            file.write('tables: [{name: t, source: t.weight, format: codes_int8, '
+                       'scales: t.weight_qscale, biases: t.weight_qbias}]\n')
+        self.imports('m.safetensors', '--model-yaml', self.join('described.yaml'))
+        answer = self.serve().lookup('t', np.arange(40), model='shop', reduction='none')
+        exact = codes * scale[:, None].astype('f8') + bias[:, None].astype('f8')
+        np.testing.assert_array_equal(answer.values, exact.astype('f4'))
+
     def test_a_version_appears_in_a_server_that_runs(self):
         rows = np.arange(12, dtype='<f4').reshape(4, 3)
         write_tensors(self.join('m.safetensors'), {'emb': rows})

@@ -38,11 +38,18 @@ class Choices:
 
 @dataclass(frozen=True)
 class Taken:
-    """A table to import: its name in the files, which is `source` of model.yaml, and why."""
+    """A table to import.
+
+    - source: its name in the files, which is `source` of model.yaml
+    - reason: why it is taken
+    - scales: the tensors of its scales and biases, by their names in the files, if its rows have
+      codes alone
+    """
 
     table: Table
     source: str
     reason: str
+    scales: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -272,6 +279,15 @@ def _find_source(source: str, every: list[Table], path: str) -> Table:
         path, source, _largest([table.tensor for table in every])))
 
 
+def _check_scales(table: Table, scales: dict[str, Tensor]) -> None:
+    """Raises CheckpointError unless each tensor has a value for each row of the table."""
+    rows = table.tensor.shape[:1]
+    for name, tensor in scales.items():
+        if tensor.dtype not in ('F32', 'F16') or tensor.shape not in (rows, (*rows, 1)):
+            raise CheckpointError('table %s: %s is %s %s, expected F32 or F16 %s' % (
+                table.name, name, tensor.dtype, list(tensor.shape), list(rows)))
+
+
 def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
     """Plans what a given model.yaml describes."""
     path = choices.model_yaml
@@ -295,10 +311,13 @@ def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
         if choices.storage is not None:
             _check_storage(table, choices.storage)
             entry['storage'] = choices.storage
-        taken.append(Taken(table, source, 'described in ' + path))
+        scales = {entry[key]: _find_source(entry[key], every, path).tensor
+                  for key in ('scales', 'biases') if key in entry}
+        _check_scales(table, scales)
+        taken.append(Taken(table, source, 'described in ' + path, scales))
     if not taken:
         raise CheckpointError('%s: describes no tables, expected at least one' % path)
-    used = {id(t.table.tensor) for t in taken}
+    used = {id(tensor) for t in taken for tensor in (t.table.tensor, *t.scales.values())}
     left = [(t.tensor.name, 'not described in ' + path) for t in every
             if id(t.tensor) not in used]
     features = [Feature(f['name'], f['table'], f.get('reduction', 'sum'))
@@ -356,5 +375,10 @@ def make_plan(checkpoint: Checkpoint, choices: Choices) -> Plan:
             raise CheckpointError('the tables %s and %s have the same source %s, expected one' % (
                 sources[taken.source], taken.table.name, taken.source))
         sources[taken.source] = taken.table.name
+    for taken in plan.taken:
+        for name in taken.scales:
+            if name in sources:
+                raise CheckpointError('%s is the source of the table %s and has scales of %s, '
+                                      'expected one use' % (name, sources[name], taken.table.name))
     plan.left = [*checkpoint.left, *plan.left]
     return plan

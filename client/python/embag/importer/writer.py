@@ -52,9 +52,10 @@ def row_bytes(tensor: Tensor) -> int:
 
 
 def table_bytes(taken: Taken) -> int:
-    """Returns the bytes of a table's rows and keys."""
-    keys = taken.table.keys
-    return taken.table.tensor.shape[0] * (row_bytes(taken.table.tensor) + (8 if keys else 0))
+    """Returns the bytes of a table's rows, keys and scales."""
+    table = taken.table
+    tensors = [table.tensor, *([table.keys] if table.keys else []), *taken.scales.values()]
+    return sum(tensor.shape[0] * row_bytes(tensor) for tensor in tensors)
 
 
 def is_file_name(name: str, suffix: str) -> bool:
@@ -95,30 +96,41 @@ def _npy_header(tensor: Tensor) -> bytes:
     return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + text.encode('ascii')
 
 
-def _base_names(plan: Plan) -> list[str]:
-    """Returns the names of the tables' files, without .safetensors: those of the tables, or a
-    number if that is no file name."""
-    names = [taken.table.name for taken in plan.taken]
-    bases = []
-    for number, name in enumerate(names):
-        base = name if is_file_name(name, '.safetensors') else 'table-%d' % number
-        while base != name and base in names:
-            base += '_'
-        bases.append(base)
-    return bases
+def _files_of(plan: Plan) -> dict[str, tuple[str, Tensor]]:
+    """Returns the tensors to write, with their names in the files, by the names of the files
+    without .safetensors.
+
+    A file has the table's name, or a number if that is no file name. Scales that several tables use
+    are written once.
+    """
+    wanted = [(taken.table.name, taken.source, taken.table.tensor) for taken in plan.taken]
+    scales = {name: tensor for taken in plan.taken for name, tensor in taken.scales.items()}
+    wanted += [(name, name, tensor) for name, tensor in scales.items()]
+    names = {name for name, _, _ in wanted}
+    files: dict[str, tuple[str, Tensor]] = {}
+    for number, (name, source, tensor) in enumerate(wanted):
+        base = name
+        if base in files or not is_file_name(base, '.safetensors'):
+            base = 'table-%d' % number
+            while base in names:
+                base += '_'
+        files[base] = source, tensor
+    return files
 
 
-def _write_table(directory: str, base: str, taken: Taken, advance: Advance) -> list[FileDigest]:
-    table = taken.table
-    with DigestedFile(directory, base + '.safetensors') as file:
-        file.write(_safetensors_header(taken.source, table.tensor))
-        _write_rows(file, table.tensor, advance)
-    files = [file.digest()]
-    if table.keys is not None:
-        with DigestedFile(directory, taken.source + _KEYS_SUFFIX) as file:
-            file.write(_npy_header(table.keys))
-            _write_rows(file, table.keys, advance)
+def _write_tables(directory: str, plan: Plan, advance: Advance) -> list[FileDigest]:
+    files = []
+    for base, (source, tensor) in _files_of(plan).items():
+        with DigestedFile(directory, base + '.safetensors') as file:
+            file.write(_safetensors_header(source, tensor))
+            _write_rows(file, tensor, advance)
         files.append(file.digest())
+    for taken in plan.taken:
+        if taken.table.keys is not None:
+            with DigestedFile(directory, taken.source + _KEYS_SUFFIX) as file:
+                file.write(_npy_header(taken.table.keys))
+                _write_rows(file, taken.table.keys, advance)
+            files.append(file.digest())
     return files
 
 
@@ -243,9 +255,7 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
         old = check_config(out, plan.config, replace_config)
         _check_room(out, sum(map(table_bytes, plan.taken)))
         hidden = _claim(out, version)
-        files = []
-        for base, taken in zip(_base_names(plan), plan.taken):
-            files += _write_table(hidden, base, taken, advance)
+        files = _write_tables(hidden, plan, advance)
         write_manifest(hidden, files)
         _sync_directory(hidden)
         _publish(out, version, plan.config, old)
