@@ -16,8 +16,10 @@
  *   MAX             acc = first x;  each further row: if (x > acc or x is NaN) acc = x
  *   MIN             the same with <
  *   NONE            x, weighted w * x: a bag for every index
- *   empty bag       the default row's x, or +0
+ *   empty bag       the default row's x, or that of the table's default vector, or +0
  *   EB_ROW_ZERO     x = +0, and acc = acc + x even if weighted; counts in n and the sums of w
+ *   EB_ROW_VECTOR   x is an element of the table's default vector, which is of type T: as a row of
+ *                   a table stored as T
  *
  * For rows of codes q with scale s and bias b, a value is x = fma(s, q, b), and SUM adds up the
  * biases separately, in one sum B for the whole bag:
@@ -25,14 +27,15 @@
  *   SUM             acc = B = -0.0;  each row: acc = fma(s, q, acc), B = B + b,
  *                   weighted acc = fma(w * s, q, acc), B = fma(w, b, B);  the sum is acc + B
  *   EB_ROW_ZERO     acc = acc + 0, B = B + 0
+ *   EB_ROW_VECTOR   acc = acc + x, weighted acc = fma(w, x, acc);  B stays as it is
  *
  * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16, fp8 and codes, and f64 for f64.
  * Each operation is rounded once, to nearest, ties to even; subnormals are kept. Storing the output
  * type rounds once more. Computed NaNs become the canonical one. Rows of an unweighted NONE, and
- * default rows, are copies if the table is stored as the output type. Integers wrap modulo 2^bits
- * of T. Their MEAN divides the exact sum (64 bits: the wrapped one) and truncates. The bits of a
- * result depend on nothing else: not on the instruction set, the threads, the layout or the cut
- * into tiles.
+ * default rows, are copies if the table is stored as the output type, and a default vector that
+ * fills an empty bag is a copy if T is the output type. Integers wrap modulo 2^bits of T. Their
+ * MEAN divides the exact sum (64 bits: the wrapped one) and truncates. The bits of a result depend
+ * on nothing else: not on the instruction set, the threads, the layout or the cut into tiles.
  *
  * Thread: all functions are pure. A checked job is immutable, so any number of threads may pool
  * disjoint ranges of its bags. Memory: nothing is allocated. Scratch, result and the query's arrays
@@ -128,7 +131,8 @@ struct eb_bag_query {
     uint64_t weights_bytes;
     enum eb_type weights_type; /* T, or F32 if T is a floating-point type */
     bool include_last_offset;  /* bounds has one entry more than there are bags */
-    bool has_default;          /* whether default_index is given */
+    bool has_default; /* whether default_index is given; otherwise the table's default vector fills
+                         empty bags or, if it has none, zeros */
 };
 
 /* The sizes of a query's result and of the memory that computing it needs. No product of them
@@ -164,8 +168,8 @@ struct eb_bag_error {
     char text[EB_BAG_ERROR_TEXT_BYTES];
 };
 
-/* A row number or EB_ROW_ZERO, at any alignment: checked indices may lie where they were received.
- */
+/* A row number, EB_ROW_ZERO or EB_ROW_VECTOR, at any alignment: checked indices may lie where they
+ * were received. */
 typedef int64_t eb_bag_row __attribute__((aligned(1), may_alias));
 
 /* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills in
@@ -176,8 +180,8 @@ struct eb_bag_job {
                       0 */
     const struct eb_table *table;
     struct eb_bag_lines lines; /* of the table's whole rows */
-    /* [row list] row numbers or EB_ROW_ZERO, bag after bag; in the scratch or, if the query's
-     * indices are these numbers, among the indices */
+    /* [row list] row numbers, EB_ROW_ZERO or EB_ROW_VECTOR, bag after bag; in the scratch or, if
+     * the query's indices are these numbers, among the indices */
     const eb_bag_row *rows;
     const void *weights;    /* parallel to rows, aligned, in the accumulator's type; NULL if none */
     const uint32_t *starts; /* [bag_count + 1] into rows; NULL for NONE: bag b is rows[b] alone */
@@ -185,7 +189,8 @@ struct eb_bag_job {
     enum eb_reduction reduction;
     enum eb_type output_type;
     bool has_zero_rows;     /* whether EB_ROW_ZERO may be among the rows */
-    int64_t default_row;    /* row for empty bags; -1 means zeros */
+    bool has_vector_rows;   /* whether EB_ROW_VECTOR may be among the rows */
+    int64_t default_row;    /* row for empty bags, or EB_ROW_VECTOR; -1 means zeros */
     uint64_t missing_count; /* count of checked indices that name no row */
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* In the row list, the row number of a skipped index until the index is removed. */
-#define ROW_SKIPPED (EB_ROW_ZERO - 1)
+#define ROW_SKIPPED (EB_ROW_VECTOR - 1)
 /* Number of indices that are turned into rows at a time, for unsorted segments and for lists of
  * missing indices. */
 #define CHUNK 256
@@ -31,7 +31,7 @@ struct pass {
     bool is_unsorted; /* whether the segment ids are not in ascending order; `starts` is then filled
                          in later */
     int64_t missing_row; /* row number for an index that has no row */
-    int64_t default_row; /* row number for empty bags; -1 means zeros */
+    int64_t default_row; /* row number for empty bags, or EB_ROW_VECTOR; -1 means zeros */
     uint64_t missing_count;
 };
 
@@ -628,6 +628,7 @@ static void fill_job(
         .reduction = query->reduction,
         .output_type = extent->output_type,
         .has_zero_rows = pass->missing_count > 0 && pass->missing_row == EB_ROW_ZERO,
+        .has_vector_rows = pass->missing_count > 0 && pass->missing_row == EB_ROW_VECTOR,
         .default_row = pass->default_row,
         .missing_count = pass->missing_count,
         .gather_bytes = count_gathered(pass) * extent->gather_row_bytes,
@@ -732,7 +733,7 @@ static __attribute__((noinline)) bool check_any(const struct eb_bag_ops *ops,
         .bag_count = (uint32_t)extent->result_rows,
         .is_unsorted = false,
         .missing_row = choose_missing_row(query),
-        .default_row = -1,
+        .default_row = query->table->vector ? EB_ROW_VECTOR : -1,
         .missing_count = 0,
     };
     if (query->reduction != EB_REDUCTION_NONE) {

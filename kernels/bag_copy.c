@@ -1,5 +1,7 @@
 #include "kernels/bag_copy.h"
 
+#include "kernels/element.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -9,11 +11,33 @@ bool eb_bag_is_copied(const struct eb_bag_job *job)
            job->output_type == job->table->type;
 }
 
+/* Does what eb_bag_copy_columns does for the table's default vector. */
+static void copy_vector(const struct eb_bag_job *job, uint32_t column, uint32_t count, uint8_t *out)
+{
+    enum eb_type type = job->table->type;
+    size_t from_bytes = eb_type_bytes(type);
+    size_t to_bytes = eb_type_bytes(job->output_type);
+    const uint8_t *from = (const uint8_t *)job->table->vector + column * from_bytes;
+    uint8_t *to = out + column * to_bytes;
+    if (job->output_type == type) {
+        memcpy(to, from, count * to_bytes);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        double value = eb_element_load_float((enum eb_storage)type, from + i * from_bytes);
+        eb_element_store_float(job->output_type, value, to + i * to_bytes);
+    }
+}
+
 void eb_bag_copy_columns(
     const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out)
 {
     size_t element_bytes = eb_type_bytes(job->output_type);
     size_t offset = column * element_bytes;
+    if (row == EB_ROW_VECTOR) {
+        copy_vector(job, column, count, out);
+        return;
+    }
     if (row < 0) {
         memset(out + offset, 0, count * element_bytes);
         return;

@@ -484,7 +484,7 @@ static void pool_column_block(const struct pass *block, enum form form, enum fol
     }
 }
 
-/* Writes the result of an empty bag: its default row's values, or zeros. */
+/* Writes the result of an empty bag: the values of its default row or default vector, or zeros. */
 static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;

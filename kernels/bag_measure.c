@@ -108,7 +108,7 @@ static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_erro
             "%s needs a floating-point table, but this one is %s",
             eb_reduction_name(query->reduction), eb_type_name(type));
     }
-    if (query->missing == EB_MISSING_UNKNOWN_ROW && query->table->unknown_row < 0) {
+    if (query->missing == EB_MISSING_UNKNOWN_ROW && query->table->unknown_row == -1) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "missing is UNKNOWN_ROW, but the table has no row for unknown ids");
     }

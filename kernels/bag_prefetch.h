@@ -95,8 +95,8 @@ EB_PREFETCH_INLINE void eb_bag_prefetch_line(uintptr_t address, bool is_l1)
  * from there. */
 #define EB_BAG_LINES_MAX 32
 
-/* Prefetches the lines of one row. The address for EB_ROW_ZERO lies before the table; prefetching
- * it is harmless. */
+/* Prefetches the lines of one row. The addresses for EB_ROW_ZERO and EB_ROW_VECTOR lie before the
+ * table; prefetching them is harmless. */
 EB_PREFETCH_INLINE void eb_bag_prefetch_row(
     const struct eb_bag_lines *lines, uint64_t stride_bytes, int64_t row, bool is_l1)
 {

@@ -46,7 +46,7 @@ static uint64_t load_value_int(const struct eb_bag_job *job, int64_t row, uint32
     if (row == EB_ROW_ZERO) {
         return 0;
     }
-    const uint8_t *bytes = row_at(table, row);
+    const uint8_t *bytes = row == EB_ROW_VECTOR ? table->vector : row_at(table, row);
     return eb_element_load_int(table->type, bytes + element * eb_type_bytes(table->type));
 }
 

@@ -8,9 +8,18 @@ static ACC OF_ACC(load_code)(const struct eb_table *table, int64_t row, uint32_t
     return (ACC)eb_element_load_code(table->storage, row_at(table, row), element);
 }
 
+static ACC OF_ACC(load_vector)(const struct eb_table *table, uint32_t element)
+{
+    const uint8_t *bytes = (const uint8_t *)table->vector + element * eb_type_bytes(table->type);
+    return (ACC)eb_element_load_float((enum eb_storage)table->type, bytes);
+}
+
 static ACC OF_ACC(load_value)(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
+    if (row == EB_ROW_VECTOR) {
+        return OF_ACC(load_vector)(table, element);
+    }
     if (eb_storage_is_code(table->storage)) {
         struct eb_row_scale of_row = eb_table_scale(table, (uint64_t)row);
         return ACC_FMA(of_row.scale, OF_ACC(load_code)(table, row, element), of_row.bias);
@@ -48,6 +57,11 @@ static ACC OF_ACC(sum_codes)(const struct reference_bag *bag, uint32_t element)
         if (job->rows[i] == EB_ROW_ZERO) {
             acc = acc + 0;
             bias = bias + 0;
+            continue;
+        }
+        if (job->rows[i] == EB_ROW_VECTOR) {
+            ACC x = OF_ACC(load_vector)(job->table, element);
+            acc = weights ? ACC_FMA(weights[i], x, acc) : acc + x;
             continue;
         }
         struct eb_row_scale of_row = eb_table_scale(job->table, (uint64_t)job->rows[i]);

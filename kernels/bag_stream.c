@@ -2,6 +2,7 @@
 
 #include "kernels/bag_copy.h"
 #include "kernels/bag_variant.h"
+#include "kernels/bag_vector.h"
 
 #include <assert.h>
 
@@ -24,6 +25,20 @@ static eb_bag_pool_fn find_function(
 {
     bool is_copied = job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job);
     return is_copied ? eb_bag_copy_range : variant->pool[job->table->storage];
+}
+
+/* Pools a range with the variant's functions. Those of the reference alone know the table's default
+ * vector. */
+static void pool_with(const struct eb_bag_variant *variant, const struct eb_bag_range *range,
+    const struct eb_bag_ahead *ahead)
+{
+    eb_bag_pool_fn function = find_function(variant, range->job);
+    if (__builtin_expect(range->job->has_vector_rows, 0) && function != eb_bag_copy_range &&
+        variant != &eb_bag_ref) {
+        eb_bag_vector_pool(variant, range, ahead);
+    } else {
+        function(range, ahead);
+    }
 }
 
 /* Returns the last bag from which on a range has at least PART_ROWS_MIN rows, or its first bag. */
@@ -52,7 +67,7 @@ static void pool_part(struct eb_bag_stream *stream, const struct eb_bag_range *r
     uint64_t row_count, const struct eb_bag_ahead *ahead)
 {
     eb_bag_prefetch_heads(&stream->prefetch, row_count);
-    find_function(stream->variant, range->job)(range, ahead);
+    pool_with(stream->variant, range, ahead);
 }
 
 /* Pools a range in two parts, if it has bags for both. Out of line, so that only long ranges pay
@@ -115,7 +130,7 @@ void eb_bag_stream_pool(
     if (!needs_cursor) {
         for (uint32_t n = 0; n < tile->job_count; n++) {
             struct eb_bag_range range = eb_bag_tile_range(tile, n);
-            find_function(stream->variant, range.job)(&range, NULL);
+            pool_with(stream->variant, &range, NULL);
         }
         return;
     }

@@ -16,6 +16,9 @@ struct eb_row_scale {
 
 struct eb_key_index;
 
+/* A row number that names a table's default vector. */
+#define EB_ROW_VECTOR INT64_C(-2)
+
 struct eb_table {
     const struct eb_key_index *keys; /* index of the keys; NULL if indices are row numbers */
     const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
@@ -31,7 +34,11 @@ struct eb_table {
     /* T: the storage's type. Rows of F16 and BF16 can also have F32; fp8 and codes can also have
      * F16 or BF16. */
     enum eb_type type;
-    int64_t unknown_row; /* row for unknown ids; -1 if the table has none */
+    /* Row for unknown ids, or EB_ROW_VECTOR for the default vector; -1 if the table has none */
+    int64_t unknown_row;
+    /* The default vector, which fills empty bags unless a query names a row: row_elements values of
+     * T, whatever the storage, at any alignment. NULL if the table has none */
+    const void *vector;
 };
 
 /* Returns whether the members are consistent. The code that makes a table asserts this. Code that

@@ -90,6 +90,24 @@ static uint8_t *take_scales(struct input *input, struct eb_table *table)
     return scales;
 }
 
+/* Takes a default vector, which the unknown row may name, into a separate allocation. */
+static uint8_t *take_vector(struct input *input, struct eb_table *table)
+{
+    uint64_t kind = take_number(input, 1);
+    if ((kind & 1) == 0) {
+        return NULL;
+    }
+    size_t bytes = table->row_elements * eb_type_bytes(table->type);
+    uint8_t *vector = malloc(bytes);
+    assert(vector);
+    for (size_t i = 0; i < bytes; i++) {
+        vector[i] = (uint8_t)(i * 29 + kind);
+    }
+    table->vector = vector;
+    table->unknown_row = kind & 2 ? EB_ROW_VECTOR : table->unknown_row;
+    return vector;
+}
+
 static struct eb_bag_query take_bag_query(struct input *input, const struct eb_table *table)
 {
     struct eb_bag_query query = {.table = table};
@@ -237,6 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     map.seed = take_number(&input, 8);
     query.id_map = &map;
     int key_set = take_choice(&input, 0, KEY_SET_COUNT + 1);
+    uint8_t *vector = take_vector(&input, &table);
     if (key_set > 0) {
         run_keyed(&query, &table, (enum key_set)(key_set - 1));
     } else {
@@ -245,6 +264,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free((void *)query.indices.data);
     free((void *)query.bounds.data);
     free((void *)query.weights);
+    free(vector);
     free(scales);
     free(rows);
     return 0;

@@ -87,7 +87,7 @@ static void draw_missing(struct fixture *fixture)
 {
     fixture->query.missing =
         (enum eb_missing)(EB_MISSING_ERROR + draw(EB_MISSING_COUNT - EB_MISSING_ERROR));
-    if (fixture->query.missing == EB_MISSING_UNKNOWN_ROW && fixture->table.unknown_row < 0) {
+    if (fixture->query.missing == EB_MISSING_UNKNOWN_ROW && fixture->table.unknown_row == -1) {
         fixture->query.missing = EB_MISSING_SKIP;
     }
 }
@@ -198,6 +198,14 @@ static void check_query(struct fixture *fixture)
     }
 }
 
+/* Returns whether empty bags are filled with zeros instead of the default vector, which no query of
+ * a keyed table can say. */
+static bool has_zeros_for_vector(const struct fixture *fixture)
+{
+    const struct eb_bag_query *query = &fixture->query;
+    return fixture->table.vector && query->has_default && query->default_index < 0;
+}
+
 /* Replaces the row numbers of the query with keys. */
 static void use_keys(struct fixture *fixture)
 {
@@ -222,7 +230,7 @@ void fixture_draw(struct fixture *fixture, const struct plan *plan, enum shape s
     draw_query(fixture, plan, shape);
     check_query(fixture);
     pool_reference(fixture);
-    if (draw(4) == 0) {
+    if (draw(4) == 0 && !has_zeros_for_vector(fixture)) {
         use_keys(fixture);
     }
 }

@@ -37,7 +37,7 @@ void fixture_init(struct fixture *fixture);
 void fixture_deinit(struct fixture *fixture);
 
 /* Draws a table and a query, and computes the reference's result. In one of four trials the job is
- * then replaced by the job of the same query with keys. */
+ * then replaced by the job of the same query with keys, if there is one. */
 void fixture_draw(struct fixture *fixture, const struct plan *plan, enum shape shape);
 
 /* Points `job.out` at cleared memory with any alignment, with guard bytes between rows. */

@@ -18,6 +18,7 @@ void table_memory_init(struct table_memory *memory)
     assert_true(guarded_map(&memory->rows, TABLE_ROWS_MAX * ROW_BYTES_MAX));
     assert_true(guarded_map(&memory->scales, TABLE_ROWS_MAX * SCALE_BYTES));
     assert_true(guarded_map(&memory->key_index, KEY_INDEX_BYTES_MAX));
+    assert_true(guarded_map(&memory->vector, (size_t)TABLE_DIM_MAX * 8));
     if (!guarded_map(
             &memory->far_rows, TABLE_ROWS_MAX * (size_t)(FAR_STRIDE_BYTES + ROW_BYTES_MAX))) {
         print_message("No tables larger than 4 GiB are tried: the system refuses the mapping\n");
@@ -30,6 +31,7 @@ void table_memory_deinit(struct table_memory *memory)
     guarded_unmap(&memory->far_rows);
     guarded_unmap(&memory->scales);
     guarded_unmap(&memory->key_index);
+    guarded_unmap(&memory->vector);
 }
 
 /* Draws a stride: no gap, a small gap, the gap of the server's own tables, or a wide gap. */
@@ -65,6 +67,18 @@ static void place_scales(
     }
 }
 
+/* Draws a default vector, which half of all unknown rows then name. */
+static void draw_vector(const struct table_memory *memory, struct eb_table *table)
+{
+    size_t bytes = table->row_elements * eb_type_bytes(table->type);
+    uint8_t *vector = guarded_place(&memory->vector, bytes);
+    draw_values(vector, bytes, (enum eb_storage)table->type);
+    table->vector = vector;
+    if (draw(2)) {
+        table->unknown_row = EB_ROW_VECTOR;
+    }
+}
+
 struct eb_table table_draw(
     const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim)
 {
@@ -95,6 +109,9 @@ struct eb_table table_draw(
         .unknown_row = draw(2) ? (int64_t)draw((uint32_t)row_count) : -1,
     };
     place_scales(memory, &table, place);
+    if (draw(2)) {
+        draw_vector(memory, &table);
+    }
     return table;
 }
 

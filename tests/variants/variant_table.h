@@ -14,14 +14,15 @@ struct table_memory {
     struct guarded far_rows; /* rows beyond the reach of 32 bits; zero if the system refuses it */
     struct guarded scales;
     struct guarded key_index;
+    struct guarded vector;
     struct eb_key_index keys;
 };
 
 void table_memory_init(struct table_memory *memory);
 void table_memory_deinit(struct table_memory *memory);
 
-/* Draws a table with rows of `dim` elements, of any alignment and stride, and with scales if the
- * rows are codes. */
+/* Draws a table with rows of `dim` elements, of any alignment and stride, with scales if the rows
+ * are codes, and in half of all trials with a default vector. */
 struct eb_table table_draw(
     const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim);
 

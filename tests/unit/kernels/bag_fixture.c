@@ -89,6 +89,7 @@ static void assert_same_job(const struct eb_bag_job *actual, const struct eb_bag
     assert_int_equal(actual->gather_bytes, expected->gather_bytes);
     assert_int_equal(actual->default_row, expected->default_row);
     assert_int_equal(actual->has_zero_rows, expected->has_zero_rows);
+    assert_int_equal(actual->has_vector_rows, expected->has_vector_rows);
     assert_same_lines(&actual->lines, &expected->lines);
     bool is_copied = (const void *)expected->rows == expected->scratch;
     assert_ptr_equal(actual->rows, is_copied ? actual->scratch : (const void *)expected->rows);

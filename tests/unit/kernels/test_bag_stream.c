@@ -85,6 +85,7 @@ struct stream_case {
     enum eb_reduction reduction;
     bool is_weighted;
     bool has_zero_rows;
+    bool has_vector_rows; /* in place of the zero rows */
     bool has_scales_apart;
     uint32_t index_width;
     uint64_t gap_bytes; /* between rows */
@@ -94,6 +95,7 @@ struct stream_lookup {
     struct eb_table table;
     uint8_t *memory;
     struct eb_row_scale *scales;
+    uint8_t *vector;
     int64_t lengths[JOB_COUNT][INDICES_MAX];
     void *indices[JOB_COUNT]; /* no longer than needed, for the address sanitizer */
     void *weights[JOB_COUNT];
@@ -128,9 +130,13 @@ static void make_stream_table(struct stream_lookup *lookup, const struct stream_
     size_t bytes = (ROW_COUNT * stride + 63) / 64 * 64;
     lookup->memory = aligned_alloc(64, bytes);
     lookup->scales = calloc(ROW_COUNT, sizeof lookup->scales[0]);
+    size_t vector_bytes = plan->dim * eb_type_bytes(plan->type);
+    lookup->vector = malloc(vector_bytes);
     assert_non_null(lookup->memory);
     assert_non_null(lookup->scales);
+    assert_non_null(lookup->vector);
     fill_values(plan->storage, lookup->memory, bytes);
+    fill_values((enum eb_storage)plan->type, lookup->vector, vector_bytes);
     for (size_t row = 0; row < ROW_COUNT; row++) {
         struct eb_row_scale scale = {(float)draw_stream(999) / 777, (float)draw_stream(99) / -7};
         lookup->scales[row] = scale;
@@ -143,7 +149,8 @@ static void make_stream_table(struct stream_lookup *lookup, const struct stream_
         .row_elements = plan->dim,
         .storage = plan->storage,
         .type = plan->type,
-        .unknown_row = -1,
+        .unknown_row = plan->has_vector_rows ? EB_ROW_VECTOR : -1,
+        .vector = plan->has_vector_rows ? lookup->vector : NULL,
     };
     if (is_code) {
         lookup->table.scales = before > 0 ? (void *)lookup->memory : (void *)lookup->scales;
@@ -159,7 +166,7 @@ static struct eb_int_array make_stream_indices(
     assert_non_null(bytes);
     for (size_t i = 0; i < count; i++) {
         int64_t index = draw_stream(ROW_COUNT);
-        if (plan->has_zero_rows && draw_stream(16) == 0) {
+        if ((plan->has_zero_rows || plan->has_vector_rows) && draw_stream(16) == 0) {
             index = -1;
         }
         memcpy(bytes + i * plan->index_width, &index, plan->index_width);
@@ -184,7 +191,9 @@ static void make_stream_job(
     }
     query.reduction = plan->reduction;
     query.output_type = plan->output_type;
-    query.missing = plan->has_zero_rows ? EB_MISSING_ZERO : EB_MISSING_ERROR;
+    query.missing = plan->has_vector_rows ? EB_MISSING_UNKNOWN_ROW
+                    : plan->has_zero_rows ? EB_MISSING_ZERO
+                                          : EB_MISSING_ERROR;
     query.layout = EB_LAYOUT_LENGTHS;
     query.bounds = (struct eb_int_array){lookup->lengths[n], bag_counts[n] * sizeof(int64_t), 8};
     query.indices = make_stream_indices(lookup, plan, n, count);
@@ -230,6 +239,7 @@ static void free_lookup(struct stream_lookup *lookup)
     }
     free(lookup->memory);
     free(lookup->scales);
+    free(lookup->vector);
     free(lookup);
 }
 
@@ -343,6 +353,7 @@ static void compare_reductions(enum eb_storage storage, uint32_t dim)
                 .reduction = (enum eb_reduction)reduction,
                 .is_weighted = is_weighted,
                 .has_zero_rows = draw_stream(4) == 0,
+                .has_vector_rows = draw_stream(4) == 0,
                 .has_scales_apart = draw_stream(4) == 0,
                 .index_width = draw_stream(2) ? 4 : 8,
                 .gap_bytes = draw_stream(3) == 0 ? draw_stream(70) : 0,

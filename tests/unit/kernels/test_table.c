@@ -83,7 +83,20 @@ static void finds_an_unknown_row_that_is_none(void **state)
     struct eb_table table = sound_codes;
     table.unknown_row = 5;
     assert_false(eb_table_is_sound(&table));
-    table.unknown_row = -2;
+    table.unknown_row = -3;
+    assert_false(eb_table_is_sound(&table));
+}
+
+static void finds_an_unknown_row_that_names_no_vector(void **state)
+{
+    (void)state;
+    static const float vector[16];
+    struct eb_table table = sound_codes;
+    table.unknown_row = EB_ROW_VECTOR;
+    assert_false(eb_table_is_sound(&table));
+    table.vector = vector;
+    assert_true(eb_table_is_sound(&table));
+    table.unknown_row = -3;
     assert_false(eb_table_is_sound(&table));
 }
 
@@ -194,6 +207,7 @@ EB_TEST_GROUP(table)
         cmocka_unit_test(finds_types_that_no_such_row_has),
         cmocka_unit_test(finds_scales_that_are_amiss),
         cmocka_unit_test(finds_an_unknown_row_that_is_none),
+        cmocka_unit_test(finds_an_unknown_row_that_names_no_vector),
         cmocka_unit_test(is_the_smallest_stride_that_straddles_least),
         cmocka_unit_test(straddles_least_whenever_rows_are_wide),
         cmocka_unit_test(keeps_elements_aligned),
