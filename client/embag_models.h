@@ -5,6 +5,7 @@
 #include "embag_types.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -22,10 +23,15 @@ struct embag_table {
     uint64_t digest;            /* digest of its content */
     bool keyed;                 /* indices are keys */
     enum embag_missing missing; /* applies, like default_index, if a request sets none */
-    bool has_default;           /* default_index is set; if not, empty bags yield zeros */
+    bool has_default;           /* default_index is set; if not, empty bags yield default_vector or,
+                                   without one, zeros */
     int64_t default_index;
     bool has_unknown_row; /* unknown_row is set */
     int64_t unknown_row;
+    const void *default_vector;  /* values of `type`, one for each element of a row, at any
+                                    alignment; no bytes if the table has none */
+    size_t default_vector_bytes; /* bytes of all values */
+    bool unknown_vector; /* default_vector takes the place of missing rows with UNKNOWN_ROW */
 };
 
 /* A name for one use of a table, with its own defaults for requests that set none. */
@@ -34,7 +40,8 @@ struct embag_feature {
     const char *table;
     enum embag_reduction reduction;
     enum embag_missing missing;
-    bool has_default; /* default_index is set; if not, empty bags yield zeros */
+    bool has_default; /* default_index is set; if not, empty bags yield the table's default_vector
+                         or, without one, zeros */
     int64_t default_index;
     const char *id_map; /* "none", "modulo" or "hash_modulo" */
     uint64_t seed;      /* seed of hash_modulo */

@@ -74,6 +74,9 @@ static void copy_table(const struct eb_wire_table *in, struct embag_table *out)
         .default_index = in->default_index,
         .has_unknown_row = in->has_unknown_row,
         .unknown_row = in->unknown_row,
+        .default_vector = in->default_vector,
+        .default_vector_bytes = in->default_vector_bytes,
+        .unknown_vector = in->unknown_vector,
     };
     for (size_t i = 0; i < in->shape_count; i++) {
         out->shape[i] = in->shape[i];

@@ -23,6 +23,9 @@ static void write_model_table(struct eb_field_writer *writer, const struct eb_wi
         eb_field_put_present(writer, EB_FIELD_TABLE_UNKNOWN_ROW, (uint64_t)table->unknown_row);
     }
     eb_field_put_fixed64(writer, EB_FIELD_TABLE_DIGEST, table->digest);
+    eb_field_put_bytes(
+        writer, EB_FIELD_TABLE_DEFAULT_VECTOR, table->default_vector, table->default_vector_bytes);
+    eb_field_put_number(writer, EB_FIELD_TABLE_UNKNOWN_VECTOR, table->unknown_vector);
 }
 
 static size_t table_bytes(const struct eb_wire_table *table)
@@ -210,6 +213,9 @@ static struct eb_wire_table translate_table(const Embag__V1__Table *table)
         .default_index = table->default_index,
         .has_unknown_row = table->unknown_case != 0,
         .unknown_row = table->unknown_row,
+        .default_vector = table->default_vector.data,
+        .default_vector_bytes = table->default_vector.len,
+        .unknown_vector = table->unknown_vector,
     };
 }
 

@@ -199,6 +199,9 @@ struct eb_wire_table {
     int64_t default_index;
     bool has_unknown_row;
     int64_t unknown_row;
+    const void *default_vector; /* values of `type`; NULL if there are none */
+    size_t default_vector_bytes;
+    bool unknown_vector;
 };
 
 /* Feature. */

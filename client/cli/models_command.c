@@ -36,7 +36,19 @@ static void print_name(const char *before, const char *name)
     printf("%s%s", before, eb_output_printable(name).bytes);
 }
 
-static void print_feature(const struct embag_feature *feature)
+/* Returns whether the table called `name` has a default vector. */
+static bool has_vector(const struct embag_model_version *version, const char *name)
+{
+    for (size_t i = 0; i < version->table_count; i++) {
+        if (strcmp(version->tables[i].name, name) == 0) {
+            return version->tables[i].default_vector_bytes > 0;
+        }
+    }
+    return false;
+}
+
+static void print_feature(
+    const struct embag_model_version *version, const struct embag_feature *feature)
 {
     print_name("  feature ", feature->name);
     print_name(": table ", feature->table);
@@ -44,6 +56,8 @@ static void print_feature(const struct embag_feature *feature)
         name_missing(feature->missing));
     if (feature->has_default) {
         printf(", default_index %" PRId64, feature->default_index);
+    } else if (has_vector(version, feature->table)) {
+        printf(", default_vector");
     }
     print_name(", id_map ", feature->id_map);
     if (feature->seed != 0) {
@@ -70,7 +84,7 @@ static void print_feature_version(
     print_name("", model->name);
     printf(" version %" PRIu64 " (%s)\n", version->version, eb_output_state(version->state));
     for (size_t i = 0; i < version->feature_count; i++) {
-        print_feature(&version->features[i]);
+        print_feature(version, &version->features[i]);
     }
     for (size_t i = 0; i < version->group_count; i++) {
         print_group(&version->groups[i]);
@@ -263,6 +277,23 @@ static void print_models_text(const struct embag_model_list *list)
     visit_lines(list, print_line, widths);
 }
 
+/* Prints the default vector and, if unknown ids get it, says so. */
+static void print_vector_json(const struct embag_table *table)
+{
+    size_t value_bytes = embag_type_bytes(table->type);
+    size_t count = value_bytes > 0 ? table->default_vector_bytes / value_bytes : 0;
+    if (count == 0) {
+        return;
+    }
+    struct embag_result values = {.type = table->type, .values = table->default_vector};
+    printf(", \"default_vector\": [");
+    for (size_t i = 0; i < count; i++) {
+        fputs(i > 0 ? ", " : "", stdout);
+        eb_output_value(stdout, &values, i, true);
+    }
+    printf("], \"unknown_vector\": %s", table->unknown_vector ? "true" : "false");
+}
+
 static void print_table_json(const struct embag_table *table)
 {
     printf("{\"name\": ");
@@ -271,8 +302,10 @@ static void print_table_json(const struct embag_table *table)
     eb_output_shape(stdout, table->shape, table->rank);
     printf(", \"type\": \"%s\", \"storage\": ", eb_output_type(table->type));
     eb_output_json_text(stdout, table->storage);
-    printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"}",
+    printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"",
         table->keyed ? "true" : "false", table->resident_bytes, table->digest);
+    print_vector_json(table);
+    putchar('}');
 }
 
 static void print_models_version_json(const struct embag_model_version *version)

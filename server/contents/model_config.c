@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ struct model_table_texts {
     char *missing;
     char *default_index;
     char *unknown_row;
+    char **default_vector;
+    uint32_t default_vector_count;
 };
 
 struct model_feature_texts {
@@ -100,6 +103,7 @@ static const cyaml_schema_field_t table_fields[] = {
     TEXT(model_table_texts, missing),
     TEXT(model_table_texts, default_index),
     TEXT(model_table_texts, unknown_row),
+    LIST(model_table_texts, default_vector, text_value, EB_MODEL_CONFIG_VECTOR_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t table_value = {
@@ -315,14 +319,59 @@ static bool read_config_index(
     return true;
 }
 
-static bool read_unknown_row(const struct place *place, const char *text, int64_t *value)
+/* Reads a row number or the word default_vector. */
+static bool read_unknown_row(
+    const struct place *place, const char *text, struct eb_model_config_table *table)
 {
     static const uint64_t rows[2] = {0, INT64_MAX};
     uint64_t row = 0;
+    table->unknown_row = -1;
+    table->unknown_is_vector = text && strcasecmp(text, "default_vector") == 0;
+    if (!text || table->unknown_is_vector) {
+        return true;
+    }
     if (!read_config_count(place, "unknown_row", text, rows, &row)) {
         return false;
     }
-    *value = text ? (int64_t)row : -1;
+    table->unknown_row = (int64_t)row;
+    return true;
+}
+
+static bool is_finite_number(const char *text)
+{
+    const char *digits = text + (text[0] == '-' || text[0] == '+');
+    bool is_decimal = (isdigit((unsigned char)digits[0]) || digits[0] == '.') &&
+                      digits[strcspn(digits, "xX")] == '\0';
+    char *end;
+    double value = strtod(text, &end);
+    return is_decimal && *end == '\0' && isfinite(value);
+}
+
+/* Moves the texts of default_vector to the table. Must be called after read_unknown_row. */
+static bool read_default_vector(
+    const struct place *place, struct model_table_texts *texts, struct eb_model_config_table *table)
+{
+    size_t count = texts->default_vector_count;
+    if (count > 0 && texts->default_index) {
+        return refuse_config(
+            place, "default_vector", NULL, "is given besides default_index; remove one of them");
+    }
+    if (count == 0 && table->unknown_is_vector) {
+        return refuse_config(place, "unknown_row", texts->unknown_row,
+            "requires a default_vector; add one, or give a row number");
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!is_finite_number(texts->default_vector[i])) {
+            char field[64];
+            snprintf(field, sizeof field, "default_vector[%zu]", i);
+            return refuse_config(
+                place, field, texts->default_vector[i], "is not a finite decimal number");
+        }
+    }
+    table->vector = texts->default_vector;
+    table->vector_count = count;
+    texts->default_vector = NULL;
+    texts->default_vector_count = 0;
     return true;
 }
 
@@ -414,7 +463,8 @@ static bool read_table(
                    read_word(place, "missing", texts->missing, missing_words, &missing) &&
                    read_config_index(place, "default_index", texts->default_index,
                        &table->has_default, &table->default_index) &&
-                   read_unknown_row(place, texts->unknown_row, &table->unknown_row);
+                   read_unknown_row(place, texts->unknown_row, table) &&
+                   read_default_vector(place, texts, table);
     table->format = (enum eb_model_format)format;
     table->storage = (enum eb_storage)storage;
     table->missing = (enum eb_missing)missing;
@@ -799,6 +849,10 @@ void eb_model_config_deinit(struct eb_model_config *config)
         free(config->tables[i].source);
         free(config->tables[i].scales);
         free(config->tables[i].biases);
+        for (size_t k = 0; k < config->tables[i].vector_count; k++) {
+            free(config->tables[i].vector[k]);
+        }
+        free(config->tables[i].vector);
     }
     for (size_t i = 0; i < config->feature_count; i++) {
         free(config->features[i].name);
@@ -878,6 +932,17 @@ static bool is_same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+static bool is_same_vector(
+    const struct eb_model_config_table *a, const struct eb_model_config_table *b)
+{
+    bool is_same =
+        a->vector_count == b->vector_count && a->unknown_is_vector == b->unknown_is_vector;
+    for (size_t i = 0; is_same && i < a->vector_count; i++) {
+        is_same = strcmp(a->vector[i], b->vector[i]) == 0;
+    }
+    return is_same;
+}
+
 static bool is_same_table(
     const struct eb_model_config_table *a, const struct eb_model_config_table *b)
 {
@@ -885,7 +950,8 @@ static bool is_same_table(
            a->format == b->format && a->dim == b->dim && is_same_text(a->scales, b->scales) &&
            is_same_text(a->biases, b->biases) && a->storage == b->storage &&
            a->missing == b->missing && a->has_default == b->has_default &&
-           a->default_index == b->default_index && a->unknown_row == b->unknown_row;
+           a->default_index == b->default_index && a->unknown_row == b->unknown_row &&
+           is_same_vector(a, b);
 }
 
 static bool is_same_feature(

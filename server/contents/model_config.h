@@ -12,7 +12,9 @@
  *       missing: skip         # error skip zero unknown_row; for requests that do not set it
  *       default_index: 0      # fills empty bags if the request has no default_index: a row, or -1
  *                             # for zeros; in a keyed table a key, and -1 is a key like any other
- *       unknown_row: 0        # the row for unknown ids
+ *       unknown_row: 0        # the row for unknown ids, or default_vector
+ *       default_vector: [0.1] # instead of default_index: the values of T that fill empty bags, one
+ *                             # for each element of a row, or one for all
  *   features:
  *     - name: last_clicks
  *       table: item_id
@@ -50,6 +52,7 @@
 #define EB_MODEL_CONFIG_GROUPS_MAX 4096
 #define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* most features of one group */
 #define EB_MODEL_CONFIG_LABELS_MAX 64
+#define EB_MODEL_CONFIG_VECTOR_MAX 65536 /* most values of one default_vector */
 /* Limits on patterns. Matching takes time in proportion to the bytes of all patterns times the
  * bytes of all names, on the thread that loads. The names of one file's tensors may
  * add up to 100 MB. */
@@ -103,8 +106,11 @@ struct eb_model_config_table {
     enum eb_storage storage; /* UNSPECIFIED means the storage in the file */
     enum eb_missing missing; /* UNSPECIFIED if not given */
     bool has_default;
-    int64_t default_index; /* a row, or -1 for zeros; in a keyed table, any key */
-    int64_t unknown_row;   /* row for unknown ids; -1 if there is none */
+    int64_t default_index;  /* a row, or -1 for zeros; in a keyed table, any key */
+    int64_t unknown_row;    /* row for unknown ids; -1 if there is none */
+    size_t vector_count;    /* number of values of default_vector; 0 if not given */
+    char **vector;          /* [vector_count] finite decimal numbers */
+    bool unknown_is_vector; /* default_vector takes the place of unknown ids' rows */
 };
 
 struct eb_model_config_feature {

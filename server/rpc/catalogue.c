@@ -6,6 +6,7 @@
 static struct eb_wire_table describe_catalogue_table(const struct eb_feature *feature)
 {
     const struct eb_named_table *named = feature->table;
+    const struct eb_table *table = &named->table;
     return (struct eb_wire_table){
         .name = named->name,
         .rows = named->table.row_count,
@@ -19,8 +20,12 @@ static struct eb_wire_table describe_catalogue_table(const struct eb_feature *fe
         .missing = (int32_t)feature->missing,
         .has_default = feature->has_default,
         .default_index = feature->default_index,
-        .has_unknown_row = named->table.unknown_row >= 0,
-        .unknown_row = named->table.unknown_row,
+        .has_unknown_row = table->unknown_row >= 0,
+        .unknown_row = table->unknown_row,
+        .default_vector = table->vector,
+        .default_vector_bytes =
+            table->vector ? table->row_elements * eb_type_bytes(table->type) : 0,
+        .unknown_vector = table->unknown_row == EB_ROW_VECTOR,
     };
 }
 

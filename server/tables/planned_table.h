@@ -37,7 +37,8 @@ struct eb_planned_table {
     uint64_t row_offset_bytes;
     uint64_t row_stride_bytes;
     uint64_t rows_bytes; /* bytes of all rows; UINT64_MAX if they are more than 64 bits can count */
-    int64_t unknown_row; /* row for unknown ids; -1 if there is none */
+    int64_t unknown_row; /* row for unknown ids, or EB_ROW_VECTOR; -1 if there is none */
+    void *vector;        /* default vector, on the heap; NULL if there is none */
     struct eb_piece_range rows;
     struct eb_piece_range keys; /* its count is 0 if there are no files of keys */
     bool is_keyed;              /* it has keys, in files of keys or in packed files */

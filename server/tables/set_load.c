@@ -32,6 +32,7 @@ static struct eb_named_table describe_set(
         .origin = planned->origin,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,
+        .vector = planned->vector,
         .table =
             {
                 .rows = rows + planned->row_offset_bytes,
@@ -43,6 +44,7 @@ static struct eb_named_table describe_set(
                 .storage = planned->storage,
                 .type = planned->type,
                 .unknown_row = planned->unknown_row,
+                .vector = planned->vector,
             },
     };
     memcpy(table.dims, tensor->dims, sizeof table.dims);
@@ -74,7 +76,16 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
            (!index || eb_key_load(&key_load, &table->keys, loading->failure));
 }
 
-/* Loads a table and appends it to the set, which takes over the planned name. */
+/* Appends a table to the set, which takes over the planned name and default vector. */
+static void append_table(
+    struct loading *loading, struct eb_planned_table *planned, const struct eb_named_table *table)
+{
+    loading->set->tables[loading->set->count++] = *table;
+    planned->name = NULL;
+    planned->vector = NULL;
+}
+
+/* Loads a table and appends it to the set. */
 static bool load_table(struct loading *loading, struct eb_planned_table *planned)
 {
     struct eb_table_digest digest;
@@ -85,15 +96,13 @@ static bool load_table(struct loading *loading, struct eb_planned_table *planned
     bool is_good = load_content(loading, planned, &digest, &table);
     if (is_good) {
         table.digest = eb_table_digest_read(&digest, planned);
-        loading->set->tables[loading->set->count++] = table;
-        planned->name = NULL;
+        append_table(loading, planned, &table);
     }
     eb_table_digest_deinit(&digest);
     return is_good;
 }
 
-/* Appends a table that another set holds. The set shares its memory and takes over the planned
- * name. */
+/* Appends a table that another set holds. The set shares the memory of its rows and keys. */
 static bool share_table(struct loading *loading, struct eb_planned_table *planned)
 {
     const struct eb_named_table *resident = planned->resident;
@@ -108,8 +117,7 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
     table.index_bytes = resident->index_bytes;
     table.keys = resident->keys;
     table.digest = resident->digest;
-    loading->set->tables[loading->set->count++] = table;
-    planned->name = NULL;
+    append_table(loading, planned, &table);
     return true;
 }
 

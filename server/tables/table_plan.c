@@ -2,6 +2,7 @@
 
 #include "kernels/key_index.h"
 #include "server/base/name.h"
+#include "server/tables/default_vector.h"
 #include "server/tables/scale_tensors.h"
 #include "server/tables/table_storage.h"
 
@@ -266,8 +267,9 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     return true;
 }
 
-/* Sets unknown_row. Checks that the table has that row and the row of default_index. The
- * default_index of a keyed table is a key, which can be checked only with the table's index. */
+/* Sets unknown_row and the default vector. Checks that the table has the rows of unknown_row and
+ * default_index. The default_index of a keyed table is a key, which can be checked only with the
+ * table's index. */
 static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_model_config_table *config = table->config;
@@ -277,12 +279,15 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
     if (config && config->unknown_row >= 0) {
         table->unknown_row = config->unknown_row;
     }
+    if (config && config->unknown_is_vector) {
+        table->unknown_row = EB_ROW_VECTOR;
+    }
     if (table->unknown_row >= 0 && (uint64_t)table->unknown_row >= rows) {
         return eb_failure_set(planning->failure,
             "model.yaml: table '%.64s': unknown_row %" PRId64 " is not one of its %" PRIu64 " rows",
             table->name, table->unknown_row, rows);
     }
-    if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
+    if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row == -1) {
         return eb_failure_set(planning->failure,
             "model.yaml: table '%.64s': missing: unknown_row needs an unknown_row", table->name);
     }
@@ -293,7 +298,8 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
             " rows nor -1 for zeros",
             table->name, config->default_index, rows);
     }
-    return true;
+    return !config || config->vector_count == 0 ||
+           eb_default_vector_read(table, &table->vector, planning->failure);
 }
 
 static bool check_width(const struct planning *planning, const struct eb_planned_table *table)
@@ -594,7 +600,7 @@ static bool check_use(const struct eb_model_config_feature *feature,
             "remove it",
             feature->name, table->name, table->is_keyed ? "is keyed" : "has no rows");
     }
-    if (feature->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
+    if (feature->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row == -1) {
         return eb_failure_set(failure,
             "model.yaml: feature '%.64s': missing: unknown_row needs an unknown_row of table "
             "'%.64s'",
@@ -795,6 +801,7 @@ void eb_table_plan_deinit(struct eb_table_plan *plan)
 {
     for (size_t i = 0; i < plan->table_count; i++) {
         free(plan->tables[i].name);
+        free(plan->tables[i].vector);
     }
     free(plan->tables);
     eb_version_scan_deinit(&plan->scan);

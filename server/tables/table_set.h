@@ -36,6 +36,7 @@ struct eb_named_table {
     struct eb_key_index keys; /* the index that table.keys points to if it is not NULL */
     const void *index; /* keys and index after the rows, index_bytes long; NULL if not keyed */
     uint64_t index_bytes;
+    void *vector;    /* the default vector that table.vector points to, on the heap; may be NULL */
     uint64_t digest; /* digest of its content (table_digest.h) */
     uint64_t origin; /* digest of the files that it was read from (table_digest.h) */
     /* Defaults for requests that do not set the same members. */

@@ -8,13 +8,15 @@ import bag_model
 from bag_query import to_message
 from element_types import FLOAT_TYPES, TYPE_NAMES, TYPE_NUMBERS
 from embag.v1 import embedding_bag_pb2 as pb
-from random_query import random_query
+from random_query import random_query, random_vector_tables
 from rpc import error_of
-from served import SEED, ServedTest, scaled
+from served import SEED, OwnServerTest, ServedTest, scaled
+from table_files import write_model, write_vectors
 
 UNARY_REQUESTS = 5000
 STREAM_REQUESTS = 4000
 CONCAT_REQUESTS = 1500
+VECTOR_REQUESTS = 2000
 STREAM_BATCH = 100
 OUTPUTS = ('f32', 'f16', 'bf16')
 
@@ -178,6 +180,25 @@ class Differential(ServedTest):
                 request = pb.LookupRequest(model='every', queries=[to_message(query)])
             code, _ = error_of(self.client.lookup, request)
             self.assertEqual(code.name, 'OUT_OF_RANGE', query)
+
+
+class DefaultVectors(OwnServerTest):
+    """Tables with default vectors and with keys answer as the model computes."""
+
+    def setUp(self):
+        super().setUp()
+        self.rng = np.random.default_rng([SEED, 5])
+        tables = random_vector_tables(self.rng)
+        write_model(self.repository.path, 'vectors', 1, tables)
+        write_vectors(self.repository.path, 'vectors', 1, tables)
+        self.tables = {table.name: table for table in tables}
+        self.client = self.connect(self.serve())
+
+    def test_answers_as_the_model_does(self):
+        for concat in (False, True):
+            for _ in range(scaled(VECTOR_REQUESTS) // 2):
+                lookup = Lookup(self.rng, 'vectors', self.tables, concat=concat)
+                lookup.check(self.client.lookup(lookup.request))
 
 
 if __name__ == '__main__':

@@ -16,6 +16,7 @@ from element_types import (CANONICAL_NAN, LARGEST, TYPE_NAMES, decode, decode_by
                            unit_in_last_place)
 
 LONG = np.longdouble
+ZERO, VECTOR = -1, -2    # in place of row numbers: a row of zeros, and the default vector
 
 
 @dataclass
@@ -27,7 +28,8 @@ class Expected:
     missing: int
     values: np.ndarray       # [rows of the result, row elements]
     bounds: np.ndarray       # error bounds, in the same shape; None for integers
-    copies: np.ndarray       # [rows of the result] number of the row that is copied, -1: computed
+    copies: np.ndarray       # [rows of the result] number of the row that is copied, or VECTOR;
+                             # -1: computed
     unsure: np.ndarray       # [rows of the result] whether cancellation makes the divisor useless
 
 
@@ -101,31 +103,40 @@ class _Pooling:
         self.missing_count = 0
 
     def fill(self, bag):
-        """Returns a bag's rows, weights and row numbers (-1: missing) under its missing policy."""
+        """Returns a bag's rows, weights and row numbers under its missing policy."""
         rows, weights, numbers = [], [], []
         for position in bag:
             index = int(self.query.indices[position])
             weight = 1 if self.weights is None else self.weights[position]
-            found = 0 <= index < self.table.rows
-            self.missing_count += not found
-            if not found and self.missing == 'error':
+            row = self.table.row_of(index)
+            self.missing_count += row < 0
+            if row < 0 and self.missing == 'error':
                 raise ValueError('index %d at %d' % (index, position))
-            if found:
-                rows.append(self.table.values[index])
-            elif self.missing == 'zero':
-                rows.append(np.zeros_like(self.table.values, shape=self.table.row_elements))
-            else:
+            if row < 0 and self.missing == 'skip':
                 continue
+            if row < 0:
+                row = VECTOR if self.missing == 'unknown_row' else ZERO
+            rows.append(self.row_values(row))
             weights.append(weight)
-            numbers.append(index if found else -1)
+            numbers.append(row)
         return rows, weights, numbers
+
+    def row_values(self, number):
+        """Returns the values of a row, of zeros or of the default vector."""
+        if number == VECTOR:
+            return self.table.vector_values
+        return self.zero() if number == ZERO else self.table.values[number]
 
     def empty(self):
         """Returns value, bound and row number of an empty bag."""
         default = self.query.default_index
-        if default is None or default == -1:
-            return self.zero(), self.zero(), -1
-        return self.table.values[default], self.zero(), default
+        if default is None:
+            number = ZERO if self.table.vector is None else VECTOR
+        elif default == -1 and self.table.keys is None:
+            number = ZERO
+        else:
+            number = self.table.row_of(default)
+        return self.row_values(number), self.zero(), number
 
     def zero(self):
         """Returns a row of +0."""
@@ -147,7 +158,7 @@ class _Pooling:
         total = np.full(self.table.row_elements, LONG('-0.0'))
         size = self.zero()
         for row, weight, number in zip(rows, weights, numbers):
-            term = row * LONG(weight) if number >= 0 else row
+            term = row if number == ZERO else row * LONG(weight)
             total = total + term
             size = size + np.abs(term)
         # Products below the smallest normal number are rounded to a fixed grid.
@@ -193,7 +204,7 @@ class _Pooling:
     def copy(self, position):
         """Returns the values that `pool` returns, for one index of a query with NONE."""
         rows, weights, numbers = self.fill([position])
-        if not rows or numbers[0] < 0:
+        if not rows or numbers[0] == ZERO:
             return self.zero(), self.zero(), -1, True
         if not self.table.is_float:
             return wrap(rows[0] * weights[0], self.table.type), self.zero(), -1, True
@@ -231,10 +242,16 @@ def expect(query, table, output_type=None):
 
 def _check_copies(expected, table, raw):
     """Checks that copied rows keep their bits, NaNs included."""
-    if expected.type != table.storage:
-        return
-    rows = np.flatnonzero(expected.copies >= 0)
-    got, want = raw_bits(raw[rows]), raw_bits(table.raw_rows[expected.copies[rows]])
+    if expected.type == table.storage:
+        rows = np.flatnonzero(expected.copies >= 0)
+        _check_bits(raw[rows], table.raw_rows[expected.copies[rows]])
+    if expected.type == table.type and table.vector is not None:
+        rows = np.flatnonzero(expected.copies == VECTOR)
+        _check_bits(raw[rows], np.broadcast_to(table.vector, (len(rows), table.row_elements)))
+
+
+def _check_bits(got, want):
+    got, want = raw_bits(got), raw_bits(want)
     if not np.array_equal(got, want):
         raise AssertionError('copied rows differ: %s, expected %s' % (got, want))
 

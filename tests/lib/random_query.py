@@ -54,6 +54,18 @@ def random_tables(rng):
     return tables
 
 
+def random_vector_tables(rng):
+    """Returns the same kinds of tables, all with rows and a default vector, and half with keys."""
+    tables = [table for table in random_tables(rng) if table.rows]
+    for number, table in enumerate(tables):
+        table.vector = _random_raw(rng, table.type, table.row_elements)
+        if number % 2:
+            # No key is an index that is meant to be missing.
+            keys = rng.choice(2**30, table.rows, replace=False) + 2**10
+            table.keys = np.where(rng.random(table.rows) < 0.5, keys, -keys).astype(np.int64)
+    return tables
+
+
 def _chance(rng, probability):
     return rng.random() < probability
 
@@ -149,12 +161,13 @@ def _set_weights(rng, query, table):
 
 
 def _set_indices(rng, query, table):
-    """Sets indices that name rows; with the policies skip and zero some name no row."""
+    """Sets indices that name rows; unless missing rows are errors some name no row."""
     count = 0 if _chance(rng, 0.05) else int(rng.integers(1, 40))
     query.index_form = str(rng.choice(FORMS))
-    query.missing = rng.choice([None, 'error', 'skip', 'zero'])
+    policies = [None, 'error', 'skip', 'zero'] + ['unknown_row'] * (table.vector is not None)
+    query.missing = rng.choice(policies)
     far = FAR_INDICES[query.index_form] + [table.rows, table.rows + 1]
-    if query.missing in ('skip', 'zero'):
+    if query.missing in ('skip', 'zero', 'unknown_row'):
         wild = rng.random(count) < rng.choice([0, 0.2, 1.0], p=[0.2, 0.7, 0.1])
     else:
         wild = np.zeros(count, bool)
@@ -175,6 +188,15 @@ def _spoil_outside(rng, query):
         query.indices[last:] = rng.choice(far, len(query.indices) - last)
 
 
+def _use_keys(query, table):
+    """Replaces row numbers with keys."""
+    is_row = (query.indices >= 0) & (query.indices < table.rows)
+    query.indices = np.where(is_row, table.keys[query.indices * is_row], query.indices)
+    if query.default_index is not None:
+        named = query.default_index >= 0
+        query.default_index = int(table.keys[query.default_index]) if named else None
+
+
 def random_query(rng, table, bags=None):
     """Returns a valid lookup, with `bags` bags if a number is given, as concat needs it."""
     reductions = (None,) + (FLOAT_POOLING if table.is_float else POOLING)
@@ -192,4 +214,6 @@ def random_query(rng, table, bags=None):
     _set_weights(rng, query, table)
     if _chance(rng, 0.5):
         query.default_index = int(rng.integers(-1, max(table.rows, 0)))
+    if table.keys is not None:
+        _use_keys(query, table)
     return query

@@ -16,7 +16,12 @@ SAFETENSORS_NAMES = {
 
 
 class Table:
-    """One table: its raw elements and their values."""
+    """One table: its raw elements and their values.
+
+    - keys: int64 [rows], the key of each row; None if indices are row numbers
+    - vector: the default vector, raw elements [row_elements] of the table's type; None if there is
+      none. It also takes the place of missing rows with the policy unknown_row.
+    """
 
     def __init__(self, name, storage, raw):
         self.name = name
@@ -28,6 +33,8 @@ class Table:
         self.row_elements = int(np.prod(self.dims, dtype=np.int64))
         self.raw_rows = self.raw.reshape(self.rows, self.row_elements)
         self.values = decode(self.raw_rows, storage)
+        self.keys = None
+        self.vector = None
 
     @classmethod
     def of_values(cls, name, storage, values):
@@ -38,6 +45,17 @@ class Table:
     def is_float(self):
         """Whether the element type is a floating-point type."""
         return is_float(self.type)
+
+    def row_of(self, index):
+        """Returns the row of an index, which may be a key, or -1 if it is missing."""
+        if self.keys is not None:
+            return next(iter(np.flatnonzero(self.keys == index)), -1)
+        return index if 0 <= index < self.rows else -1
+
+    @property
+    def vector_values(self):
+        """The values of the default vector: [row_elements]."""
+        return decode(self.vector, self.type)
 
 
 def write_npy(directory, table):
@@ -96,3 +114,18 @@ def write_model(repository, name, version, tables, as_safetensors=False):
     if packed:
         write_safetensors(os.path.join(directory, 'tables.safetensors'), packed)
     return directory
+
+
+def write_vectors(repository, name, version, tables):
+    """Writes model.yaml with the tables' default vectors, and the keys of the version's tables."""
+    lines = ['tables:']
+    for table in tables:
+        number = float if table.is_float else int
+        values = ', '.join(repr(number(value)) for value in table.vector_values)
+        lines.append('- {name: %s, unknown_row: default_vector, default_vector: [%s]}'
+                     % (table.name, values))
+        if table.keys is not None:
+            np.save(os.path.join(repository, name, str(version), table.name + '.keys.npy'),
+                    table.keys)
+    with open(os.path.join(repository, name, 'model.yaml'), 'w', encoding='utf-8') as file:
+        file.write('\n'.join(lines) + '\n')

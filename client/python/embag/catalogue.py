@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
+from embag import dtypes
 from embag.v1 import embedding_bag_pb2 as pb
 
 
@@ -25,3 +29,14 @@ def tables_by_name(model: pb.Model, version: int = 0) -> dict[str, pb.Table]:
 def row_size(table: pb.Table) -> int:
     """Returns the number of values in one row."""
     return math.prod(table.shape)
+
+
+def default_vector(table: pb.Table) -> NDArray[np.generic] | None:
+    """Returns the table's default vector, of the table's type and the shape of one row.
+
+    It fills empty bags unless the request or the feature sets a default_index. Returns None if the
+    table has none.
+    """
+    if not table.default_vector:
+        return None
+    return dtypes.array_of(table.default_vector, table.type, tuple(table.shape))

@@ -234,9 +234,10 @@ class RemoteEmbeddingBagCollection:
       example `lambda array: torch.from_numpy(array.copy())`. The array is read-only if there is
       only one group
 
-    The vector of a bag without rows is the default row of the feature or table, or zeros if it has
-    none. Raises ValueError for keys with different numbers of bags, KeyError for a key that the
-    input does not have, and everything that `Client.lookup` raises.
+    The vector of a bag without rows is the default row of the feature or table, the default vector
+    of the table, or zeros if it has none. Raises ValueError for keys with different numbers of
+    bags, KeyError for a key that the input does not have, and everything that `Client.lookup`
+    raises.
     """
 
     def __init__(self, client: Client, features: Sequence[str] | Mapping[str, str],

@@ -80,7 +80,7 @@ class Query:
     - missing: 'error', 'skip', 'zero', 'unknown_row': what happens if an index names no row; None:
       the feature's or table's own, 'error' if it has none
     - default_index: row, or key, that is the result of empty bags; None: the feature's or table's
-      own, zeros if it has none; -1: zeros, unless the table is keyed
+      own, which may be a vector, zeros if it has none; -1: zeros, unless the table is keyed
 
     The result is [bags, trailing dims of the table], or with 'none' [num_indices, trailing dims].
     Raises TypeError and ValueError for arguments that cannot be encoded. The server checks the

@@ -19,7 +19,14 @@ static const uint64_t dims[EMBAG_RANK_MAX + 1] = {2, 3, 4, 5, 6, 7, 8, 9, 10};
 static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, struct eb_error *error)
 {
     const struct eb_wire_table tables[] = {
-        {.name = "flat", .rows = 7, .type = EMBAG_I8, .storage = "i8", .resident_bytes = 7},
+        {.name = "flat",
+            .rows = 7,
+            .type = EMBAG_I8,
+            .storage = "i8",
+            .resident_bytes = 7,
+            .default_vector = "\xfe",
+            .default_vector_bytes = 1,
+            .unknown_vector = true},
         {.name = "deep",
             .rows = UINT64_MAX,
             .shape_count = rank,
@@ -102,6 +109,11 @@ static void describes_versions_and_tables(void **state)
     assert_string_equal(tables[0].name, "flat");
     assert_int_equal(tables[0].rank, 0);
     assert_int_equal(tables[0].resident_bytes, 7);
+    assert_int_equal(tables[0].default_vector_bytes, 1);
+    assert_memory_equal(tables[0].default_vector, "\xfe", 1);
+    assert_true(tables[0].unknown_vector);
+    assert_int_equal(tables[1].default_vector_bytes, 0);
+    assert_false(tables[1].unknown_vector);
     assert_true(tables[1].rows == UINT64_MAX);
     assert_int_equal(tables[1].rank, EMBAG_RANK_MAX);
     assert_memory_equal(tables[1].shape, dims, sizeof tables[1].shape);

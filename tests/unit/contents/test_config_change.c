@@ -119,6 +119,28 @@ static void notices_other_scales(void **state)
     }
 }
 
+static void notices_another_default_vector(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "tables: [{name: t}]",
+        "tables: [{name: t, default_vector: [1]}]",
+        "tables: [{name: t, default_vector: [2]}]",
+        "tables: [{name: t, default_vector: [1, 2]}]",
+        "tables: [{name: t, default_vector: [1], unknown_row: default_vector}]",
+    };
+    enum { COUNT = sizeof texts / sizeof texts[0] };
+    for (size_t i = 0; i < COUNT * COUNT; i++) {
+        struct eb_model_config before;
+        struct eb_model_config after;
+        parse_change(texts[i / COUNT], &before);
+        parse_change(texts[i % COUNT], &after);
+        assert_int_equal(eb_model_config_is_alike(&before, &after), i / COUNT == i % COUNT);
+        eb_model_config_deinit(&before);
+        eb_model_config_deinit(&after);
+    }
+}
+
 static void notices_other_patterns(void **state)
 {
     (void)state;
@@ -133,6 +155,7 @@ EB_TEST_GROUP(config_change)
         cmocka_unit_test(notices_each_change_of_tables_features_and_groups),
         cmocka_unit_test(notices_another_dim),
         cmocka_unit_test(notices_other_scales),
+        cmocka_unit_test(notices_another_default_vector),
         cmocka_unit_test(notices_other_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,6 +102,91 @@ static void reads_tables(void **state)
     eb_model_config_deinit(&config);
 }
 
+static void reads_default_vectors(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse_config("tables:\n"
+                 "- {name: a, default_vector: [0.01], unknown_row: Default_Vector}\n"
+                 "- {name: b, default_vector: [-1, +2.5, .5, 1e-3, 18446744073709551615],\n"
+                 "   unknown_row: 3}\n"
+                 "- {name: c, default_vector: }\n"
+                 "- {name: d, default_vector: []}\n",
+        &config);
+    const struct eb_model_config_table *tables = config.tables;
+    assert_int_equal(tables[0].vector_count, 1);
+    assert_string_equal(tables[0].vector[0], "0.01");
+    assert_true(tables[0].unknown_is_vector);
+    assert_int_equal(tables[0].unknown_row, -1);
+    assert_false(tables[0].has_default);
+    assert_int_equal(tables[1].vector_count, 5);
+    assert_string_equal(tables[1].vector[4], "18446744073709551615");
+    assert_false(tables[1].unknown_is_vector);
+    assert_int_equal(tables[1].unknown_row, 3);
+    assert_int_equal(tables[2].vector_count, 0);
+    assert_false(tables[2].unknown_is_vector);
+    assert_int_equal(tables[3].vector_count, 0);
+    eb_model_config_deinit(&config);
+}
+
+static void rejects_bad_default_vectors(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"default_vector: 0.01", "Expecting SEQUENCE, got event: SCALAR"},
+        {"default_vector: [[1]]", "default_vector"},
+        {"default_vector: [1, two]",
+            "tables[0].default_vector[1]: 'two' is not a finite decimal number"},
+        {"default_vector: ['']", "tables[0].default_vector[0]: '' is not a finite"},
+        {"default_vector: [' 1']", "' 1' is not a finite"},
+        {"default_vector: ['1 ']", "'1 ' is not a finite"},
+        {"default_vector: [-]", "default_vector"},
+        {"default_vector: [.]", "'.' is not a finite"},
+        {"default_vector: [0x10]", "'0x10' is not a finite"},
+        {"default_vector: [-0X1p3]", "'-0X1p3' is not a finite"},
+        {"default_vector: [.inf]", "'.inf' is not a finite"},
+        {"default_vector: [-inf]", "'-inf' is not a finite"},
+        {"default_vector: [nan]", "'nan' is not a finite"},
+        {"default_vector: [1e999]", "'1e999' is not a finite"},
+        {"default_vector: [1], default_index: 1",
+            "tables[0].default_vector: is given besides default_index"},
+        {"unknown_row: default_vector",
+            "tables[0].unknown_row: 'default_vector' requires a default_vector"},
+        {"unknown_row: default_vector, default_vector: []",
+            "tables[0].unknown_row: 'default_vector' requires a default_vector"},
+        {"unknown_row: vector", "tables[0].unknown_row: 'vector' is not a number from 0 to"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char yaml[256];
+        snprintf(yaml, sizeof yaml, "tables: [{name: a, %s}]", cases[i][0]);
+        expect_failure(yaml, cases[i][1]);
+    }
+}
+
+static void bounds_the_values_of_a_default_vector(void **state)
+{
+    (void)state;
+    assert_int_equal(EB_MODEL_CONFIG_VECTOR_MAX, 65536);
+    for (size_t count = EB_MODEL_CONFIG_VECTOR_MAX; count < EB_MODEL_CONFIG_VECTOR_MAX + 2;
+         count++) {
+        size_t room = count * 2 + 64;
+        char *yaml = malloc(room);
+        assert_non_null(yaml);
+        size_t used = (size_t)snprintf(yaml, room, "tables: [{name: a, default_vector: [");
+        for (size_t i = 0; i < count; i++) {
+            used += (size_t)snprintf(yaml + used, room - used, "%s1", i > 0 ? "," : "");
+        }
+        used += (size_t)snprintf(yaml + used, room - used, "]}]");
+        struct eb_model_config config;
+        struct eb_failure failure = {.text = ""};
+        assert_int_equal(
+            eb_model_config_parse((uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &failure),
+            count == EB_MODEL_CONFIG_VECTOR_MAX);
+        eb_model_config_deinit(&config);
+        free(yaml);
+    }
+}
+
 static void rejects_bad_dims(void **state)
 {
     (void)state;
@@ -510,6 +595,9 @@ EB_TEST_GROUP(model_config)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_where_nothing_is_said),
         cmocka_unit_test(reads_tables),
+        cmocka_unit_test(reads_default_vectors),
+        cmocka_unit_test(rejects_bad_default_vectors),
+        cmocka_unit_test(bounds_the_values_of_a_default_vector),
         cmocka_unit_test(rejects_bad_dims),
         cmocka_unit_test(reads_where_scales_and_biases_are),
         cmocka_unit_test(rejects_scales_that_do_not_fit_the_format),

@@ -27,7 +27,13 @@ static const struct eb_wire_table tables[] = {
         .has_default = true,
         .default_index = INT64_MIN,
         .has_unknown_row = true},
-    {.name = "flags", .rows = 0, .type = 5, .storage = "i8"},
+    {.name = "flags",
+        .rows = 0,
+        .type = 5,
+        .storage = "i8",
+        .default_vector = "\x00\x07\xff",
+        .default_vector_bytes = 3,
+        .unknown_vector = true},
 };
 
 static const char *const labels[] = {"stable", "canary"};
@@ -155,7 +161,12 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_true(table->default_index == INT64_MIN);
     assert_true(table->has_unknown_row);
     assert_int_equal(table->unknown_row, 0);
+    assert_int_equal(table->default_vector_bytes, 0);
+    assert_false(table->unknown_vector);
     assert_false(table[1].has_default || table[1].has_unknown_row);
+    assert_int_equal(table[1].default_vector_bytes, 3);
+    assert_memory_equal(table[1].default_vector, "\x00\x07\xff", 3);
+    assert_true(table[1].unknown_vector);
     assert_has_features(version);
     assert_int_equal(model->versions[0].feature_count, 0);
     assert_string_equal(table[1].name, "flags");

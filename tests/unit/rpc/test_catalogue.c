@@ -167,7 +167,13 @@ static void expect_features(const Embag__V1__ModelVersion *version)
     assert_string_equal(version->groups[0]->features[0], "second");
     assert_int_equal(version->tables[0]->missing, EB_MISSING_ERROR);
     assert_int_equal(version->tables[0]->unknown_row, 1);
+    assert_int_equal(version->tables[0]->default_vector.len, 0);
+    assert_false(version->tables[0]->unknown_vector);
     assert_int_equal(version->tables[1]->unknown_case, EMBAG__V1__TABLE__UNKNOWN__NOT_SET);
+    assert_int_equal(version->tables[1]->default_row_case, EMBAG__V1__TABLE__DEFAULT_ROW__NOT_SET);
+    assert_int_equal(version->tables[1]->default_vector.len, sizeof(int16_t));
+    assert_memory_equal(version->tables[1]->default_vector.data, "\xfe\xff", sizeof(int16_t));
+    assert_true(version->tables[1]->unknown_vector);
 }
 
 static void expect_catalogue_tables(const Embag__V1__ModelVersion *version)
@@ -444,7 +450,8 @@ static int load_models(void **state)
     static const char yaml[] =
         "versions: {labels: [{name: odd, version: 5}, {name: stable, version: 5}]}\n";
     static const char alpha[] =
-        "tables: [{name: cube, unknown_row: 1}]\n"
+        "tables: [{name: cube, unknown_row: 1},\n"
+        "  {name: line, default_vector: [-2], unknown_row: default_vector}]\n"
         "features:\n"
         "- {name: second, table: cube}\n"
         "- {name: first, table: cube, reduction: mean, missing: skip, default_index: 1,\n"

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -309,6 +310,34 @@ static void shares_codes_only_with_their_scales(void **state)
     }
 }
 
+static void shares_tables_that_differ_in_their_default_vector(void **state)
+{
+    (void)state;
+    static const char yaml[] = "tables: [{name: t, default_vector: [%d], unknown_row: %s}]";
+    struct eb_table_set one;
+    struct eb_table_set two;
+    char first[128];
+    char second[128];
+    write_shared_rows("1/t.npy");
+    write_shared_rows("2/t.npy");
+    snprintf(first, sizeof first, yaml, 1, "default_vector");
+    snprintf(second, sizeof second, yaml, 2, "0");
+    load_shared("1", first, NULL, &one);
+    load_shared("2", second, &one, &two);
+    expect_shared(&one, &two, "t");
+    assert_true(one.digest == two.digest);
+    assert_int_equal(find(&one, "t")->table.unknown_row, EB_ROW_VECTOR);
+    assert_int_equal(find(&two, "t")->table.unknown_row, 0);
+    float vectors[2];
+    memcpy(&vectors[0], find(&one, "t")->table.vector, sizeof vectors[0]);
+    memcpy(&vectors[1], find(&two, "t")->table.vector, sizeof vectors[1]);
+    assert_true(vectors[0] == 1 && vectors[1] == 2);
+    eb_table_set_deinit(&one);
+    memcpy(&vectors[1], find(&two, "t")->table.vector, sizeof vectors[1]);
+    assert_true(vectors[1] == 2);
+    eb_table_set_deinit(&two);
+}
+
 static void shares_packed_files_of_one_digest_without_reading_them(void **state)
 {
     (void)state;
@@ -509,6 +538,7 @@ EB_TEST_GROUP(table_share)
         WITH_FIXTURE(is_not_deceived_by_times),
         WITH_FIXTURE(shares_only_what_is_stored_alike),
         WITH_FIXTURE(shares_codes_only_with_their_scales),
+        WITH_FIXTURE(shares_tables_that_differ_in_their_default_vector),
         WITH_FIXTURE(shares_packed_files_of_one_digest_without_reading_them),
         WITH_FIXTURE(shares_rows_only_with_their_keys),
         WITH_FIXTURE(shares_few_keys_without_what_lies_beside_them),
