@@ -180,60 +180,117 @@ static void needs_no_vector_rows_if_nothing_is_missing(void **state)
     bag_fixture_release(&checked);
 }
 
-/* Expects every variant to pool bags of `count` indices, of which the first and the last are
- * missing, as the reference does. The vector lies before or behind the rows. */
-static void compare_long_bags(uint32_t count, bool is_before)
+/* ---- long bags ---- */
+
+#define LONG_DIM 72
+#define LONG_ROWS 50
+#define LONG_BAGS 2
+#define LONG_ROW_BYTES_MAX (LONG_DIM * sizeof(float))
+
+/* Two bags of `count` indices each, of which the first and the last are missing. */
+struct long_bags {
+    struct eb_table table;
+    struct eb_bag_query query;
+    uint8_t *memory; /* the rows, with the vector before or behind them */
+    struct eb_row_scale scales[LONG_ROWS];
+    int64_t *indices;
+    float *weights;
+};
+
+static void make_long_bags(
+    struct long_bags *bags, enum eb_storage storage, uint32_t count, bool is_before)
 {
-    enum { DIM = 72, ROWS = 50 };
-    float *memory = malloc((ROWS + 1) * DIM * sizeof *memory);
-    int64_t *indices = malloc(2 * count * sizeof *indices);
-    float *weights = malloc(2 * count * sizeof *weights);
-    assert_true(memory && indices && weights);
-    for (int i = 0; i < (ROWS + 1) * DIM; i++) {
-        memory[i] = (float)(i * 37 % 101) / 7 - 5;
+    size_t index_count = (size_t)LONG_BAGS * count;
+    bags->memory = malloc((LONG_ROWS + 1) * LONG_ROW_BYTES_MAX);
+    bags->indices = malloc(index_count * sizeof bags->indices[0]);
+    bags->weights = malloc(index_count * sizeof bags->weights[0]);
+    assert_true(bags->memory && bags->indices && bags->weights);
+    for (size_t i = 0; i < (LONG_ROWS + 1) * LONG_DIM; i++) {
+        float value = (float)(i * 37 % 101) / 7 - 5;
+        memcpy(bags->memory + i * sizeof value, &value, sizeof value);
     }
-    for (uint32_t i = 0; i < 2 * count; i++) {
+    for (size_t i = 0; i < LONG_ROWS; i++) {
+        bags->scales[i] = (struct eb_row_scale){(float)(i + 1) / 9, (float)i / 7 - 3};
+    }
+    for (size_t i = 0; i < index_count; i++) {
         bool is_missing = i % count == 0 || i % count == count - 1;
-        indices[i] = is_missing ? -1 : (int64_t)i * 7 % ROWS;
-        weights[i] = (float)(i % 13) / 3 - 1;
+        bags->indices[i] = is_missing ? -1 : (int64_t)i * 7 % LONG_ROWS;
+        bags->weights[i] = (float)(i % 13) / 3 - 1;
     }
-    struct eb_table table = table_of(EB_F32, memory + (is_before ? DIM : 0), ROWS, DIM);
-    table.vector = is_before ? memory : memory + ROWS * DIM;
-    table.unknown_row = EB_ROW_VECTOR;
-    struct eb_bag_query query = query_of(&table);
-    query.missing = EB_MISSING_UNKNOWN_ROW;
-    query.layout = EB_LAYOUT_PACKED;
-    query.indices_per_bag = count;
-    query.indices = (struct eb_int_array){indices, 2 * count * sizeof *indices, 8};
-    query.weights = weights;
-    query.weights_bytes = 2 * count * sizeof *weights;
-    query.weights_type = EB_F32;
+    bool is_code = eb_storage_is_code(storage);
+    bags->table =
+        table_of(EB_F32, bags->memory + (is_before ? LONG_ROW_BYTES_MAX : 0), LONG_ROWS, LONG_DIM);
+    bags->table.storage = storage;
+    bags->table.scales = is_code ? bags->scales : NULL;
+    bags->table.scale_stride_bytes = sizeof bags->scales[0];
+    bags->table.vector = bags->memory + (is_before ? 0 : LONG_ROWS * LONG_ROW_BYTES_MAX);
+    bags->table.unknown_row = EB_ROW_VECTOR;
+    bags->query = query_of(&bags->table);
+    bags->query.missing = EB_MISSING_UNKNOWN_ROW;
+    bags->query.layout = EB_LAYOUT_PACKED;
+    bags->query.indices_per_bag = count;
+    bags->query.indices = (struct eb_int_array){bags->indices, index_count * 8, 8};
+}
+
+static void release_long_bags(struct long_bags *bags)
+{
+    free(bags->memory);
+    free(bags->indices);
+    free(bags->weights);
+}
+
+/* Expects every variant to pool the bags as the reference does. */
+static void compare_long_bags(const struct eb_bag_query *query)
+{
     struct bag_fixture expected;
-    assert_true(bag_fixture_check(&expected, &query));
+    assert_true(bag_fixture_check(&expected, query));
+    assert_true(expected.job.has_vector_rows);
     bag_fixture_pool(&expected, eb_bag_ops_find("ref"));
     const struct eb_bag_ops *ops;
     for (size_t n = 1; (ops = eb_bag_ops_at(n)); n++) {
-        float out[2 * DIM] = {0};
+        float out[LONG_BAGS * LONG_DIM] = {0};
         expected.job.out = (uint8_t *)out;
         if (eb_bag_ops_runs_here(ops)) {
-            eb_bag_pool(ops, &expected.job, 0, 2);
+            eb_bag_pool(ops, &expected.job, 0, LONG_BAGS);
             assert_memory_equal(out, expected.out, sizeof out);
         }
     }
     bag_fixture_release(&expected);
-    free(memory);
-    free(indices);
-    free(weights);
+}
+
+static void compare_long_reductions(enum eb_storage storage, uint32_t count, bool is_before)
+{
+    static const enum eb_reduction weighted[] = {
+        EB_REDUCTION_SUM, EB_REDUCTION_WEIGHTED_MEAN, EB_REDUCTION_SQRTN};
+    struct long_bags bags;
+    make_long_bags(&bags, storage, count, is_before);
+    for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_NONE; reduction++) {
+        bags.query.reduction = (enum eb_reduction)reduction;
+        compare_long_bags(&bags.query);
+    }
+    bags.query.weights = bags.weights;
+    bags.query.weights_bytes = bags.query.indices.bytes / 2;
+    bags.query.weights_type = EB_F32;
+    for (size_t i = 0; i < sizeof weighted / sizeof weighted[0]; i++) {
+        bags.query.reduction = weighted[i];
+        compare_long_bags(&bags.query);
+    }
+    release_long_bags(&bags);
 }
 
 static void long_bags_equal_the_reference(void **state)
 {
     (void)state;
-    /* 1024 is the most rows of a bag that a variant's own function pools. */
-    static const uint32_t counts[] = {1, 2, 1023, 1024, 1025, 3000};
+    /* Variants pool bags of at most 1024 rows of tables stored as T, and of at most 512 of others.
+     */
+    static const uint32_t counts[] = {1, 2, 100, 511, 512, 513, 1023, 1024, 1025, 3000};
+    static const enum eb_storage storages[] = {
+        EB_STORAGE_F32, EB_STORAGE_BF16, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8, EB_STORAGE_INT2};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        compare_long_bags(counts[i], true);
-        compare_long_bags(counts[i], false);
+        for (size_t k = 0; k < sizeof storages / sizeof storages[0]; k++) {
+            compare_long_reductions(storages[k], counts[i], i % 2);
+            compare_long_reductions(storages[k], counts[i], i % 2 == 0);
+        }
     }
 }
 
