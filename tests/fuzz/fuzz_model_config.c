@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/input.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,12 @@ static void require_tables(const struct eb_model_config *config)
         require(eb_model_config_find_table(config, table->name) == table);
         require(table->source && table->source[0] != '\0');
         require(table->unknown_row >= -1);
+        require(table->vector_count <= EB_MODEL_CONFIG_VECTOR_MAX);
+        require(table->vector_count == 0 || !table->has_default);
+        require(!table->unknown_is_vector || table->vector_count > 0);
+        for (size_t k = 0; k < table->vector_count; k++) {
+            require(isfinite(strtod(table->vector[k], NULL)));
+        }
         require(eb_model_config_selects(config, table->source));
         require(eb_model_format_is_codes(table->format) == !!table->scales);
         require(!table->scales || eb_model_config_selects(config, table->scales));
