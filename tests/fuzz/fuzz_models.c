@@ -18,6 +18,9 @@ static uint64_t add_up_table(const struct embag_table *table)
     for (uint32_t i = 0; i < table->rank; i++) {
         sum += table->shape[i];
     }
+    for (size_t i = 0; i < table->default_vector_bytes; i++) {
+        sum += ((const uint8_t *)table->default_vector)[i];
+    }
     return sum;
 }
 
