@@ -180,10 +180,6 @@ bool eb_model_config_matches(
 /* Returns whether the patterns choose `source`, a table's name in the files. */
 bool eb_model_config_selects(const struct eb_model_config *config, const char *source);
 
-/* Returns whether tables, patterns, features and groups are the same in both. Loaded versions
- * depend on these. Versions and labels may differ. */
-bool eb_model_config_is_alike(const struct eb_model_config *a, const struct eb_model_config *b);
-
 /* Return the entry called `name`, or NULL if there is none. */
 const struct eb_model_config_table *eb_model_config_find_table(
     const struct eb_model_config *config, const char *name);

@@ -1,5 +1,6 @@
 #include "server/models/registry.h"
 
+#include "server/contents/config_change.h"
 #include "server/models/version_policy.h"
 
 #include <stdlib.h>
@@ -289,7 +290,7 @@ static void tell_described(
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_model_version *loaded = model->versions[i].loaded;
         if (registry->events.on_described && loaded && loaded->settings &&
-            !eb_model_config_is_alike(&loaded->settings->config, &model->settings->config)) {
+            !eb_config_change_is_alike(&loaded->settings->config, &model->settings->config)) {
             registry->events.on_described(registry->events.context, model->name, loaded->version);
             return;
         }

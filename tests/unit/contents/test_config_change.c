@@ -1,6 +1,6 @@
 /* Checks which changes of model.yaml change the tables, features and groups of versions that are in
  * memory, and which do not. */
-#include "server/contents/model_config.h"
+#include "server/contents/config_change.h"
 
 #include "tests/lib/test_group.h"
 
@@ -32,7 +32,7 @@ static bool is_none(const char *yaml)
     struct eb_model_config after;
     parse_change(BASE, &before);
     parse_change(yaml, &after);
-    bool is_same = eb_model_config_is_alike(&before, &after);
+    bool is_same = eb_config_change_is_alike(&before, &after);
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);
     return is_same;
@@ -93,7 +93,7 @@ static void notices_another_dim(void **state)
     struct eb_model_config after;
     parse_change("tables: [{name: t, format: torchrec_int8, dim: 16}]", &before);
     parse_change("tables: [{name: t, format: torchrec_int8, dim: 17}]", &after);
-    assert_false(eb_model_config_is_alike(&before, &after));
+    assert_false(eb_config_change_is_alike(&before, &after));
     eb_model_config_deinit(&before);
     eb_model_config_deinit(&after);
 }
@@ -112,8 +112,8 @@ static void notices_other_scales(void **state)
         struct eb_model_config after;
         parse_change(texts[0], &before);
         parse_change(texts[i], &after);
-        assert_int_equal(eb_model_config_is_alike(&before, &after), i == 0);
-        assert_int_equal(eb_model_config_is_alike(&after, &before), i == 0);
+        assert_int_equal(eb_config_change_is_alike(&before, &after), i == 0);
+        assert_int_equal(eb_config_change_is_alike(&after, &before), i == 0);
         eb_model_config_deinit(&before);
         eb_model_config_deinit(&after);
     }
@@ -135,7 +135,7 @@ static void notices_another_default_vector(void **state)
         struct eb_model_config after;
         parse_change(texts[i / COUNT], &before);
         parse_change(texts[i % COUNT], &after);
-        assert_int_equal(eb_model_config_is_alike(&before, &after), i / COUNT == i % COUNT);
+        assert_int_equal(eb_config_change_is_alike(&before, &after), i / COUNT == i % COUNT);
         eb_model_config_deinit(&before);
         eb_model_config_deinit(&after);
     }
