@@ -115,7 +115,7 @@ struct eb_bag_query {
      * output_type. If it is NULL, eb_bag_measure finds the kind. */
     const struct eb_bag_kind *kind;
     const struct eb_id_map *id_map; /* borrowed; NULL if none; always NULL for a keyed table */
-    uint64_t max_ids;      /* most indices of one bag; 0 means no limit. Not allowed with NONE */
+    uint64_t max_ids;      /* most indices of one bag; 0 means no limit. Not used with NONE */
     int64_t default_index; /* a row number or a key; no id map changes it */
     enum eb_reduction reduction;
     enum eb_missing missing;
