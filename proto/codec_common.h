@@ -222,18 +222,6 @@ static inline bool eb_codec_check_enum(const struct eb_codec_position *position,
     return eb_codec_is_value(type, number) || eb_codec_refuse_enum(position, field, type, number);
 }
 
-/* Zeroes an element in pieces so small that a compiler emits plain stores. For a larger piece a
- * compiler would emit a loop or a call. */
-static inline __attribute__((always_inline)) void eb_codec_clear(void *element, size_t bytes)
-{
-    enum { PIECE_BYTES = 80 };
-    uint8_t *at = element;
-    for (; bytes > PIECE_BYTES; bytes -= PIECE_BYTES, at += PIECE_BYTES) {
-        memset(at, 0, PIECE_BYTES);
-    }
-    memset(at, 0, bytes);
-}
-
 /* A field that may hold an array. */
 struct eb_codec_form {
     const char *field;

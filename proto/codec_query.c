@@ -146,7 +146,10 @@ static inline bool take_floats(struct query_reading *reading, uint32_t tag)
 static inline bool pass_by(struct query_reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
-    return field.number > EB_FIELD_BAG_QUERY_MAX && !eb_field_reader_data(&reading->rest, &field);
+    bool is_between =
+        field.number > EB_FIELD_BAG_QUERY_LENGTHS_I64 && field.number < EB_FIELD_BAG_QUERY_MAX_LEN;
+    return (is_between || field.number > EB_FIELD_BAG_QUERY_MAX) &&
+           !eb_field_reader_data(&reading->rest, &field);
 }
 
 /* Takes one field of a query, whose tag has been read. Each form of an array is a case of its own,
@@ -202,6 +205,12 @@ static inline __attribute__((always_inline)) bool take_query_field(
         return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I32, &out->lengths);
     case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_LENGTHS_I64):
         return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I64, &out->lengths);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_MAX_LEN):
+        return take_uint32(reading, &out->sequence.max_len);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_KEEP_FIRST):
+        return take_bool(reading, &out->sequence.keep_first);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_PAD): return take_bool(reading, &out->sequence.pad);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_UNIQUE): return take_bool(reading, &out->sequence.unique);
     default: return pass_by(reading, tag);
     }
 }
@@ -368,7 +377,7 @@ static inline __attribute__((always_inline)) bool read_query_message(
         .arrays = {.forms = query_forms, .message = bytes},
         .rest = bytes,
         .out = out};
-    eb_codec_clear(out, sizeof *out);
+    eb_wire_clear(out, sizeof *out);
     if (!read_query_fields(&reading) || !keep_query_table(&reading) ||
         !check_query_enums(position, out)) {
         return false;
@@ -426,6 +435,10 @@ void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_q
     eb_field_put_number(writer, EB_FIELD_BAG_QUERY_NUM_BAGS, query->num_bags);
     eb_codec_put_array(
         writer, &query->lengths, EB_FIELD_BAG_QUERY_LENGTHS_I64, EB_FIELD_BAG_QUERY_LENGTHS_I32);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_MAX_LEN, query->sequence.max_len);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_KEEP_FIRST, query->sequence.keep_first);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_PAD, query->sequence.pad);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_UNIQUE, query->sequence.unique);
 }
 
 /* ---- groups ---- */
@@ -522,6 +535,18 @@ static inline bool take_number(const struct eb_field *field, struct eb_wire_grou
         return true;
     case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_MISSING):
         out->missing = eb_codec_enum_of(field);
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_MAX_LEN):
+        out->sequence.max_len = (uint32_t)field->varint;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_KEEP_FIRST):
+        out->sequence.keep_first = field->varint != 0;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_PAD):
+        out->sequence.pad = field->varint != 0;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_FEATURE_GROUP_UNIQUE):
+        out->sequence.unique = field->varint != 0;
         return true;
     default: return field->number > EB_FIELD_FEATURE_GROUP_MAX;
     }
@@ -687,7 +712,7 @@ bool eb_codec_group_read(
 {
     struct group_reading reading = {
         .position = position, .arrays = {.forms = group_forms, .message = bytes}, .out = out};
-    eb_codec_clear(out, sizeof *out);
+    eb_wire_clear(out, sizeof *out);
     if (!read_group_fields(&reading)) {
         return false;
     }
@@ -722,4 +747,8 @@ void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_g
     eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_WEIGHTS_TYPE, group->weights_type);
     eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_REDUCTION, group->reduction);
     eb_field_put_enum(writer, EB_FIELD_FEATURE_GROUP_MISSING, group->missing);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_GROUP_MAX_LEN, group->sequence.max_len);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_GROUP_KEEP_FIRST, group->sequence.keep_first);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_GROUP_PAD, group->sequence.pad);
+    eb_field_put_number(writer, EB_FIELD_FEATURE_GROUP_UNIQUE, group->sequence.unique);
 }

@@ -54,6 +54,10 @@ static inline __attribute__((always_inline)) void write_tail(
             eb_field_put_text(writer, EB_FIELD_BAG_RESULT_ERROR_MESSAGE, result->error_message);
         }
         write_missing_by_query(writer, result);
+        eb_field_put_bytes(
+            writer, EB_FIELD_BAG_RESULT_LENGTHS, result->lengths, result->lengths_bytes);
+        eb_field_put_bytes(
+            writer, EB_FIELD_BAG_RESULT_INVERSE, result->inverse, result->inverse_bytes);
     }
     if (result->values_bytes > 0) {
         eb_field_put_length(writer, EB_FIELD_BAG_RESULT_VALUES, result->values_bytes);
@@ -64,7 +68,9 @@ static inline __attribute__((always_inline)) void write_tail(
 static bool is_result_plain(const struct eb_wire_result *result)
 {
     return result->shape_count <= PLAIN_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
-           result->error_code == 0 && !result->error_message && result->missing_by_query_count == 0;
+           result->error_code == 0 && !result->error_message &&
+           result->missing_by_query_count == 0 && result->lengths_bytes == 0 &&
+           result->inverse_bytes == 0;
 }
 
 /* Makes the tail, or counts it if the result is not plain. */
@@ -250,6 +256,14 @@ static bool take_result_field(
         return true;
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_ERROR_MESSAGE):
         return eb_codec_take_name(field, &eb_codec_answer_limits, text);
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_LENGTHS):
+        out->lengths = field->data.at;
+        out->lengths_bytes = bytes;
+        return true;
+    case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_INVERSE):
+        out->inverse = field->data.at;
+        out->inverse_bytes = bytes;
+        return true;
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_VALUES):
         out->values = field->data.at;
         out->values_bytes = bytes;
@@ -263,8 +277,9 @@ static bool take_result_field(
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SUM):
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SQUARE_SUM): return true;
     default:
-        return field->number > EB_FIELD_BAG_RESULT_MISSING_BY_QUERY &&
-               field->number != EB_FIELD_BAG_RESULT_VALUES;
+        return (field->number > EB_FIELD_BAG_RESULT_MISSING_BY_QUERY &&
+                   field->number < EB_FIELD_BAG_RESULT_LENGTHS) ||
+               field->number > EB_FIELD_BAG_RESULT_VALUES;
     }
 }
 

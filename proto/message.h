@@ -9,6 +9,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+/* Zeroes a struct of this header in pieces so small that a compiler emits plain stores. For a
+ * larger piece a compiler would emit a loop or a call. */
+static inline __attribute__((always_inline)) void eb_wire_clear(void *element, size_t bytes)
+{
+    enum { PIECE_BYTES = 80 };
+    uint8_t *at = element;
+    for (; bytes > PIECE_BYTES; bytes -= PIECE_BYTES, at += PIECE_BYTES) {
+        memset(at, 0, PIECE_BYTES);
+    }
+    memset(at, 0, bytes);
+}
 
 /* One array field, in any of its forms: little-endian integers of `width` bytes. */
 struct eb_wire_array {
@@ -25,6 +38,20 @@ static inline uint64_t eb_wire_array_count(const struct eb_wire_array *array)
 }
 
 struct eb_infer_request;
+
+/* The fields of BagQuery and FeatureGroup by which rows are read in sequence, not pooled. */
+struct eb_wire_sequence {
+    uint32_t max_len;
+    bool keep_first;
+    bool pad;
+    bool unique;
+};
+
+/* Returns whether any of the fields is set. */
+static inline bool eb_wire_sequence_is_set(const struct eb_wire_sequence *sequence)
+{
+    return (sequence->max_len | sequence->keep_first | sequence->pad | sequence->unique) != 0;
+}
 
 /* BagQuery. */
 struct eb_wire_query {
@@ -46,6 +73,7 @@ struct eb_wire_query {
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
     int32_t output_type;  /* type for this query alone, for ModelInfer; 0: the request's */
+    struct eb_wire_sequence sequence;
     /* An error that the codec found in this query; its text names the query. NULL if there is none.
      * Kept in the query so that errors are reported in the order of the queries, whether the codec
      * or a later check finds them. */
@@ -78,6 +106,7 @@ struct eb_wire_group {
     int32_t weights_type; /* DataType; 0: not given */
     int32_t reduction;
     int32_t missing;
+    struct eb_wire_sequence sequence;
     const struct eb_error *error; /* the same as eb_wire_query.error */
 };
 
@@ -130,6 +159,12 @@ struct eb_wire_result {
      * They are ascending little-endian uint32 at any alignment. */
     const uint8_t *missing_positions;
     size_t missing_positions_bytes;
+    /* Of a sequence lookup: the number of rows of each bag, and with `unique` the number of the row
+     * in `values` for each row of the bags. Little-endian int32 and uint32 at any alignment. */
+    const uint8_t *lengths;
+    size_t lengths_bytes;
+    const uint8_t *inverse;
+    size_t inverse_bytes;
     uint32_t error_code;       /* if not 0, the query failed and values_bytes is 0 */
     const char *error_message; /* encoding: NULL if there is none */
     const uint8_t *values;     /* decoded: borrowed from the message's bytes */

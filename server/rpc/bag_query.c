@@ -85,6 +85,27 @@ bool eb_bag_query_weigh(const struct eb_bag_query_position *position,
     return true;
 }
 
+static const char *name_sequence_field(const struct eb_wire_sequence *wire)
+{
+    return wire->max_len != 0 ? "max_len"
+           : wire->keep_first ? "keep_first"
+           : wire->pad        ? "pad"
+                              : "unique";
+}
+
+bool eb_bag_query_begin_sequence(const struct eb_bag_query_position *position,
+    const struct eb_wire_sequence *wire, struct eb_bag_query *query, struct eb_error *error)
+{
+    if (query->reduction != EB_REDUCTION_NONE) {
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
+            "%s is set, which needs the reduction NONE, but this one is %s",
+            name_sequence_field(wire), eb_reduction_name(query->reduction));
+    }
+    query->reduction = EB_REDUCTION_SUM;
+    query->kind = NULL;
+    return true;
+}
+
 const struct eb_feature *eb_bag_query_refuse_name(
     const struct eb_bag_query_position *position, struct eb_error *error)
 {

@@ -26,9 +26,6 @@ static bool check_form(const struct eb_bag_query_position *position,
 {
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
     bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
-    if (wire->reduction == EB_REDUCTION_NONE) {
-        return refuse_feature(position, error, "a group cannot have the reduction NONE");
-    }
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i]->width > 0 && arrays[i]->bytes % arrays[i]->width != 0) {
             return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
@@ -175,7 +172,9 @@ bool eb_group_query_list(const struct eb_wire_request *request,
 bool eb_group_query_begin(const struct eb_bag_query_position *position,
     const struct eb_wire_group *wire, struct eb_group_query *group, struct eb_error *error)
 {
-    *group = (struct eb_group_query){.wire = wire, .lengths = wire->lengths};
+    *group = (struct eb_group_query){.wire = wire,
+        .lengths = wire->lengths,
+        .is_sequence_set = eb_wire_sequence_is_set(&wire->sequence)};
     if (wire->error) {
         *error = *wire->error;
         return false;

@@ -13,6 +13,7 @@ struct eb_group_query {
     struct eb_wire_array lengths; /* [features * bags], as sent or computed from the offsets */
     const uint64_t *starts;       /* [features + 1] start of each feature's values */
     uint64_t weight_bytes;        /* size of one weight; 0 if there are no weights */
+    bool is_sequence_set;         /* whether a field of sequence lookups is set */
 };
 
 /* Lists the features of the groups that the request names without listing them. From then on these

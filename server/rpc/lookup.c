@@ -21,7 +21,7 @@
 #define PLAN_BYTES_PER_QUERY 2048
 
 static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
-                      sizeof(struct eb_wire_result) + EB_TENSOR_RANK_MAX * sizeof(uint64_t) +
+                      sizeof(struct eb_wire_result) + (EB_TENSOR_RANK_MAX + 2) * sizeof(uint64_t) +
                       sizeof(uint8_t *) + 128 <=
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");

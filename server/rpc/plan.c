@@ -1,9 +1,11 @@
 #include "server/rpc/plan.h"
 
 #include "kernels/bag_measure.h"
+#include "kernels/bag_sequence.h"
 #include "server/rpc/group_query.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define ERROR_TEXT_BYTES 512
@@ -26,11 +28,15 @@ struct draft {
     const struct eb_feature *feature;
     struct eb_bag_query query;
     struct eb_bag_extent extent;
+    bool is_sequence; /* `query` is then of SUM, and the next two members are set */
+    struct eb_bag_sequence sequence;
+    struct eb_bag_sequence_extent sequence_extent;
 };
 
 static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
                       sizeof(struct eb_plan_result) + sizeof(struct eb_plan_missing) +
-                      sizeof(struct eb_feature *) + ERROR_TEXT_BYTES + 64 <=
+                      sizeof(struct eb_feature *) + sizeof(struct eb_plan_sequence) +
+                      ERROR_TEXT_BYTES + 64 <=
                   EB_PLAN_QUERY_BYTES,
     "what planning a query takes");
 
@@ -39,6 +45,16 @@ static bool fail_limit(const struct eb_bag_query_position *position, struct eb_e
 {
     return eb_bag_query_refuse(position, error, EB_STATUS_RESOURCE_EXHAUSTED,
         "including this one, the request has more than %llu %s", (unsigned long long)limit, what);
+}
+
+/* Counts bytes of values against the request's cap. */
+static inline bool count_values(struct eb_plan *plan, const struct eb_bag_query_position *position,
+    uint64_t bytes, struct eb_error *error)
+{
+    uint64_t bytes_max = plan->limits->response_bytes_max;
+    plan->asked.values_bytes += bytes;
+    return plan->asked.values_bytes <= bytes_max ||
+           fail_limit(position, error, "bytes of answer (response_bytes_max)", bytes_max);
 }
 
 /* Counts a query against the request's caps, which limit sums over all queries so far. No sum can
@@ -56,24 +72,32 @@ static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_p
     if (asked->result_rows > limits->bags_max) {
         return fail_limit(position, error, "bags (bags_max)", limits->bags_max);
     }
-    asked->values_bytes += extent->result_rows * extent->result_row_bytes;
-    if (asked->values_bytes > limits->response_bytes_max) {
-        return fail_limit(
-            position, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
-    }
-    return true;
+    return count_values(plan, position, extent->result_rows * extent->result_row_bytes, error);
 }
 
-/* Checks that a result that is to lie side by side with the first has the same type and the same
- * number of bags. */
-static bool check_joined(const struct eb_bag_query_position *position, const struct draft *first,
+/* Returns whether a query that has been measured is not pooled. */
+static inline bool has_no_reduction(const struct draft *draft)
+{
+    return draft->is_sequence || draft->query.reduction == EB_REDUCTION_NONE;
+}
+
+/* Refuses a result that cannot be joined with the first (check_joined). Always returns false. */
+static __attribute__((cold, noinline)) bool refuse_joined(
+    const struct eb_bag_query_position *position, const struct draft *first,
     const struct draft *draft, struct eb_error *error)
 {
     enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     const char *what = position->is_group ? "a group" : "concat";
-    if (draft->query.reduction == EB_REDUCTION_NONE) {
+    uint32_t elements = draft->query.table->row_elements;
+    if (!position->is_group && has_no_reduction(draft)) {
         return eb_bag_query_refuse(
             position, error, status, "%s is not possible with the reduction NONE", what);
+    }
+    if (draft->is_sequence != first->is_sequence) {
+        return eb_bag_query_refuse(position, error, status,
+            "%s needs the reduction NONE for all features or for none, but it is that of %s; set "
+            "the group's reduction",
+            what, draft->is_sequence ? "this one and not of the first" : "the first only");
     }
     if (!eb_type_is_float(draft->extent.output_type)) {
         return eb_bag_query_refuse(position, error, status,
@@ -84,37 +108,34 @@ static bool check_joined(const struct eb_bag_query_position *position, const str
             "%s needs results of one type, but this one is %s and the first is %s; set output_type",
             what, eb_type_name(draft->extent.output_type), eb_type_name(first->extent.output_type));
     }
-    if (draft->extent.result_rows != first->extent.result_rows) {
+    if (draft->is_sequence && elements != first->query.table->row_elements) {
         return eb_bag_query_refuse(position, error, status,
-            "%s needs the same number of bags in every query, but this one has %llu and the first "
-            "has %llu",
-            what, (unsigned long long)draft->extent.result_rows,
-            (unsigned long long)first->extent.result_rows);
+            "%s with the reduction NONE needs rows of one size, but this one has rows of %" PRIu32
+            " values and the first of %" PRIu32,
+            what, elements, first->query.table->row_elements);
     }
-    return true;
+    return eb_bag_query_refuse(position, error, status,
+        "%s needs the same number of bags in every query, but this one has %llu and the first has "
+        "%llu",
+        what, (unsigned long long)draft->extent.result_rows,
+        (unsigned long long)first->extent.result_rows);
 }
 
-/* Finds the sizes of a query that has been filled in, and counts it. */
-static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
-    struct draft *draft, struct eb_error *error)
+/* Checks that a result can be joined with the first. Results that lie side by side must have the
+ * same type and the same number of bags; those of a sequence lookup, which lie one after the other,
+ * also need rows of one size. */
+static inline bool check_joined(const struct eb_bag_query_position *position,
+    const struct draft *first, const struct draft *draft, struct eb_error *error)
 {
-    struct eb_bag_error bag_error;
-    if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error)) {
-        return eb_bag_query_error(position, &bag_error, error);
+    bool is_alike = draft->extent.output_type == first->extent.output_type &&
+                    draft->extent.result_rows == first->extent.result_rows &&
+                    eb_type_is_float(draft->extent.output_type);
+    if (__builtin_expect(is_alike && !first->is_sequence && !has_no_reduction(draft), 1)) {
+        return true;
     }
-    return count_query(plan, position, &draft->extent, error);
-}
-
-/* Finds the sizes of the query of a feature of a laid-out group, and counts the query. */
-static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
-    const struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
-{
-    struct eb_bag_error bag_error;
-    const uint64_t *starts = &group->starts[position->feature];
-    if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &bag_error)) {
-        return eb_bag_query_error(position, &bag_error, error);
-    }
-    return count_query(plan, position, &draft->extent, error);
+    bool is_in_order = position->is_group && draft->is_sequence && first->is_sequence &&
+                       draft->query.table->row_elements == first->query.table->row_elements;
+    return (is_alike && is_in_order) || refuse_joined(position, first, draft, error);
 }
 
 static bool grow_scratch(struct eb_plan *plan, size_t bytes)
@@ -144,6 +165,113 @@ static inline uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
     return is_there || grow_scratch(plan, bytes) ? plan->scratch_room : NULL;
 }
 
+/* Takes scratch for an array. Returns NULL if out of memory. */
+static void *take_scratch_array(struct eb_plan *plan, uint64_t count, size_t element_bytes)
+{
+    uint64_t bytes =
+        (count * element_bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
+    uint8_t *room = find_scratch(plan, bytes);
+    if (room) {
+        plan->scratch_room += bytes;
+        plan->scratch_room_bytes -= bytes;
+    }
+    return room;
+}
+
+/* Gives the plan's next result the lists of a sequence lookup, for the measured query, or for those
+ * of a group. Returns false with *error set if out of memory. */
+static __attribute__((cold, noinline)) bool begin_sequence(
+    struct eb_plan *plan, const struct draft *drafts, size_t count, struct eb_error *error)
+{
+    const struct eb_bag_sequence *first = &drafts[0].sequence;
+    uint64_t bag_count = 0;
+    uint64_t kept_max = 0;
+    for (size_t i = 0; i < count; i++) {
+        bag_count += drafts[i].sequence_extent.bag_count;
+        kept_max += drafts[i].sequence_extent.kept_max;
+    }
+    struct eb_plan_sequence *sequence = eb_arena_take(plan->arena, sizeof *sequence);
+    int32_t *lengths = take_scratch_array(plan, bag_count, sizeof *lengths);
+    uint32_t *inverse = first->unique ? take_scratch_array(plan, kept_max, sizeof *inverse) : NULL;
+    if (!sequence || !lengths || (first->unique && !inverse)) {
+        return eb_plan_refuse_memory(error, "the lengths of the bags (answer_memory_bytes)");
+    }
+    *sequence = (struct eb_plan_sequence){
+        .lengths = lengths,
+        .inverse = inverse,
+        .padded_len = first->pad ? first->max_len : 0,
+    };
+    plan->results[plan->result_count].is_single = false;
+    plan->results[plan->result_count].sequence = sequence;
+    return true;
+}
+
+/* Finds the sizes of a query that has been filled in and is a sequence lookup, and counts it. With
+ * padding, each row of the result counts as a bag. Without, the number of rows depends on the
+ * indices, and the values are counted when it is known. Kept out of line since most queries are
+ * pooled. */
+static __attribute__((cold, noinline)) bool measure_sequence(struct eb_plan *plan,
+    const struct eb_bag_query_position *position, const struct eb_wire_sequence *wire,
+    struct draft *draft, struct eb_error *error)
+{
+    struct eb_bag_error bag_error;
+    draft->sequence = (struct eb_bag_sequence){
+        .max_len = wire->max_len,
+        .keep_first = wire->keep_first,
+        .pad = wire->pad,
+        .unique = wire->unique,
+    };
+    if (!eb_bag_query_begin_sequence(position, wire, &draft->query, error)) {
+        return false;
+    }
+    draft->is_sequence = true;
+    if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error) ||
+        !eb_bag_sequence_measure(
+            &draft->query, &draft->sequence, &draft->extent, &draft->sequence_extent, &bag_error)) {
+        return eb_bag_query_error(position, &bag_error, error);
+    }
+    struct eb_bag_extent counted = draft->extent;
+    if (wire->pad) {
+        counted.result_rows = draft->sequence_extent.rows_max;
+    } else {
+        counted.result_row_bytes = 0;
+    }
+    return count_query(plan, position, &counted, error);
+}
+
+/* Finds the sizes of a query that has been filled in, and counts it. */
+static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_position *position,
+    const struct eb_wire_query *wire, struct draft *draft, struct eb_error *error)
+{
+    struct eb_bag_error bag_error;
+    draft->is_sequence = false;
+    if (__builtin_expect(eb_wire_sequence_is_set(&wire->sequence), 0)) {
+        return measure_sequence(plan, position, &wire->sequence, draft, error) &&
+               begin_sequence(plan, draft, 1, error);
+    }
+    if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error)) {
+        return eb_bag_query_error(position, &bag_error, error);
+    }
+    return count_query(plan, position, &draft->extent, error);
+}
+
+/* Finds the sizes of the query of a feature of a laid-out group, and counts the query. */
+static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
+    const struct eb_bag_query_position *position, struct draft *draft, struct eb_error *error)
+{
+    struct eb_bag_error bag_error;
+    const uint64_t *starts = &group->starts[position->feature];
+    bool is_none = draft->query.reduction == EB_REDUCTION_NONE;
+    draft->is_sequence = false;
+    if (__builtin_expect(is_none | group->is_sequence_set, 0)) {
+        return measure_sequence(plan, position, &group->wire->sequence, draft, error);
+    }
+    if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &bag_error)) {
+        return eb_bag_query_error(position, &bag_error, error);
+    }
+    return count_query(plan, position, &draft->extent, error);
+}
+
 /* Keeps the data for listing the query's missing indices. Returns NULL if out of memory. */
 static const struct eb_plan_missing *keep_missing(
     struct eb_plan *plan, const struct eb_bag_query *query, uint64_t first_index)
@@ -161,9 +289,29 @@ static inline void count_plan_computed(
     struct eb_plan_counts *counts = &plan->counts;
     counts->query_count++;
     counts->index_count += extent->index_count;
-    counts->result_rows += extent->result_rows;
-    counts->values_bytes += extent->result_rows * extent->result_row_bytes;
+    counts->result_rows += job->bag_count;
+    counts->values_bytes += job->bag_count * extent->result_row_bytes;
     counts->gather_bytes += job->gather_bytes;
+}
+
+/* Turns the checked job of a sequence lookup into that of its rows, and appends its lists to those
+ * of the plan's next result. */
+static __attribute__((cold, noinline)) bool take_sequence(struct eb_plan *plan,
+    const struct eb_bag_query_position *position, const struct draft *draft, struct eb_bag_job *job,
+    struct eb_error *error)
+{
+    struct eb_plan_sequence *sequence = plan->results[plan->result_count].sequence;
+    struct eb_bag_sequence_lists lists = {
+        .lengths = sequence->lengths + sequence->lengths_count,
+        .inverse = sequence->inverse ? sequence->inverse + sequence->inverse_count : NULL,
+        .first_row = (uint32_t)sequence->row_count,
+    };
+    eb_bag_sequence_take(&draft->sequence, &draft->extent, &draft->sequence_extent, job, &lists);
+    sequence->lengths_count += draft->sequence_extent.bag_count;
+    sequence->inverse_count += sequence->inverse ? lists.kept_count : 0;
+    sequence->row_count += job->bag_count;
+    return draft->sequence.pad ||
+           count_values(plan, position, job->bag_count * draft->extent.result_row_bytes, error);
 }
 
 /* Checks the values of a measured query and makes it the plan's next. `first_index` is as in struct
@@ -181,6 +329,10 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_po
     }
     if (!eb_bag_check(plan->ops, &draft->query, extent, job, &bag_error)) {
         return eb_bag_query_error(position, &bag_error, error);
+    }
+    if (__builtin_expect(draft->is_sequence, 0) &&
+        !take_sequence(plan, position, draft, job, error)) {
+        return false;
     }
     *query = (struct eb_plan_query){
         .table = draft->feature->table,
@@ -231,7 +383,7 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
     position->last = feature;
     draft->feature = feature;
     return eb_bag_query_fill(position, feature, wire, &draft->query, error) &&
-           measure_plan(plan, position, draft, error);
+           measure_plan(plan, position, wire, draft, error);
 }
 
 /* Returns the tables of a group's features, [feature_count]. Returns NULL with *error set. */
@@ -297,7 +449,8 @@ static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *gro
         drafts[f].feature = features[f];
     }
     if (!features || !eb_group_query_lay_out(whole, plan->arena, group, error) ||
-        !draft_features(plan, group, &position, drafts, error)) {
+        !draft_features(plan, group, &position, drafts, error) ||
+        (drafts[0].is_sequence && !begin_sequence(plan, drafts, count, error))) {
         return false;
     }
     for (size_t f = 0; f < count; f++) {
@@ -356,13 +509,14 @@ static bool keep_plan_error(
 }
 
 /* Begins the plan's next result. */
-static inline void begin_result(struct eb_plan *plan, size_t number, bool is_joined)
+static inline void begin_result(struct eb_plan *plan, size_t number, bool is_single)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
     result->query_first = plan->counts.query_count;
     result->number = (uint32_t)number;
-    result->is_joined = is_joined;
+    result->is_single = is_single;
     result->status = EB_STATUS_OK;
+    result->sequence = NULL;
 }
 
 /* Ends the result. Returns false if its error is one of the whole request. */
@@ -391,7 +545,7 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
     struct eb_bag_query_position position = number_queries(plan);
     struct draft draft;
     for (size_t i = 0; i < plan->request->query_count; i++) {
-        begin_result(plan, i, false);
+        begin_result(plan, i, true);
         bool is_good = draft_query(plan, i, &position, &draft, error) &&
                        check_plan(plan, &position, &draft, 0, error);
         if (!is_good) {
@@ -407,7 +561,7 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
 static bool check_plan_groups(struct eb_plan *plan, struct eb_error *error)
 {
     for (size_t i = 0; i < plan->request->group_count; i++) {
-        begin_result(plan, plan->request->query_count + i, true);
+        begin_result(plan, plan->request->query_count + i, false);
         if (!end_result(plan, check_plan_group(plan, i, error), error)) {
             return false;
         }
@@ -440,7 +594,7 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
     }
     if (plan->counts.query_count > 0) {
         plan->results[plan->result_count++] =
-            (struct eb_plan_result){.query_count = plan->counts.query_count, .is_joined = true};
+            (struct eb_plan_result){.query_count = plan->counts.query_count, .is_single = false};
     }
     return true;
 }

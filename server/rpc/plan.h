@@ -28,14 +28,28 @@ struct eb_plan_query {
     const struct eb_id_map *id_map;
 };
 
+/* The lists of a sequence lookup, which tell which row belongs to which bag. Those of a group's
+ * features follow each other. */
+struct eb_plan_sequence {
+    int32_t *lengths;  /* [lengths_count] */
+    uint32_t *inverse; /* [inverse_count]; NULL without `unique` */
+    uint64_t lengths_count;
+    uint64_t inverse_count;
+    uint64_t row_count;  /* rows of the result */
+    uint32_t padded_len; /* rows of each bag; 0 without `pad` */
+};
+
 /* One BagResult: of a query, of a group, or of all queries side by side. */
 struct eb_plan_result {
     uint32_t query_first; /* index in plan->queries and in plan->jobs */
     uint32_t query_count; /* 0 if it failed */
     uint32_t number;      /* index among the request's queries, then its groups */
-    bool is_joined;       /* whether the results of its queries lie side by side */
+    /* Whether it is the result of one query that is no sequence lookup. If not, it has the results
+     * of several queries side by side, unless `sequence` is set. */
+    bool is_single;
     enum eb_status status;
-    const char *text; /* why it failed */
+    struct eb_plan_sequence *sequence; /* of a query or a group; NULL if it is none */
+    const char *text;                  /* why it failed */
 };
 
 /* Sums that count against the request's caps. */
@@ -78,7 +92,7 @@ struct eb_plan {
 
 /* Most bytes that planning one query or feature takes from the arena, with an error text of up to
  * 512 bytes. */
-#define EB_PLAN_QUERY_BYTES 1408
+#define EB_PLAN_QUERY_BYTES 1360
 
 /* Checks a request. The caller sets the plan's first seven members and zeroes the rest. Checks
  * query by query, and the sizes of each before its values. Returns false with the first error in

@@ -64,15 +64,6 @@ static bool describe_single(
     return true;
 }
 
-static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan_result *from)
-{
-    uint64_t row_bytes = 0;
-    for (size_t i = 0; i < from->query_count; i++) {
-        row_bytes += plan->queries[from->query_first + i].result_row_bytes;
-    }
-    return row_bytes;
-}
-
 static uint64_t count_answer_missing(const struct eb_bag_job *jobs, size_t count)
 {
     uint64_t missing = 0;
@@ -80,6 +71,72 @@ static uint64_t count_answer_missing(const struct eb_bag_job *jobs, size_t count
         missing += jobs[i].missing_count;
     }
     return missing;
+}
+
+static bool is_of_group(const struct eb_plan *plan, const struct eb_plan_result *result)
+{
+    return result->number >= plan->request->query_count;
+}
+
+/* Fills in `shape` of a sequence lookup: [rows, trailing dims], or [bags, max_len, trailing dims].
+ * The rows of a group have one dimension. Returns the number of dimensions. */
+static uint32_t shape_sequence(
+    const struct eb_plan *plan, const struct eb_plan_result *from, uint64_t *shape)
+{
+    const struct eb_plan_sequence *sequence = from->sequence;
+    const struct eb_named_table *table = plan->queries[from->query_first].table;
+    uint32_t rank = 0;
+    shape[rank++] = sequence->padded_len > 0 ? sequence->lengths_count : sequence->row_count;
+    if (sequence->padded_len > 0) {
+        shape[rank++] = sequence->padded_len;
+    }
+    if (is_of_group(plan, from)) {
+        shape[rank++] = table->table.row_elements;
+        return rank;
+    }
+    for (uint32_t k = 1; k < table->rank; k++) {
+        shape[rank++] = table->dims[k];
+    }
+    return rank;
+}
+
+/* Describes the result of a sequence lookup, of one query or of the features of a group. */
+static __attribute__((noinline)) bool describe_sequence(
+    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    const struct eb_plan_sequence *sequence = from->sequence;
+    const struct eb_bag_job *jobs = &plan->jobs[from->query_first];
+    size_t listed_count = is_of_group(plan, from) ? from->query_count : 0;
+    size_t rank_max = plan->queries[from->query_first].table->rank + 2;
+    uint64_t *numbers = eb_arena_take(plan->arena, (listed_count + rank_max) * sizeof *numbers);
+    if (!numbers) {
+        return false;
+    }
+    for (size_t i = 0; i < listed_count; i++) {
+        numbers[rank_max + i] = jobs[i].missing_count;
+    }
+    result->type = (int32_t)jobs->output_type;
+    result->shape_count = shape_sequence(plan, from, numbers);
+    result->shape = numbers;
+    result->missing = count_answer_missing(jobs, from->query_count);
+    result->missing_by_query_count = listed_count;
+    result->missing_by_query = listed_count > 0 ? numbers + rank_max : NULL;
+    result->lengths = (const uint8_t *)sequence->lengths;
+    result->lengths_bytes = (size_t)sequence->lengths_count * sizeof *sequence->lengths;
+    result->inverse = (const uint8_t *)sequence->inverse;
+    result->inverse_bytes = (size_t)sequence->inverse_count * sizeof *sequence->inverse;
+    result->values_bytes =
+        (size_t)(sequence->row_count * plan->queries[from->query_first].result_row_bytes);
+    return true;
+}
+
+static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan_result *from)
+{
+    uint64_t row_bytes = 0;
+    for (size_t i = 0; i < from->query_count; i++) {
+        row_bytes += plan->queries[from->query_first + i].result_row_bytes;
+    }
+    return row_bytes;
 }
 
 /* Describes the results of several queries that lie side by side: [bags, sum of row sizes]. */
@@ -112,7 +169,7 @@ static bool describe_joined(
  * has two dimensions. */
 static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *from)
 {
-    return from->status == EB_STATUS_OK && !from->is_joined &&
+    return from->status == EB_STATUS_OK && from->is_single &&
            plan->jobs[from->query_first].missing_count == 0 &&
            plan->queries[from->query_first].table->rank == 2;
 }
@@ -136,7 +193,7 @@ static bool describe_result(
         result->like = out->pattern;
         return true;
     }
-    memset(result, 0, offsetof(struct eb_wire_result, tail));
+    eb_wire_clear(result, offsetof(struct eb_wire_result, tail));
     result->query = from->number;
     if (from->status != EB_STATUS_OK) {
         result->error_code = (uint32_t)from->status;
@@ -147,8 +204,9 @@ static bool describe_result(
     if (may_be_alike && !out->plan->request->infer) {
         out->pattern = result;
     }
-    bool is_described = from->is_joined ? describe_joined(out->plan, from, result)
-                                        : describe_single(out->plan, from, result);
+    bool is_described = from->is_single  ? describe_single(out->plan, from, result)
+                        : from->sequence ? describe_sequence(out->plan, from, result)
+                                         : describe_joined(out->plan, from, result);
     return is_described && describe_missing(out->plan, from, result);
 }
 
@@ -165,6 +223,17 @@ static bool describe_answer(struct description *out)
     return is_good;
 }
 
+/* Points the jobs of a sequence lookup to their rows, which lie one after the other. */
+static __attribute__((noinline)) void aim_sequences(
+    struct eb_bag_job *jobs, const struct eb_plan_query *queries, size_t count, uint8_t *values)
+{
+    for (size_t i = 0; i < count; i++) {
+        jobs[i].out = values;
+        jobs[i].out_stride_bytes = queries[i].result_row_bytes;
+        values += jobs[i].bag_count * queries[i].result_row_bytes;
+    }
+}
+
 /* Points the jobs of a result to its values. A failed result has no jobs. */
 static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, uint8_t *values)
 {
@@ -173,6 +242,10 @@ static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, 
     if (result->query_count == 1) {
         jobs->out = values;
         jobs->out_stride_bytes = queries->result_row_bytes;
+        return;
+    }
+    if (result->sequence) {
+        aim_sequences(jobs, queries, result->query_count, values);
         return;
     }
     uint64_t row_bytes = count_row_bytes(plan, result);

@@ -638,8 +638,8 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     return check_use(feature, table, failure);
 }
 
-/* Checks that a group's features are pooled and have the same floating-point type, because their
- * values lie side by side. */
+/* Checks that a group's features are all pooled or all not, and have the same floating-point type,
+ * because their values lie side by side, or one after the other. */
 static bool check_fit_group(const struct eb_model_config *config,
     const struct eb_model_config_group *group, const struct eb_table_plan *plan,
     struct eb_failure *failure)
@@ -649,11 +649,11 @@ static bool check_fit_group(const struct eb_model_config *config,
     for (size_t i = 0; i < group->feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[group->features[i]];
         enum eb_type other = find_fit_table(plan, feature->table)->type;
-        if (feature->reduction == EB_REDUCTION_NONE) {
+        if ((feature->reduction == EB_REDUCTION_NONE) != (first->reduction == EB_REDUCTION_NONE)) {
             return eb_failure_set(failure,
-                "model.yaml: group '%.64s': feature '%.64s' has the reduction NONE, which is not "
-                "possible in a group",
-                group->name, feature->name);
+                "model.yaml: group '%.64s': only one of features '%.64s' and '%.64s' has the "
+                "reduction NONE; in a group either all features have it or none",
+                group->name, first->name, feature->name);
         }
         if (!eb_type_is_float(other) || other != type) {
             return eb_failure_set(failure,

@@ -113,6 +113,18 @@ static size_t count_entries(const struct eb_wire_array *array)
     return array->width > 0 ? array->bytes / array->width : 0;
 }
 
+/* Takes the fields of a sequence lookup, in any combination. */
+static struct eb_wire_sequence take_sequence_fields(struct input *input)
+{
+    uint64_t flags = take_number(input, 1);
+    return (struct eb_wire_sequence){
+        .max_len = (uint32_t)take_number(input, flags & 8 ? 4 : 1),
+        .keep_first = flags & 1,
+        .pad = flags & 2,
+        .unique = flags & 4,
+    };
+}
+
 static void take_lookup_query(struct asked *asked, struct input *input, struct eb_wire_query *query)
 {
     uint64_t flags = take_number(input, 1);
@@ -141,6 +153,10 @@ static void take_lookup_query(struct asked *asked, struct input *input, struct e
     query->weights =
         take_weights(asked, input, count_entries(&query->indices), &query->weights_bytes);
     query->weights_type = query->weights_bytes > 0 ? take_enum(input, EB_TYPE_COUNT) : 0;
+    if (flags & 16) {
+        query->reduction = flags & 32 ? EB_REDUCTION_NONE : query->reduction;
+        query->sequence = take_sequence_fields(input);
+    }
 }
 
 static void take_group(struct asked *asked, struct input *input, size_t number)
@@ -167,6 +183,10 @@ static void take_group(struct asked *asked, struct input *input, size_t number)
     group->weights_type = group->weights_bytes > 0 ? take_enum(input, EB_TYPE_COUNT) : 0;
     group->reduction = take_enum(input, EB_REDUCTION_COUNT);
     group->missing = take_enum(input, EB_MISSING_COUNT);
+    if (flags & 16) {
+        group->reduction = flags & 32 ? EB_REDUCTION_NONE : group->reduction;
+        group->sequence = take_sequence_fields(input);
+    }
 }
 
 static void take_lookup(struct asked *asked, struct input *input)
@@ -279,6 +299,24 @@ static void check_lookup_result(const struct eb_wire_result *result)
             result->missing_positions_bytes == result->missing * sizeof(uint32_t));
 }
 
+/* Checks the lists of a sequence lookup, or that there are none. */
+static void check_lookup_lists(const struct eb_wire_result *result)
+{
+    uint64_t kept_count = 0;
+    for (size_t i = 0; i < result->lengths_bytes / sizeof(int32_t); i++) {
+        int32_t length;
+        memcpy(&length, result->lengths + i * sizeof length, sizeof length);
+        require(length >= 0);
+        kept_count += (uint64_t)length;
+    }
+    require(result->inverse_bytes == 0 || result->inverse_bytes == kept_count * sizeof(uint32_t));
+    for (size_t i = 0; i < result->inverse_bytes / sizeof(uint32_t); i++) {
+        uint32_t row;
+        memcpy(&row, result->inverse + i * sizeof row, sizeof row);
+        require(row < result->shape[0]);
+    }
+}
+
 static void check_lookup_answer(const struct outcome *outcome, const struct eb_wire_request *asked)
 {
     struct eb_arena arena;
@@ -291,6 +329,7 @@ static void check_lookup_answer(const struct outcome *outcome, const struct eb_w
     for (size_t i = 0; i < response->result_count; i++) {
         require(asked->errors_per_query || response->results[i].error_code == 0);
         check_lookup_result(&response->results[i]);
+        check_lookup_lists(&response->results[i]);
     }
     eb_arena_deinit(&arena);
 }

@@ -435,9 +435,10 @@ class BrokenFeatures(OwnServerTest):
                 r"feature 'f': missing: unknown_row needs an unknown_row of table 'emb_table'",
             'features: [{name: emb_table, table: emb_table}]':
                 r"feature 'emb_table' has the name of a table",
-            'features: [{name: f, table: emb_table, reduction: none}]\n'
-            'groups: [{name: g, features: [f]}]':
-                r"group 'g': feature 'f' has the reduction NONE",
+            'features: [{name: f, table: emb_table}, '
+            '{name: n, table: emb_table, reduction: none}]\n'
+            'groups: [{name: g, features: [f, n]}]':
+                r"group 'g': only one of features 'f' and 'n' has the reduction NONE",
         }
         served.write_model(self.repository.path, 'spec', 1, [served.spec_table()])
         for yaml, pattern in cases.items():

@@ -260,7 +260,6 @@ class FaultyGroups(GroupTest):
         self.check_refused(pb.FeatureGroup(), INVALID, '.*features')
 
     def test_invalid_reductions_and_policies(self):
-        self.check_refused(self.group(reduction='none'), INVALID, '.*NONE')
         group = self.group()
         group.reduction = 8
         self.check_refused(group, INVALID, '.*reduction')

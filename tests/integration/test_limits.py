@@ -4,7 +4,7 @@ each limit is tested:
     request_bytes_max                 here, test_compression (decompressed)
     response_bytes_max                here
     queries_max, features with them   here, test_groups
-    indices_max, bags_max             here, test_groups
+    indices_max, bags_max             here, test_groups, test_sequences
     row_bytes_max, name_bytes_max     here
     header_fields_max, _bytes_max     here, unit/grpc/test_grpc_peer
     streams_max, connections_max      test_connections

@@ -288,7 +288,7 @@ static void sequences_are_what_a_plain_search_finds(void **state)
 {
     (void)state;
     static struct sequence_lookup lookup;
-    for (unsigned trial = 0; trial < 20000; trial++) {
+    for (unsigned trial = 0; trial < 6000; trial++) {
         draw_sequence_lookup(&lookup);
         assert_sequence(&lookup, eb_bag_ops_find(trial % 2 ? "ref" : NULL));
     }

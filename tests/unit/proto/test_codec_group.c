@@ -20,6 +20,8 @@ static void decodes_the_fields_of_a_group(void **state)
     lone.group.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F16;
     lone.group.reduction = EMBAG__V1__REDUCTION__REDUCTION_SQRTN;
     lone.group.missing = EMBAG__V1__MISSING__MISSING_ZERO;
+    lone.group.max_len = UINT32_MAX;
+    lone.group.unique = true;
     struct fixture fixture;
     fixture_accept(&fixture, &lone.request);
     assert_int_equal(fixture.request->group_count, 1);
@@ -35,6 +37,9 @@ static void decodes_the_fields_of_a_group(void **state)
     assert_int_equal(group->weights_type, 3);
     assert_int_equal(group->reduction, 4);
     assert_int_equal(group->missing, 3);
+    assert_int_equal(group->sequence.max_len, UINT32_MAX);
+    assert_false(group->sequence.keep_first || group->sequence.pad);
+    assert_true(group->sequence.unique);
     fixture_expect_absent(&group->values);
     fixture_expect_absent(&group->lengths);
     fixture_expect_absent(&group->offsets);
@@ -438,10 +443,12 @@ static void encodes_groups_that_protobuf_reads(void **state)
             .weights_bytes = 4,
             .weights_type = 1,
             .reduction = 2,
-            .missing = 3},
+            .missing = 3,
+            .sequence = {.max_len = 300, .keep_first = true, .pad = true}},
         {.name = "sparse",
             .values = {fixture_narrow, 16, 4, ""},
-            .offsets = {fixture_wide, 32, 8, ""}},
+            .offsets = {fixture_wide, 32, 8, ""},
+            .sequence = {.unique = true}},
         {.name = "dense", .offsets = {fixture_narrow, 16, 4, ""}, .reduction = -1},
     };
     struct eb_wire_request request = {.model = "", .group_count = 3, .groups = groups};
@@ -461,7 +468,10 @@ static void encodes_groups_that_protobuf_reads(void **state)
     assert_int_equal(group->weights_type, 1);
     assert_int_equal(group->reduction, 2);
     assert_int_equal(group->missing, 3);
+    assert_int_equal(group->max_len, 300);
+    assert_true(group->keep_first && group->pad && !group->unique);
     group = read->groups[1];
+    assert_true(group->unique && !group->keep_first && !group->pad);
     assert_string_equal(group->name, "sparse");
     assert_int_equal(group->n_features, 0);
     assert_int_equal(group->values_i32.len, 16);

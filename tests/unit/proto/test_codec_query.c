@@ -19,7 +19,8 @@ enum kind { NUMBER, BYTES, NAME, INTEGERS, FLOATS, UNKNOWN };
 
 static const enum kind kinds[] = {UNKNOWN, NAME, NUMBER, NUMBER, BYTES, BYTES, INTEGERS, BYTES,
     BYTES, INTEGERS, NUMBER, BYTES, BYTES, INTEGERS, NUMBER, NUMBER, BYTES, NUMBER, FLOATS, NUMBER,
-    NUMBER, NUMBER, BYTES, BYTES, UNKNOWN, UNKNOWN};
+    NUMBER, NUMBER, BYTES, BYTES, UNKNOWN, UNKNOWN, NUMBER, NUMBER, NUMBER, NUMBER, UNKNOWN,
+    UNKNOWN};
 
 struct writer {
     uint8_t bytes[ROOM];
@@ -153,6 +154,10 @@ static void assert_same(const struct eb_wire_query *query, const Embag__V1__BagQ
     assert_int_equal(query->include_last_offset, message->include_last_offset);
     assert_int_equal(query->has_default, message->default_row_case != 0);
     assert_true(!query->has_default || query->default_index == message->default_index);
+    assert_int_equal(query->sequence.max_len, message->max_len);
+    assert_int_equal(query->sequence.keep_first, message->keep_first);
+    assert_int_equal(query->sequence.pad, message->pad);
+    assert_int_equal(query->sequence.unique, message->unique);
     assert_int_equal(
         query->weights_bytes, has_floats ? 4 * message->n_weights_f32 : message->weights.len);
     assert_memory_equal(query->weights,

@@ -85,9 +85,14 @@ static void decodes_the_fields_of_a_query(void **state)
     lone.query.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_BF16;
     lone.query.default_row_case = EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX;
     lone.query.default_index = -1;
+    lone.query.max_len = UINT32_MAX;
+    lone.query.keep_first = true;
     struct fixture fixture;
     fixture_accept(&fixture, &lone.request);
     const struct eb_wire_query *query = fixture.request->queries;
+    assert_int_equal(query->sequence.max_len, UINT32_MAX);
+    assert_true(query->sequence.keep_first);
+    assert_false(query->sequence.pad || query->sequence.unique);
     assert_string_equal(query->table, "t");
     assert_int_equal(query->reduction, 7);
     assert_int_equal(query->missing, 4);
@@ -358,6 +363,30 @@ static void encodes_what_protobuf_reads(void **state)
     free(bytes);
 }
 
+static void encodes_sequences_that_protobuf_reads(void **state)
+{
+    (void)state;
+    struct eb_wire_query queries[] = {
+        {.table = "a", .sequence = {.max_len = 300, .keep_first = true, .pad = true}},
+        {.table = "b", .sequence = {.unique = true}},
+    };
+    struct eb_wire_request request = {.model = "m", .query_count = 2, .queries = queries};
+    size_t size = eb_lookup_request_bytes(&request);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_lookup_request_encode(&request, bytes);
+    Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    assert_int_equal(read->queries[0]->max_len, 300);
+    assert_true(read->queries[0]->keep_first && read->queries[0]->pad);
+    assert_false(read->queries[0]->unique);
+    assert_true(read->queries[1]->unique);
+    assert_int_equal(read->queries[1]->max_len, 0);
+    assert_false(read->queries[1]->keep_first || read->queries[1]->pad);
+    embag__v1__lookup_request__free_unpacked(read, NULL);
+    free(bytes);
+}
+
 static uint64_t read_timeout(const uint8_t *bytes, size_t size)
 {
     Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
@@ -433,6 +462,7 @@ EB_TEST_GROUP(codec_request)
         cmocka_unit_test(takes_weights_in_both_forms),
         cmocka_unit_test(decodes_large_requests_within_the_cap_that_it_names),
         cmocka_unit_test(encodes_what_protobuf_reads),
+        cmocka_unit_test(encodes_sequences_that_protobuf_reads),
         cmocka_unit_test(writes_another_timeout_over_the_first),
         cmocka_unit_test(decodes_model_queries),
         cmocka_unit_test(takes_any_message_where_no_field_is_declared),

@@ -49,7 +49,14 @@ static void encodes_an_answer_that_protobuf_reads(void **state)
             .missing = 300,
             .values = (const uint8_t *)"12345678",
             .values_bytes = 8},
-        {.query = 128, .type = 12, .missing_by_query_count = 3, .missing_by_query = missing},
+        {.query = 128,
+            .type = 12,
+            .missing_by_query_count = 3,
+            .missing_by_query = missing,
+            .lengths = (const uint8_t *)"\2\0\0\0",
+            .lengths_bytes = 4,
+            .inverse = (const uint8_t *)"\0\0\0\0\1\0\0\0",
+            .inverse_bytes = 8},
         {.query = UINT32_MAX,
             .type = -1,
             .shape_count = 1,
@@ -83,6 +90,10 @@ static void encodes_an_answer_that_protobuf_reads(void **state)
     assert_int_equal(result->query, 128);
     assert_int_equal(result->n_missing_by_query, 3);
     assert_memory_equal(result->missing_by_query, missing, sizeof missing);
+    assert_int_equal(result->lengths.len, 4);
+    assert_memory_equal(result->lengths.data, "\2\0\0\0", 4);
+    assert_int_equal(result->inverse.len, 8);
+    assert_memory_equal(result->inverse.data, "\0\0\0\0\1\0\0\0", 8);
     assert_int_equal(result->values.len, 0);
     result = read->results[2];
     assert_true(result->query == UINT32_MAX);
@@ -351,6 +362,10 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
         assert_memory_equal(result->missing_by_query, missing, sizeof missing);
         assert_int_equal(result->missing_positions_bytes, 8);
         assert_memory_equal(result->missing_positions, "\1\0\0\0\2\0\0\0", 8);
+        assert_int_equal(result->lengths_bytes, 8);
+        assert_memory_equal(result->lengths, "\2\0\0\0\3\0\0\0", 8);
+        assert_int_equal(result->inverse_bytes, 4);
+        assert_memory_equal(result->inverse, "\7\0\0\0", 4);
         assert_int_equal(result->values_bytes, 60000);
         assert_int_equal(result->error_code, 0);
         assert_string_equal(result->error_message, "");
@@ -378,6 +393,10 @@ static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
             .missing_by_query = missing,
             .missing_positions = (const uint8_t *)"\1\0\0\0\2\0\0\0",
             .missing_positions_bytes = 8,
+            .lengths = (const uint8_t *)"\2\0\0\0\3\0\0\0",
+            .lengths_bytes = 8,
+            .inverse = (const uint8_t *)"\7\0\0\0",
+            .inverse_bytes = 4,
             .values_bytes = 60000},
         {.query = 5, .error_code = 5, .error_message = "no such table"},
     };
@@ -486,6 +505,8 @@ static bool reads_within(const uint8_t *bytes, size_t size)
         assert_true(lies_within(result->values, result->values_bytes, bytes, size));
         assert_true(
             lies_within(result->missing_positions, result->missing_positions_bytes, bytes, size));
+        assert_true(lies_within(result->lengths, result->lengths_bytes, bytes, size));
+        assert_true(lies_within(result->inverse, result->inverse_bytes, bytes, size));
     }
     eb_arena_deinit(&arena);
     return read;
@@ -504,6 +525,10 @@ static void reads_or_refuses_whatever_a_byte_becomes(void **state)
             .missing_by_query = missing,
             .missing_positions = (const uint8_t *)"\1\0\0\0\2\0\0\0",
             .missing_positions_bytes = 8,
+            .lengths = (const uint8_t *)"\2\0\0\0",
+            .lengths_bytes = 4,
+            .inverse = (const uint8_t *)"\1\0\0\0",
+            .inverse_bytes = 4,
             .values = (const uint8_t *)"01234567",
             .values_bytes = 8},
         {.query = 2, .error_code = 5, .error_message = "no"},

@@ -564,16 +564,22 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
         {"features: [{name: f, table: t}, {name: g, table: doubles}]\n"
          "groups: [{name: x, features: [f, f, g]}]",
             "group 'x': feature 'g' is of type f64, but 'f' is of type f32"},
-        {"features: [{name: f, table: t, reduction: none}]\ngroups: [{name: x, features: [f]}]",
-            "group 'x': feature 'f' has the reduction NONE, which is not possible in a group"},
+        {"features: [{name: f, table: t, reduction: none}, {name: g, table: t}]\n"
+         "groups: [{name: x, features: [f, g]}]",
+            "group 'x': only one of features 'f' and 'g' has the reduction NONE; in a group either "
+            "all features have it or none"},
+        {"features: [{name: f, table: t, reduction: none}, {name: g, table: t}]\n"
+         "groups: [{name: x, features: [g, g, f]}]",
+            "group 'x': only one of features 'g' and 'f' has the reduction NONE"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
     }
     struct eb_table_set set;
     eb_set_fixture_load(&fixture,
-        "features: [{name: f, table: t, reduction: sqrtn}, {name: g, table: whole, reduction: max}]"
-        "\ngroups: [{name: x, features: [f, f]}]",
+        "features: [{name: f, table: t, reduction: sqrtn}, {name: g, table: whole, reduction: "
+        "max},\n {name: h, table: t, reduction: none}]\n"
+        "groups: [{name: x, features: [f, f]}, {name: y, features: [h, h]}]",
         &set);
     eb_table_set_deinit(&set);
 }
