@@ -84,7 +84,7 @@ enum embag_version_state {
 };
 
 /* Most dims of a shape. */
-#define EMBAG_RANK_MAX 8
+#define EMBAG_RANK_MAX 9
 
 /* Returns the name of a status, such as "OUT_OF_RANGE"; "UNKNOWN" for any other number. */
 const char *embag_status_name(enum embag_status status);

@@ -43,6 +43,11 @@ static const char *check_lookup_weights(const void *weights, size_t count, enum 
     return count > SIZE_MAX / 8 ? "there are more weights than fit in memory" : NULL;
 }
 
+static struct eb_wire_sequence fill_sequence(const struct embag_sequence *in)
+{
+    return (struct eb_wire_sequence){in->max_len, in->keep_first, in->pad, in->unique};
+}
+
 /* Fills in *out. Returns NULL, or a text that says what is wrong. Does not repeat the checks that
  * the server makes. */
 static const char *fill_lookup_query(const struct embag_query *in, struct eb_wire_query *out)
@@ -62,6 +67,7 @@ static const char *fill_lookup_query(const struct embag_query *in, struct eb_wir
     out->include_last_offset = in->include_last_offset;
     out->has_default = in->has_default;
     out->default_index = in->default_index;
+    out->sequence = fill_sequence(&in->sequence);
     if (!says_weights(in->weights_count, in->weights_type, &in->indices)) {
         return NULL;
     }
@@ -98,6 +104,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     out->bags = in->bags;
     out->reduction = (int32_t)in->reduction;
     out->missing = (int32_t)in->missing;
+    out->sequence = fill_sequence(&in->sequence);
     if (!says_weights(in->weights_count, in->weights_type, &in->values)) {
         return NULL;
     }
@@ -299,7 +306,9 @@ static size_t count_borrowed(const struct eb_wire_response *response)
     size_t bytes = 0;
     for (size_t i = 0; i < response->result_count; i++) {
         bytes += round_up(response->results[i].values_bytes) +
-                 round_up(response->results[i].missing_positions_bytes);
+                 round_up(response->results[i].missing_positions_bytes) +
+                 round_up(response->results[i].lengths_bytes) +
+                 round_up(response->results[i].inverse_bytes);
     }
     return bytes;
 }
@@ -335,6 +344,10 @@ static void copy_result(const struct eb_wire_result *in, struct embag_result *ou
     out->missing_by_query = in->missing_by_query_count > 0 ? in->missing_by_query : NULL;
     out->missing_positions =
         copy_borrowed(in->missing_positions, in->missing_positions_bytes, room);
+    out->lengths_count = in->lengths_bytes / sizeof *out->lengths;
+    out->lengths = copy_borrowed(in->lengths, in->lengths_bytes, room);
+    out->inverse_count = in->inverse_bytes / sizeof *out->inverse;
+    out->inverse = copy_borrowed(in->inverse, in->inverse_bytes, room);
     out->values_bytes = in->values_bytes;
     out->values = in->values_bytes > 0 ? copy_borrowed(in->values, in->values_bytes, room) : *room;
 }

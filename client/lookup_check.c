@@ -18,6 +18,7 @@ struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *qu
         .bags = eb_lookup_layout_count_bags(query),
         .index_count = eb_wire_array_count(&query->indices),
         .reduction = query->reduction,
+        .sequence = query->sequence,
     };
 }
 
@@ -28,6 +29,7 @@ struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *gr
         .index_count = eb_wire_array_count(&group->values),
         .feature_count = (uint32_t)group->feature_count,
         .reduction = group->reduction,
+        .sequence = group->sequence,
     };
 }
 
@@ -101,6 +103,139 @@ static bool refuse_answer(
     return false;
 }
 
+/* ---- sequences: rows that are not pooled ---- */
+
+/* Returns whether a result is that of a sequence lookup. The request decides that, except if a
+ * group leaves the reduction to its features. Without bags, both results of such a group look the
+ * same. */
+static bool is_sequence(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    if (expected->concat) {
+        return false;
+    }
+    const struct eb_lookup_asked *asked = &expected->asked[checked->position];
+    bool is_group = checked->position >= expected->query_count;
+    return eb_wire_sequence_is_set(&asked->sequence) ||
+           (is_group && asked->reduction == EMBAG_NONE) ||
+           (is_group && asked->reduction == EMBAG_REDUCTION_UNSPECIFIED &&
+               (checked->result->lengths_bytes > 0 || asked->bags == 0));
+}
+
+/* Checks that there is a length for each bag, or of a group for each feature and bag. If the model
+ * lists the features, the counts of missing indices say how many they are. */
+static bool check_lengths_count(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const struct eb_lookup_asked *asked = &expected->asked[checked->position];
+    const struct eb_wire_result *result = checked->result;
+    uint64_t feature_count = 1;
+    if (checked->position >= expected->query_count) {
+        feature_count = asked->feature_count > 0 ? asked->feature_count
+                                                 : (uint64_t)result->missing_by_query_count;
+    }
+    uint64_t bytes = sizeof(int32_t);
+    bool is_sound = !__builtin_mul_overflow(bytes, feature_count, &bytes) &&
+                    !__builtin_mul_overflow(bytes, asked->bags, &bytes) &&
+                    bytes == result->lengths_bytes;
+    return is_sound ||
+           refuse_answer(checked, RESULT,
+               "lengths has %zu bytes, %" PRIu64 " features of %" PRIu64 " bags need 4 for each",
+               result->lengths_bytes, feature_count, asked->bags);
+}
+
+/* Checks the lengths and sets *sum to their sum. */
+static bool check_sequence_lengths(const struct checked *checked, uint64_t *sum)
+{
+    const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];
+    const struct eb_wire_result *result = checked->result;
+    uint32_t max_len = asked->sequence.max_len;
+    *sum = 0;
+    if (!check_lengths_count(checked)) {
+        return false;
+    }
+    for (size_t i = 0; i < result->lengths_bytes / sizeof(int32_t); i++) {
+        int32_t length;
+        memcpy(&length, result->lengths + i * sizeof length, sizeof length);
+        if (length < 0 || (max_len > 0 && (uint32_t)length > max_len)) {
+            return refuse_answer(checked, RESULT,
+                "lengths[%zu] = %" PRId32 ", the request has max_len = %" PRIu32, i, length,
+                max_len);
+        }
+        *sum += (uint64_t)length;
+    }
+    return *sum <= asked->index_count ||
+           refuse_answer(checked, RESULT,
+               "lengths add up to %" PRIu64 ", the request has %" PRIu64 " indices", *sum,
+               asked->index_count);
+}
+
+/* Checks that `inverse` names rows of the result, each of them first after all before it, and that
+ * there are `count` entries. */
+static bool check_inverse(const struct checked *checked, uint64_t count)
+{
+    const struct eb_wire_result *result = checked->result;
+    uint64_t named_count = 0;
+    if (result->inverse_bytes != count * sizeof(uint32_t)) {
+        return refuse_answer(checked, RESULT,
+            "inverse has %zu bytes, a sum of lengths of %" PRIu64 " needs %" PRIu64,
+            result->inverse_bytes, count, (uint64_t)(count * sizeof(uint32_t)));
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t row;
+        memcpy(&row, result->inverse + i * sizeof row, sizeof row);
+        if (row > named_count) {
+            return refuse_answer(checked, RESULT,
+                "inverse[%" PRIu64 "] = %" PRIu32 ", but only %" PRIu64
+                " rows have been named before",
+                i, row, named_count);
+        }
+        named_count += row == named_count;
+    }
+    return result->shape[0] == named_count ||
+           refuse_answer(checked, SHAPE, "has %" PRIu64 " rows, inverse names %" PRIu64,
+               result->shape[0], named_count);
+}
+
+/* Checks the lists of a sequence lookup, and the dimensions that they determine. The shape has at
+ * least one dimension. */
+static bool check_sequence(const struct checked *checked)
+{
+    const struct eb_wire_sequence *sequence = &checked->expected->asked[checked->position].sequence;
+    const struct eb_wire_result *result = checked->result;
+    uint64_t sum;
+    if (!check_sequence_lengths(checked, &sum)) {
+        return false;
+    }
+    if (sequence->unique) {
+        return check_inverse(checked, sum);
+    }
+    if (result->inverse_bytes > 0) {
+        return refuse_answer(
+            checked, RESULT, "it has inverse, but the request does not ask for unique rows");
+    }
+    if (!sequence->pad) {
+        return result->shape[0] == sum ||
+               refuse_answer(checked, SHAPE, "has %" PRIu64 " rows, lengths add up to %" PRIu64,
+                   result->shape[0], sum);
+    }
+    uint64_t bags = result->lengths_bytes / sizeof(int32_t);
+    return (result->shape_count >= 2 && result->shape[0] == bags &&
+               result->shape[1] == sequence->max_len) ||
+           refuse_answer(checked, SHAPE,
+               "is not that of %" PRIu64 " bags of max_len = %" PRIu32 " rows", bags,
+               sequence->max_len);
+}
+
+/* Checks that a result that is not that of a sequence lookup has no lists. */
+static bool check_no_lists(const struct checked *checked)
+{
+    const struct eb_wire_result *result = checked->result;
+    return (result->lengths_bytes == 0 && result->inverse_bytes == 0) ||
+           refuse_answer(checked, RESULT, "it has %s, but the request does not ask for sequences",
+               result->lengths_bytes > 0 ? "lengths" : "inverse");
+}
+
 /* ---- shape and type ---- */
 
 /* Returns whether each row has the vectors of several queries (concat) or of a group's features. */
@@ -156,10 +291,15 @@ static bool check_input_rows(const struct checked *checked)
                         asked->index_count);
 }
 
-/* Checks the columns of a concatenated result. */
+/* Checks the columns of a concatenated result, or of a group's sequences. */
 static bool check_columns(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
+    if (is_sequence(checked)) {
+        uint32_t rank = expected->asked[checked->position].sequence.pad ? 3 : 2;
+        return checked->result->shape_count == rank ||
+               refuse_answer(checked, SHAPE, "does not have %" PRIu32 " dimensions", rank);
+    }
     uint64_t vector_count =
         expected->concat ? expected->query_count : expected->asked[checked->position].feature_count;
     if (checked->result->shape_count != 2) {
@@ -204,7 +344,9 @@ static bool check_input_shape(const struct checked *checked)
         return refuse_answer(checked, RESULT, "%" PRIu32 " dimensions, at most %d are allowed",
             rank, EMBAG_RANK_MAX);
     }
-    return check_input_rows(checked) && (!is_concatenated(checked) || check_columns(checked)) &&
+    bool has_rows = is_sequence(checked) ? check_sequence(checked)
+                                         : check_no_lists(checked) && check_input_rows(checked);
+    return has_rows && (!is_concatenated(checked) || check_columns(checked)) &&
            check_input_size(checked);
 }
 

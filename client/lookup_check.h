@@ -12,6 +12,7 @@ struct eb_lookup_asked {
     uint64_t index_count;   /* indices, or a group's values */
     uint32_t feature_count; /* of a group; 0 for a query, or if the model lists the features */
     int32_t reduction;      /* unspecified: the feature's own, which may be NONE */
+    struct eb_wire_sequence sequence;
 };
 
 /* Facts about a request that its answer is checked against. */

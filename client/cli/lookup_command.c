@@ -39,6 +39,11 @@ static const char usage[] =
     "  --missing NAME         error, skip, zero or unknown_row, for indices that name no row\n"
     "  --default-index N      row that fills empty bags\n"
     "  --output-type TYPE     f32, f16, bf16 or f64 (default: the table's type)\n"
+    "Sequences, with --reduction none and a layout: prints the rows of each bag.\n"
+    "  --max-len N            keep the last N rows of a longer bag\n"
+    "  --keep-first           keep the first --max-len rows instead\n"
+    "  --pad                  fill every bag up to --max-len rows with zeros\n"
+    "  --unique               print each row once, then for each bag the numbers of its rows\n"
     "Other options:\n"
     "  --timeout-ms N         timeout of the call in milliseconds (default 1000)\n"
     "  --traceparent TEXT     W3C trace context for the server's log, 00-TRACE-SPAN-FLAGS\n"
@@ -83,6 +88,10 @@ struct options {
     int missing;
     int weights_type;
     int output_type;
+    uint64_t max_len;
+    bool keep_first;
+    bool pad;
+    bool unique;
     bool include_last_offset;
     bool json;
     struct embag_access access;
@@ -109,6 +118,10 @@ static const struct eb_flag flags[] = {
     {"missing", EB_FLAG_CHOICE, AT(missing), 0, 0, missing_policies},
     {"default-index", EB_FLAG_INTEGER, AT(default_index), 0, 0, NULL},
     {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, eb_output_types},
+    {"max-len", EB_FLAG_NUMBER, AT(max_len), 1, UINT32_MAX, NULL},
+    {"keep-first", EB_FLAG_SWITCH, AT(keep_first), 0, 0, NULL},
+    {"pad", EB_FLAG_SWITCH, AT(pad), 0, 0, NULL},
+    {"unique", EB_FLAG_SWITCH, AT(unique), 0, 0, NULL},
     {"traceparent", EB_FLAG_TEXT, AT(traceparent), 0, 0, NULL},
     {"timeout-ms", EB_FLAG_NUMBER, AT(timeout_ms), 1, 86400000, NULL},
     {"json", EB_FLAG_SWITCH, AT(json), 0, 0, NULL},
@@ -183,27 +196,86 @@ static enum embag_status choose_weights_type(struct embag_client *client,
     return EMBAG_OK;
 }
 
+/* Prints row `row` of a result, whose rows have `count` values. */
+static void print_row(const struct embag_result *result, uint64_t row, uint64_t count)
+{
+    for (uint64_t at = row * count; at < (row + 1) * count; at++) {
+        putchar(' ');
+        eb_output_value(stdout, result, at, false);
+    }
+    putchar('\n');
+}
+
+/* Prints rows with their numbers, one line for each. */
+static void print_rows(const struct embag_result *result)
+{
+    uint64_t rows = result->rank > 0 ? result->shape[0] : 0;
+    uint64_t count = result->values_bytes / embag_type_bytes(result->type);
+    for (uint64_t row = 0; row < rows; row++) {
+        printf("%6" PRIu64 ":", row);
+        print_row(result, row, count / rows);
+    }
+}
+
+/* Prints the rows of each bag of a sequence lookup, one line for each, after the bag and the row's
+ * number in it. Leaves out the padding. */
+static void print_sequences(const struct embag_result *result, bool is_padded)
+{
+    uint64_t row_count = is_padded ? result->shape[0] * result->shape[1] : result->shape[0];
+    uint64_t count = result->values_bytes / embag_type_bytes(result->type);
+    uint64_t row = 0;
+    for (size_t bag = 0; bag < result->lengths_count; bag++) {
+        row = is_padded ? bag * result->shape[1] : row;
+        for (int32_t i = 0; i < result->lengths[bag]; i++) {
+            printf("%6zu.%" PRId32 ":", bag, i);
+            print_row(result, row++, count / row_count);
+        }
+    }
+}
+
+/* Prints the numbers of each bag's rows, one line for each bag. */
+static void print_inverse(const struct embag_result *result)
+{
+    const uint32_t *inverse = result->inverse;
+    for (size_t bag = 0; bag < result->lengths_count; bag++) {
+        printf("bag %zu:", bag);
+        for (int32_t i = 0; i < result->lengths[bag]; i++) {
+            printf(" %" PRIu32, *inverse++);
+        }
+        putchar('\n');
+    }
+}
+
 static void print_lookup_text(
-    const struct embag_answer *answer, const char *table, double latency_us)
+    const struct embag_answer *answer, const struct embag_query *query, double latency_us)
 {
     printf("model %s, version %" PRIu64 ", %.3f ms\n", eb_output_printable(answer->model).bytes,
         answer->version, latency_us / US_PER_MS);
     for (size_t i = 0; i < answer->result_count; i++) {
         const struct embag_result *result = &answer->results[i];
-        uint64_t bags = result->rank > 0 ? result->shape[0] : 0;
-        uint64_t count = result->values_bytes / embag_type_bytes(result->type);
-        printf("%s: %s ", table, eb_output_type(result->type));
+        printf("%s: %s ", query->table, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
         printf(", %" PRIu64 " missing\n", result->missing);
-        for (uint64_t bag = 0; bag < bags; bag++) {
-            printf("%6" PRIu64 ":", bag);
-            for (uint64_t at = count / bags * bag; at < count / bags * (bag + 1); at++) {
-                putchar(' ');
-                eb_output_value(stdout, result, at, false);
-            }
-            putchar('\n');
+        if (result->lengths_count == 0 || query->sequence.unique) {
+            print_rows(result);
+            print_inverse(result);
+        } else {
+            print_sequences(result, query->sequence.pad);
         }
     }
+}
+
+/* Prints the lists of a sequence lookup, if it has any. */
+static void print_lists_json(const struct embag_result *result)
+{
+    for (size_t i = 0; i < result->lengths_count; i++) {
+        printf("%s%" PRId32, i > 0 ? ", " : ", \"lengths\": [", result->lengths[i]);
+    }
+    fputs(result->lengths_count > 0 ? "]" : "", stdout);
+    for (size_t i = 0; i < result->inverse_count; i++) {
+        printf("%s%" PRIu32, i > 0 ? ", " : ", \"inverse\": [", result->inverse[i]);
+    }
+    fputs(result->inverse_count > 0 ? "]" : "", stdout);
 }
 
 static void print_lookup_json(const struct embag_answer *answer, double latency_us)
@@ -217,7 +289,9 @@ static void print_lookup_json(const struct embag_answer *answer, double latency_
         printf("%s{\"query\": %" PRIu32 ", \"type\": \"%s\", \"shape\": ", i > 0 ? ", " : "",
             result->query, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
-        printf(", \"missing\": %" PRIu64 ", \"values\": [", result->missing);
+        printf(", \"missing\": %" PRIu64, result->missing);
+        print_lists_json(result);
+        printf(", \"values\": [");
         for (uint64_t at = 0; at < count; at++) {
             fputs(at > 0 ? ", " : "", stdout);
             eb_output_value(stdout, result, at, true);
@@ -250,7 +324,7 @@ static int look_up(
     if (options->json) {
         print_lookup_json(answer, latency_us);
     } else {
-        print_lookup_text(answer, options->table, latency_us);
+        print_lookup_text(answer, query, latency_us);
     }
     embag_answer_free(answer);
     return 0;
@@ -273,6 +347,8 @@ static struct embag_query make_query(const struct options *options)
         .include_last_offset = options->include_last_offset,
         .has_default = options->default_index.given,
         .default_index = options->default_index.value,
+        .sequence = {(uint32_t)options->max_len, options->keep_first, options->pad,
+            options->unique},
     };
 }
 

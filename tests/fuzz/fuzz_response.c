@@ -42,6 +42,10 @@ static void compare_result(
         expected->missing_by_query, expected->n_missing_by_query * sizeof(uint64_t)));
     assert(is_same(actual->missing_positions, actual->missing_positions_bytes,
         expected->missing_positions.data, expected->missing_positions.len));
+    assert(is_same(
+        actual->lengths, actual->lengths_bytes, expected->lengths.data, expected->lengths.len));
+    assert(is_same(
+        actual->inverse, actual->inverse_bytes, expected->inverse.data, expected->inverse.len));
     assert(actual->error_code == expected->error_code);
     assert(strcmp(actual->error_message, expected->error_message) == 0);
     size_t values_bytes = actual->error_code == 0 ? expected->values.len : 0;
@@ -122,6 +126,22 @@ static void ask_bags(struct embag_query *query, uint64_t bags, unsigned layout)
     }
 }
 
+/* Makes the queries and groups sequence lookups, of one of four kinds. */
+static void ask_sequences(struct asked *asked, unsigned kind)
+{
+    static const struct embag_sequence kinds[] = {{.max_len = 2}, {.max_len = 3, .pad = true},
+        {.unique = true}, {.max_len = 1, .unique = true}};
+    asked->query.reduction = EMBAG_NONE;
+    asked->query.sequence = kinds[kind];
+    for (size_t i = 0; i < QUERIES_MAX; i++) {
+        asked->queries[i] = asked->query;
+    }
+    for (size_t i = 0; i < GROUPS_MAX; i++) {
+        asked->groups[i].reduction = EMBAG_NONE;
+        asked->groups[i].sequence = kinds[kind];
+    }
+}
+
 static void ask_groups(struct asked *asked)
 {
     static const char *const features[] = {"a", "b"};
@@ -147,6 +167,9 @@ static void ask(struct asked *asked, const uint8_t *bytes)
         asked->queries[i] = asked->query;
     }
     ask_groups(asked);
+    if (bytes[0] & 0x80) {
+        ask_sequences(asked, bytes[2] >> 6);
+    }
     asked->request = (struct embag_request){.model = "m",
         .version = bytes[2] >> 4 & 3u,
         .queries = asked->queries,
@@ -168,6 +191,37 @@ static bool is_joined(const struct asked *asked, size_t position)
     return asked->request.concat || position >= asked->request.query_count;
 }
 
+/* Returns whether a result is that of a sequence lookup. A group that names no reduction is one if
+ * its result has lengths. */
+static bool is_sequence(const struct asked *asked, const struct embag_result *result)
+{
+    return !asked->request.concat && (asked->query.sequence.max_len > 0 ||
+                                         asked->query.sequence.unique || result->lengths_count > 0);
+}
+
+/* Reads the lists of a sequence lookup. Returns how many rows the result has, or how many bags if
+ * it is padded. */
+static uint64_t count_sequence_rows(const struct asked *asked, const struct embag_result *result)
+{
+    const struct embag_sequence *sequence = &asked->query.sequence;
+    uint64_t kept_count = 0;
+    for (size_t i = 0; i < result->lengths_count; i++) {
+        assert(result->lengths[i] >= 0);
+        assert(sequence->max_len == 0 || (uint32_t)result->lengths[i] <= sequence->max_len);
+        kept_count += (uint64_t)result->lengths[i];
+    }
+    assert(
+        kept_count <= INDICES_MAX && result->inverse_count == (sequence->unique ? kept_count : 0));
+    for (size_t i = 0; i < result->inverse_count; i++) {
+        assert(result->inverse[i] < result->shape[0]);
+    }
+    if (sequence->pad) {
+        assert(result->rank >= 2 && result->shape[1] == sequence->max_len);
+        return result->lengths_count;
+    }
+    return sequence->unique ? result->shape[0] : kept_count;
+}
+
 /* Reads a result as its request suggests: one row for each bag, or one for each index. */
 static uint64_t read_rows(const struct asked *asked, const struct embag_result *result)
 {
@@ -178,6 +232,9 @@ static uint64_t read_rows(const struct asked *asked, const struct embag_result *
     uint64_t rows = has_bags ? asked->bags : indices;
     if (is_own && result->shape[0] != rows) {
         rows = indices;
+    }
+    if (is_sequence(asked, result)) {
+        rows = count_sequence_rows(asked, result);
     }
     size_t row_bytes = embag_type_bytes(result->type);
     uint64_t sum = 0;
@@ -224,7 +281,7 @@ static uint64_t check_response_result(const struct asked *asked, const struct em
     assert(embag_type_bytes(result->type) > 0 && (uintptr_t)result->values % 16 == 0);
     assert(request->output_type == EMBAG_TYPE_UNSPECIFIED || request->output_type == result->type);
     if (is_joined(asked, result->query)) {
-        assert(result->rank == 2);
+        assert(result->rank == (is_sequence(asked, result) && asked->query.sequence.pad ? 3 : 2));
     }
     return read_rows(asked, result) + read_missing(asked, result);
 }

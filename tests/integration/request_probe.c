@@ -18,6 +18,18 @@ static const struct embag_query queries[] = {
         .missing = EMBAG_MISSING_SKIP,
         .indices = {rows, 5, 8},
         .offsets = {NULL, 0, 8}},
+    {.table = "emb_table",
+        .reduction = EMBAG_NONE,
+        .missing = EMBAG_MISSING_SKIP,
+        .indices = {rows, 5, 8},
+        .num_bags = 1,
+        .sequence = {.max_len = 4, .pad = true}},
+    {.table = "emb_table",
+        .reduction = EMBAG_NONE,
+        .missing = EMBAG_MISSING_ZERO,
+        .indices = {rows, 5, 8},
+        .num_bags = 1,
+        .sequence = {.unique = true}},
 };
 static const struct embag_group groups[] = {
     {.features = features,
@@ -31,6 +43,13 @@ static const struct embag_group groups[] = {
         .bags = 1,
         .values = {rows, 5, 8},
         .lengths = {lengths, 2, 4}},
+    {.features = features,
+        .feature_count = 2,
+        .bags = 2,
+        .values = {rows, 5, 8},
+        .lengths = {lengths, 4, 4},
+        .reduction = EMBAG_NONE,
+        .missing = EMBAG_MISSING_SKIP},
 };
 
 static void print_result(const struct embag_result *result)
@@ -48,6 +67,12 @@ static void print_result(const struct embag_result *result)
     for (uint64_t i = 0; result->missing_positions && i < result->missing; i++) {
         printf(" %" PRIu32, result->missing_positions[i]);
     }
+    for (size_t i = 0; i < result->lengths_count; i++) {
+        printf("%s %" PRId32, i == 0 ? " lengths" : "", result->lengths[i]);
+    }
+    for (size_t i = 0; i < result->inverse_count; i++) {
+        printf("%s %" PRIu32, i == 0 ? " inverse" : "", result->inverse[i]);
+    }
     printf(" values");
     for (size_t i = 0; i < result->values_bytes / sizeof *values; i++) {
         printf(" %.1f", values[i]);
@@ -63,7 +88,7 @@ static enum embag_status ask(struct embag_client *client, bool errors_per_query)
         .queries = queries,
         .query_count = sizeof queries / sizeof *queries,
         .groups = groups,
-        .group_count = 2,
+        .group_count = sizeof groups / sizeof *groups,
         .priority = EMBAG_BATCH,
         .errors_per_query = errors_per_query,
         .report_missing = true};

@@ -17,10 +17,14 @@ spec 1 timed 1
 1 NOT_FOUND shape missing 0 by at values <%(absent)s>
 2 OK shape 1 2 missing 2 by at 2 4 values -3.1 -0.9 <>
 3 OK shape 0 2 missing 2 by at 2 4 values <>
-4 OK shape 2 4 missing 2 by 1 1 at 2 4 values -0.2 -0.6 0.0 0.0 -1.9 -1.8 -1.0 1.5 <>
-5 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
+4 OK shape 1 4 2 missing 2 by at 2 4 lengths 3 values -0.2 -0.6 -1.9 -1.8 -1.0 1.5 0.0 0.0 <>
+5 OK shape 4 2 missing 2 by at 2 4 lengths 5 inverse 0 1 2 3 2%(unique)s <>
+6 OK shape 2 4 missing 2 by 1 1 at 2 4 values -0.2 -0.6 0.0 0.0 -1.9 -1.8 -1.0 1.5 <>
+7 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
+8 OK shape 3 2 missing 2 by 1 1 at 2 4 lengths 1 1 0 1 values -0.2 -0.6 -1.9 -1.8 -1.0 1.5 <>
 NOT_FOUND: %(absent)s
 """ % {"absent": 'queries[1] "absent": model "spec" version 1 has no table or feature of that name',
+       "unique": ' values -0.2 -0.6 -1.9 -1.8 0.0 0.0 -1.0 1.5',
        "short": 'groups[1] "": lengths_i32 add up to 3 values, but there are 5'}
 
 

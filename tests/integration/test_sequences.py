@@ -1,11 +1,14 @@
 """Sequence lookups: the rows of bags that are not pooled, in queries and in groups."""
 
+import json
+import subprocess
 import unittest
 from dataclasses import replace
 
 import numpy as np
 
 import sequence_model
+import served
 from bag_query import to_message
 from element_types import TYPE_NUMBERS
 from embag.v1 import embedding_bag_pb2 as pb
@@ -373,6 +376,41 @@ groups:
             self.assertRegex(text, r'^groups\[0\].features\[1\] .*for all features or for none')
         result, = self.client.lookup(self.group('clicks', 'likes', reduction=NONE)).results
         self.assertEqual(list(result.shape), [2, 2])
+
+
+class CommandLine(OwnServerTest):
+    """The tool's flags."""
+
+    def run_tool(self, *flags):
+        """Looks up three bags of the specification's table. Returns the output."""
+        if not hasattr(self, 'address'):
+            self.address = self.serve().address
+        return subprocess.run(
+            [served.EMBAG, 'lookup', '--server', self.address, '--table', 'emb_table',
+             '--indices', '3,1,3,9,0', '--lengths', '3,0,2', '--reduction', 'none', '--missing',
+             'skip', *flags], capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def test_prints_the_rows_of_each_bag(self):
+        rows = ['     0.0: -0.1 -0.4', '     0.1: -1 1.5', '     2.0: -0.2 -0.6']
+        for flags, shape in ((('--max-len', '2'), '[3, 2]'),
+                             (('--max-len', '2', '--pad'), '[3, 2, 2]')):
+            first, second, *lines = self.run_tool(*flags).splitlines()
+            self.assertRegex(first, '^model spec')
+            self.assertEqual(second, 'emb_table: f32 %s, 1 missing' % shape)
+            self.assertEqual(lines, rows)
+
+    def test_prints_unique_rows_and_their_numbers(self):
+        lines = self.run_tool('--unique').splitlines()[2:]
+        self.assertEqual(lines, ['     0: -1 1.5', '     1: -0.1 -0.4', '     2: -0.2 -0.6',
+                                 'bag 0: 0 1 0', 'bag 1:', 'bag 2: 2'])
+
+    def test_prints_lists_as_json(self):
+        result, = json.loads(self.run_tool('--unique', '--json'))['results']
+        self.assertEqual((result['lengths'], result['inverse'], result['shape']),
+                         ([3, 0, 1], [0, 1, 0, 2], [3, 2]))
+        result, = json.loads(self.run_tool('--max-len', '2', '--keep-first', '--json'))['results']
+        self.assertEqual((result['lengths'], 'inverse' in result), ([2, 0, 1], False))
+        self.assertEqual(result['values'][:4], [-1, 1.5, -0.1, -0.4])
 
 
 if __name__ == '__main__':

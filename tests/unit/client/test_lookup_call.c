@@ -104,7 +104,7 @@ static void rejects_results_that_do_not_fit_the_request(void **state)
 {
     (void)state;
     static const uint64_t huge[] = {UINT64_C(1) << 62, 4};
-    static const uint64_t deep[] = {2, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint64_t deep[] = {2, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct eb_error error;
     struct eb_wire_result wrong[][2] = {{GOOD(1), GOOD(0)}, {GOOD(0), GOOD(2)}, {GOOD(0), GOOD(1)},
         {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}};
@@ -112,7 +112,7 @@ static void rejects_results_that_do_not_fit_the_request(void **state)
     wrong[3][1].values_bytes = 4;
     wrong[4][1].shape = huge;
     wrong[5][1].shape = deep;
-    wrong[5][1].shape_count = 9;
+    wrong[5][1].shape_count = 10;
     wrong[6][1].missing_by_query = shape;
     wrong[6][1].missing_by_query_count = 2;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -229,6 +229,36 @@ static void says_where_missing_indices_stand_where_that_was_wanted(void **state)
         assert_null(read_back(&request, results, 2, &error));
         assert_int_equal(error.status, EB_STATUS_INTERNAL);
     }
+}
+
+static void hands_out_the_lists_of_sequences(void **state)
+{
+    (void)state;
+    static const int64_t ids[] = {4, 5, 4};
+    static const int32_t lengths[] = {1, 0, 2};
+    static const uint32_t inverse[] = {0, 1, 0};
+    static const struct embag_query query = {.table = "t",
+        .reduction = EMBAG_NONE,
+        .indices = {ids, 3, 8},
+        .lengths = {lengths, 3, 4},
+        .sequence = {.unique = true}};
+    struct embag_request request = {.queries = &query, .query_count = 1};
+    struct eb_wire_result result = GOOD(0);
+    struct eb_error error;
+    result.lengths = (const uint8_t *)lengths;
+    result.lengths_bytes = sizeof lengths;
+    result.inverse = (const uint8_t *)inverse;
+    result.inverse_bytes = sizeof inverse;
+    struct eb_lookup_answer *answer = read_back(&request, &result, 1, &error);
+    assert_non_null(answer);
+    const struct embag_result *read = answer->answer.results;
+    assert_int_equal(read->lengths_count, 3);
+    assert_memory_equal(read->lengths, lengths, sizeof lengths);
+    assert_int_equal(read->inverse_count, 3);
+    assert_memory_equal(read->inverse, inverse, sizeof inverse);
+    assert_int_equal((uintptr_t)read->lengths % 4 + (uintptr_t)read->inverse % 4, 0);
+    assert_memory_equal(read->values, values, sizeof values);
+    eb_lookup_call_free(answer);
 }
 
 /* Results of 1, 3, 5, ... bytes, so that none is aligned by chance. */
@@ -524,6 +554,7 @@ EB_TEST_GROUP(lookup_call)
         cmocka_unit_test(reads_results_that_fit_the_request),
         cmocka_unit_test(rejects_results_that_do_not_fit_the_request),
         cmocka_unit_test(takes_one_result_for_all_when_concatenated),
+        cmocka_unit_test(hands_out_the_lists_of_sequences),
         cmocka_unit_test(reads_the_result_of_a_group_behind_those_of_queries),
         cmocka_unit_test(tells_what_is_wrong_with_one_query_where_that_was_wanted),
         cmocka_unit_test(says_where_missing_indices_stand_where_that_was_wanted),

@@ -101,7 +101,7 @@ static void refuses_shapes_of_other_bags(void **state)
     } cases[] = {
         {2, {3, 2}, NO_TEXT},
         {1, {3}, NO_TEXT},
-        {8, {3, 1, 1, 1, 1, 1, 1, 1}, NO_TEXT},
+        {9, {3, 1, 1, 1, 1, 1, 1, 1, 1}, NO_TEXT},
         {2, {1, 2}, "results[0]: shape [1, 2] has 1 bags, the request has 3"},
         {2, {0, 2}, "results[0]: shape [0, 2] has 0 bags, the request has 3"},
         {2, {4, 2}, "results[0]: shape [4, 2] has 4 bags, the request has 3"},
@@ -219,12 +219,12 @@ static void refuses_values_that_do_not_fill_their_shape(void **state)
     /* Shapes whose sizes, multiplied, wrap around to the actual size, and a shape with more
      * dimensions than are allowed. */
     static const uint64_t wrapped[] = {3, UINT64_C(1) << 62, 4};
-    static const uint64_t many[] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint64_t many[] = {3, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     result = (struct eb_wire_result){
         .type = EMBAG_F32, .shape_count = 3, .shape = wrapped, .values = zeros};
     expect_outcome(&request, respond(&result, 1), "of F32 needs more bytes than memory can hold");
-    result = fill(9, many, EMBAG_F32);
-    expect_outcome(&request, respond(&result, 1), "results[0]: 9 dimensions, at most 8 are");
+    result = fill(10, many, EMBAG_F32);
+    expect_outcome(&request, respond(&result, 1), "results[0]: 10 dimensions, at most 9 are");
     struct embag_query no_bags = {.reduction = EMBAG_SUM};
     struct embag_request empty = {.queries = &no_bags, .query_count = 1};
     static const uint64_t wide[] = {0, UINT64_MAX, UINT64_MAX};
@@ -491,6 +491,150 @@ static void checks_where_indices_of_several_are_missing(void **state)
     expect_outcome(&requests[1], respond(&result, 1), "3 indices are missing in queries[1], ");
 }
 
+/* A sequence lookup and its answer: lists of up to four entries. */
+struct sequence_case {
+    struct embag_sequence sequence;
+    uint32_t rank;
+    uint64_t shape[3];
+    size_t lengths_bytes;
+    int32_t lengths[4];
+    size_t inverse_bytes;
+    uint32_t inverse[4];
+    const char *text;
+};
+
+/* Expects the outcome of each case for the answer to the request's one query or group. */
+static void expect_sequences(struct embag_request *request, struct embag_sequence *sequence,
+    const struct sequence_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        *sequence = cases[i].sequence;
+        struct eb_wire_result result = fill(cases[i].rank, cases[i].shape, EMBAG_F32);
+        result.lengths = (const uint8_t *)cases[i].lengths;
+        result.lengths_bytes = cases[i].lengths_bytes;
+        result.inverse = (const uint8_t *)cases[i].inverse;
+        result.inverse_bytes = cases[i].inverse_bytes;
+        if (request->group_count > 0) {
+            result.missing_by_query = none_missing;
+            result.missing_by_query_count = 2;
+        }
+        expect_outcome(request, respond(&result, 1), cases[i].text);
+    }
+}
+
+/* The query has four indices in three bags. */
+static void checks_the_lists_of_a_sequence(void **state)
+{
+    (void)state;
+    static const struct sequence_case cases[] = {
+        {{.max_len = 2}, 2, {4, 2}, 12, {1, 2, 1}, 0, {0}, NO_TEXT},
+        {{.max_len = 2}, 2, {0, 2}, 12, {0, 0, 0}, 0, {0}, NO_TEXT},
+        {{.max_len = 2}, 1, {3}, 12, {1, 2, 0}, 0, {0}, NO_TEXT},
+        {{.max_len = 2}, 2, {4, 2}, 12, {1, 3, 0}, 0, {0},
+            "lengths[1] = 3, the request has max_len = 2"},
+        {{.max_len = 2}, 2, {4, 2}, 12, {5, -1, 0}, 0, {0},
+            "lengths[0] = 5, the request has max_len = 2"},
+        {{.max_len = 9}, 2, {4, 2}, 12, {5, -1, 0}, 0, {0}, "lengths[1] = -1"},
+        {{.max_len = 9}, 2, {5, 2}, 12, {5, 0, 0}, 0, {0},
+            "lengths add up to 5, the request has 4 indices"},
+        {{.max_len = 9}, 2, {3, 2}, 12, {1, 2, 1}, 0, {0},
+            "shape [3, 2] has 3 rows, lengths add up to 4"},
+        {{.max_len = 9}, 2, {4, 2}, 16, {1, 2, 1}, 0, {0},
+            "lengths has 16 bytes, 1 features of 3 bags"},
+        {{.max_len = 9}, 2, {3, 2}, 8, {1, 2}, 0, {0}, "lengths has 8 bytes, 1 features of 3 bags"},
+        {{.max_len = 9}, 2, {3, 2}, 11, {1, 2}, 0, {0}, "lengths has 11 bytes"},
+        {{.max_len = 9}, 2, {4, 2}, 0, {0}, 0, {0}, "lengths has 0 bytes, 1 features of 3 bags"},
+        {{.max_len = 9}, 2, {4, 2}, 12, {1, 2, 1}, 16, {0, 1, 2, 3}, "it has inverse"},
+        {{.max_len = 9}, 2, {4, 0}, 12, {1, 2, 1}, 0, {0}, "has rows without values"},
+        {{.max_len = 2, .pad = true}, 3, {3, 2, 2}, 12, {1, 2, 1}, 0, {0}, NO_TEXT},
+        {{.max_len = 2, .pad = true}, 2, {3, 2}, 12, {1, 2, 1}, 0, {0}, NO_TEXT},
+        {{.max_len = 2, .pad = true}, 3, {4, 2, 2}, 12, {1, 2, 1}, 0, {0},
+            "is not that of 3 bags of max_len"},
+        {{.max_len = 2, .pad = true}, 3, {3, 1, 2}, 12, {1, 2, 1}, 0, {0},
+            "is not that of 3 bags of max_len"},
+        {{.max_len = 2, .pad = true}, 1, {3}, 12, {1, 2, 1}, 0, {0},
+            "is not that of 3 bags of max_len"},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 16, {0, 1, 0, 1}, NO_TEXT},
+        {{.unique = true}, 2, {1, 2}, 12, {1, 2, 1}, 16, {0, 0, 0, 0}, NO_TEXT},
+        {{.unique = true}, 2, {0, 2}, 12, {0, 0, 0}, 0, {0}, NO_TEXT},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 16, {0, 2, 0, 1},
+            "inverse[1] = 2, but only 1 rows have been named before"},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 16, {1, 0, 0, 1},
+            "inverse[0] = 1, but only 0 rows have been named before"},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 16, {0, UINT32_MAX, 0, 1},
+            "inverse[1] = 4294967295"},
+        {{.unique = true}, 2, {3, 2}, 12, {1, 2, 1}, 16, {0, 1, 0, 1},
+            "shape [3, 2] has 3 rows, inverse names 2"},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 12, {0, 1, 0},
+            "inverse has 12 bytes, a sum of lengths of 4 needs 16"},
+        {{.unique = true}, 2, {2, 2}, 12, {1, 2, 1}, 15, {0, 1, 0}, "inverse has 15 bytes"},
+        {{.unique = true}, 2, {4, 2}, 12, {1, 2, 1}, 0, {0}, "inverse has 0 bytes"},
+        {{0}, 2, {4, 2}, 12, {1, 2, 1}, 0, {0}, "it has lengths, but the request"},
+        {{0}, 2, {4, 2}, 0, {0}, 4, {0}, "it has inverse, but the request"},
+        {{0}, 2, {4, 2}, 0, {0}, 0, {0}, NO_TEXT},
+    };
+    struct embag_query query = three_bags;
+    struct embag_request request = {.queries = &query, .query_count = 1};
+    query.reduction = EMBAG_NONE;
+    expect_sequences(&request, &query.sequence, cases, sizeof cases / sizeof cases[0]);
+}
+
+/* The group has five values in two bags of each of two features. */
+static void checks_the_lists_of_a_group(void **state)
+{
+    (void)state;
+    static const struct sequence_case cases[] = {
+        {{0}, 2, {5, 2}, 16, {1, 0, 3, 1}, 0, {0}, NO_TEXT},
+        {{0}, 2, {5, 1}, 16, {1, 0, 3, 1}, 0, {0}, NO_TEXT},
+        {{0}, 1, {5}, 16, {1, 0, 3, 1}, 0, {0}, "does not have 2 dimensions"},
+        {{0}, 2, {1, 1}, 8, {1, 0}, 0, {0}, "lengths has 8 bytes, 2 features of 2 bags"},
+        {{.max_len = 2}, 2, {3, 1}, 16, {1, 0, 2, 0}, 0, {0}, NO_TEXT},
+        {{.max_len = 2, .pad = true}, 3, {4, 2, 1}, 16, {1, 0, 2, 0}, 0, {0}, NO_TEXT},
+        {{.max_len = 2, .pad = true}, 2, {4, 2}, 16, {1, 0, 2, 0}, 0, {0},
+            "does not have 3 dimensions"},
+        {{.max_len = 2, .pad = true}, 3, {2, 2, 1}, 16, {1, 0, 2, 0}, 0, {0},
+            "of 4 bags of max_len = 2"},
+        {{.unique = true}, 2, {2, 1}, 16, {1, 0, 2, 0}, 12, {0, 1, 1}, NO_TEXT},
+        {{.unique = true}, 2, {2, 1}, 16, {1, 0, 2, 0}, 12, {0, 1, 2}, "inverse names 3"},
+    };
+    struct embag_group group = two_features;
+    struct embag_request request = {.groups = &group, .group_count = 1};
+    group.reduction = EMBAG_NONE;
+    expect_sequences(&request, &group.sequence, cases, sizeof cases / sizeof cases[0]);
+    /* Whether a group that names no reduction is a sequence lookup, only its result says. */
+    static const struct sequence_case of_features[] = {
+        {{0}, 2, {5, 1}, 16, {1, 0, 3, 1}, 0, {0}, NO_TEXT},
+        {{0}, 2, {2, 2}, 0, {0}, 0, {0}, NO_TEXT},
+        {{0}, 2, {2, 1}, 0, {0}, 0, {0}, "has fewer columns than 2 features"},
+        {{0}, 2, {2, 2}, 0, {0}, 4, {0}, "it has inverse, but the request"},
+    };
+    group.reduction = EMBAG_REDUCTION_UNSPECIFIED;
+    expect_sequences(
+        &request, &group.sequence, of_features, sizeof of_features / sizeof of_features[0]);
+    static const struct sequence_case pooled = {
+        {0}, 2, {5, 1}, 16, {1, 0, 3, 1}, 0, {0}, "it has lengths, but the request"};
+    group.reduction = EMBAG_SUM;
+    expect_sequences(&request, &group.sequence, &pooled, 1);
+}
+
+/* The model says how many features the group has, and the answer how many that are. */
+static void multiplies_lengths_without_wrapping(void **state)
+{
+    (void)state;
+    static const uint64_t none_of_many[8] = {0};
+    static const uint64_t rows[] = {0, 1};
+    struct embag_group group = {
+        .name = "g", .bags = UINT32_MAX, .reduction = EMBAG_NONE, .lengths = {NULL, 0, 4}};
+    struct embag_request request = {.groups = &group, .group_count = 1};
+    struct eb_wire_result result = fill(2, rows, EMBAG_F32);
+    result.missing_by_query = none_of_many;
+    result.missing_by_query_count = 8;
+    expect_outcome(
+        &request, respond(&result, 1), "lengths has 0 bytes, 8 features of 4294967295 bags");
+    group.bags = 0;
+    expect_outcome(&request, respond(&result, 1), NO_TEXT);
+}
+
 /* The error gets a status that gRPC defines, whatever number the server sent. */
 static void makes_unknown_what_is_no_status(void **state)
 {
@@ -531,6 +675,9 @@ EB_TEST_GROUP(lookup_check)
         cmocka_unit_test(checks_the_parts_of_what_is_missing),
         cmocka_unit_test(checks_where_missing_indices_stand),
         cmocka_unit_test(checks_where_indices_of_several_are_missing),
+        cmocka_unit_test(checks_the_lists_of_a_sequence),
+        cmocka_unit_test(checks_the_lists_of_a_group),
+        cmocka_unit_test(multiplies_lengths_without_wrapping),
         cmocka_unit_test(makes_unknown_what_is_no_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
