@@ -23,12 +23,18 @@ class Result:
       set report_missing
     - missing_by_query: number of missing indices of each feature of a group, or of each query if
       the request set concat; empty otherwise
+    - lengths: int32, of a sequence lookup: number of rows of each bag, padding not counted; of a
+      group feature by feature, bag by bag; empty otherwise
+    - inverse: uint32 [sum of lengths], with `unique`: the row of `values` for each row of the bags;
+      empty otherwise
     - error: error of this query, or None
     """
 
     missing: int
     missing_positions: NDArray[np.uint32]
     missing_by_query: tuple[int, ...]
+    lengths: NDArray[np.int32]
+    inverse: NDArray[np.uint32]
     error: errors.EmbagError | None
     array: NDArray[Any] | None
 
@@ -87,11 +93,14 @@ def _result(position: int, message: pb.BagResult, expected: Expected) -> Result:
     if message.error_code:
         error = errors.of_status(message.error_code, message.error_message, expected.places)
         return Result(missing=0, missing_positions=np.empty(0, '<u4'), missing_by_query=(),
-                      error=error, array=None)
+                      lengths=np.empty(0, '<i4'), inverse=np.empty(0, '<u4'), error=error,
+                      array=None)
     return Result(
         missing=message.missing,
         missing_positions=np.frombuffer(message.missing_positions, '<u4'),
-        missing_by_query=tuple(message.missing_by_query), error=None,
+        missing_by_query=tuple(message.missing_by_query),
+        lengths=np.frombuffer(message.lengths, '<i4'),
+        inverse=np.frombuffer(message.inverse, '<u4'), error=None,
         array=dtypes.array_of(values, message.type, shape))
 
 

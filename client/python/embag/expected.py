@@ -10,10 +10,11 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from embag import dtypes, errors
+from embag.sequences import Sequence as Rows
 from embag.v1 import embedding_bag_pb2 as pb
 
-# The server's limit on the dims of an array.
-_RANK_MAX = 8
+# The server's limit on the dims of an array, with one more for padding.
+_RANK_MAX = 9
 
 
 class Extent(NamedTuple):
@@ -23,12 +24,24 @@ class Extent(NamedTuple):
     - indices: number of indices of a query, or of values of a group
     - reduction: number of the enum
     - features: number of a group's features, 0 if the model lists them; None for a query
+    - rows: fields of a sequence lookup
     """
 
     bags: int
     indices: int
     reduction: int
     features: int | None = None
+    rows: Rows = Rows()
+
+    def is_sequence(self, lengths: bytes) -> bool:
+        """Returns whether a result is that of a sequence lookup, given its lengths.
+
+        Of a group that names no reduction, only they tell.
+        """
+        if self.features is None or self.rows != Rows():
+            return self.rows != Rows()
+        return self.reduction == pb.REDUCTION_NONE or (
+            self.reduction == pb.REDUCTION_UNSPECIFIED and (lengths != b'' or self.bags == 0))
 
     def has_rows(self, count: int, is_joined: bool) -> bool:
         """Returns whether the first dim of the result may be `count`.
@@ -101,7 +114,13 @@ class Expected:
         # With concat, and for a group, a result has several vectors side by side.
         is_joined = self.concat or self.extents[position].features is not None
         self._check_type(position, is_joined, message.type)
-        self._check_shape(position, is_joined, shape)
+        if not self.concat and self.extents[position].is_sequence(message.lengths):
+            self._check_sequence(position, message, shape)
+        else:
+            self._check_shape(position, is_joined, shape)
+            if message.lengths or message.inverse:
+                _refuse_result(position, 'it has lengths or inverse, but the request does not ask '
+                               'for sequences')
         wanted = math.prod(shape) * (dtypes.size_of(message.type) or 0)
         if wanted != value_bytes:
             _refuse_result(position, 'shape %s of %s needs %d bytes, but there are %d' % (
@@ -134,6 +153,22 @@ class Expected:
             if len(shape) != 2 or shape[1] < columns:
                 _refuse_result(position, 'shape %s is not that of %d vectors side by side'
                                % (list(shape), columns))
+
+    def _check_sequence(self, position: int, message: pb.BagResult,
+                        shape: tuple[int, ...]) -> None:
+        bags, indices, _, features, rows = self.extents[position]
+        if features is not None:
+            bags *= features or len(message.missing_by_query)
+        rank = 2 + rows.pad
+        if features is not None and len(shape) != rank or not 1 <= len(shape) <= _RANK_MAX:
+            _refuse_result(position, 'shape of %d dims, not %s' % (
+                len(shape), '1 to %d' % _RANK_MAX if features is None else rank))
+        if 0 in shape[1:]:
+            _refuse_result(position, 'shape %s has rows without values' % list(shape))
+        try:
+            rows.check(shape, message.lengths, message.inverse, bags, indices)
+        except ValueError as error:
+            _refuse_result(position, str(error))
 
     def _parts(self, position: int, message: pb.BagResult) -> Sequence[tuple[int, int]]:
         """Returns pairs of the number of missing indices and of all indices.

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from embag import dtypes
 from embag.errors import Places
 from embag.expected import Expected, Extent
+from embag.sequences import Sequence as Rows
 from embag.v1 import embedding_bag_pb2 as pb
 
 
@@ -27,6 +28,10 @@ class QueryFields(TypedDict, total=False):
     reduction: str | None
     missing: str | None
     default_index: int | None
+    max_len: int
+    keep_first: bool
+    pad: bool
+    unique: bool
 
 
 class RequestFields(TypedDict, total=False):
@@ -82,7 +87,16 @@ class Query:
     - default_index: row, or key, that is the result of empty bags; None: the feature's or table's
       own, which may be a vector, zeros if it has none; -1: zeros, unless the table is keyed
 
-    The result is [bags, trailing dims of the table], or with 'none' [num_indices, trailing dims].
+    With 'none', these read the rows of each bag in sequence; `lengths` of the result says how many
+    rows each bag has:
+
+    - max_len: most rows of a bag, of which a longer one keeps the last; 0: no limit
+    - keep_first: whether a longer bag keeps its first rows instead
+    - pad: whether zeros fill every bag up to max_len rows
+    - unique: whether each row comes once; `inverse` of the result has the row of each index
+
+    The result is [bags, trailing dims of the table], or with 'none' [num_indices, trailing dims];
+    of a sequence [rows, trailing dims], with `pad` [bags, max_len, trailing dims].
     Raises TypeError and ValueError for arguments that cannot be encoded. The server checks the
     rest.
     """
@@ -93,11 +107,13 @@ class Query:
                  lengths: ArrayLike | None = None, segment_ids: ArrayLike | None = None,
                  num_segments: int = 0, num_bags: int = 0, include_last_offset: bool = False,
                  weights: ArrayLike | None = None, reduction: str | None = None,
-                 missing: str | None = None, default_index: int | None = None) -> None:
+                 missing: str | None = None, default_index: int | None = None, max_len: int = 0,
+                 keep_first: bool = False, pad: bool = False, unique: bool = False) -> None:
+        rows = Rows(max_len, keep_first, pad, unique)
         self.message = message = pb.BagQuery(
             table=table, reduction=dtypes.number_of('REDUCTION_', reduction),
             missing=dtypes.number_of('MISSING_', missing), num_segments=num_segments,
-            num_bags=num_bags, include_last_offset=include_last_offset)
+            num_bags=num_bags, include_last_offset=include_last_offset, **rows.fields())
         layouts = {'offsets': offsets, 'lengths': lengths, 'segment_ids': segment_ids}
         said = {name: values for name, values in layouts.items() if values is not None}
         count = _set_integers(message, 'indices', indices)
@@ -114,13 +130,16 @@ class Query:
             message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
         if default_index is not None:
             message.default_index = default_index
-        self.extent = Extent(bags, count, message.reduction)
+        self.extent = Extent(bags, count, message.reduction, rows=rows)
 
 
 class Group:
     """Bags of many features in jagged form.
 
-    Its one result is [bags, sum of row sizes], with the features' vectors side by side.
+    Its one result is [bags, sum of row sizes], with the features' vectors side by side. With 'none'
+    it is [rows, row size], with the rows feature by feature, bag by bag, and `lengths` and
+    `inverse` of the result are flattened in the same order; with `pad` it is [features * bags,
+    max_len, row size].
 
     - features: names of features or tables, or the name of a list of features in the model
     - values: [num_values] integers, ordered by feature and then by bag
@@ -128,6 +147,7 @@ class Group:
       [0, 2**31)
     - bags: number of bags of every feature; may be left out if `lengths` has two dims
     - weights, reduction, missing: as in a `Query`, for all features; None: each feature's own
+    - max_len, keep_first, pad, unique: as in a `Query`; `unique` has each row once per feature
 
     Raises TypeError and ValueError as a `Query` does.
     """
@@ -136,7 +156,9 @@ class Group:
 
     def __init__(self, features: str | Sequence[str], values: ArrayLike, lengths: ArrayLike, *,
                  bags: int | None = None, weights: ArrayLike | None = None,
-                 reduction: str | None = None, missing: str | None = None) -> None:
+                 reduction: str | None = None, missing: str | None = None, max_len: int = 0,
+                 keep_first: bool = False, pad: bool = False, unique: bool = False) -> None:
+        rows = Rows(max_len, keep_first, pad, unique)
         sizes = dtypes.lengths(lengths)
         if bags is None and sizes.ndim != 2:
             raise ValueError('lengths has %d dims, not 2: bags must be given' % sizes.ndim)
@@ -146,13 +168,13 @@ class Group:
         self.message = message = pb.FeatureGroup(
             bags=sizes.shape[1] if bags is None else bags,
             reduction=dtypes.number_of('REDUCTION_', reduction),
-            missing=dtypes.number_of('MISSING_', missing))
+            missing=dtypes.number_of('MISSING_', missing), **rows.fields())
         if isinstance(features, str):
             message.name = features
         else:
             message.features.extend(features)
         count = _set_integers(message, 'values', values)
-        self.extent = Extent(message.bags, count, message.reduction, len(message.features))
+        self.extent = Extent(message.bags, count, message.reduction, len(message.features), rows)
         message.lengths_i32 = sizes.tobytes()
         if weights is not None:
             message.weights, message.weights_type = dtypes.weight_bytes(weights, count)

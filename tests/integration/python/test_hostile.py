@@ -124,7 +124,7 @@ REFUSED = [
     ([BAGS], {}, response(result(0, 2)), 'has 0 bags, the request has 3'),
     ([BAGS], {}, response(result(values=bytes(4))), 'shape of 0 dims'),
     ([BAGS], {}, response(result(*[1] * 8)), 'has 1 bags, the request has 3'),
-    ([BAGS], {}, response(result(3, *[1] * 8)), 'shape of 9 dims'),
+    ([BAGS], {}, response(result(3, *[1] * 9)), 'shape of 10 dims'),
     ([BAGS], {}, response(result(3, *[1] * 100)), 'shape of 101 dims'),
     ([BAGS], {}, response(result(4, 2)), 'has 4 bags, the request has 3'),
     ([OWN], {}, response(result(2, 2)), 'has 2 rows, the request has 3 bags of 4 indices'),

@@ -12,9 +12,9 @@ from random_query import random_query
 from served import SEED, SPEC_TABLE, scaled
 
 
-def as_query(query):
-    """Converts a query of the tests to one of the package."""
-    fields = {name: getattr(query, name) for name in (
+def as_query(query, **more):
+    """Converts a query of the tests to one of the package, with further fields."""
+    fields = more | {name: getattr(query, name) for name in (
         'reduction', 'missing', 'num_bags', 'default_index', 'include_last_offset')}
     indices = query.indices.astype('<i4' if query.index_form == 'i32' else '<i8')
     if query.layout == 'packed':

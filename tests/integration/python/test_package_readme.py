@@ -21,6 +21,7 @@ PRINTED = [
     'missing positions: [1] version: 1'
     'query 0 failed: queries[0] "emb_table": indices[0] = 7 is outside the table\'s 5 rows'
     '[-0.2, -0.1, -1.9, -1.0, 0.8]',
+    '(4, 2) [2 2] (2, 4, 2) [[0.8 -0.7] [-1.9 -1.8] [0.8 -0.7]]',
     '[[[-0.2, -0.6]], [[-0.1, -0.4]], [[-1.9, -1.8]], [[-1.0, 1.5]], [[0.8, -0.7]]]',
 ]
 
