@@ -21,8 +21,8 @@ from embag.importer.source import CheckpointError
 
 # The largest pickle. It bounds the memory for the text in it.
 PICKLE_BYTES_MAX = 64 << 20
-# The largest number of instructions. Each makes at most one value, most of less than 100 bytes.
-INSTRUCTIONS_MAX = 8_000_000
+# The largest number of instructions. It bounds the memory for what they make to some 500 MB.
+INSTRUCTIONS_MAX = 6_000_000
 # The largest integer, in bytes: sizes and offsets have 64 bits, and a sign.
 INT_BYTES_MAX = 9
 # The longest module or class name that an error shows.
