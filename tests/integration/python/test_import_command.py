@@ -458,7 +458,8 @@ class Features(ImportTest):
         config = yaml.safe_load(plan.config)
         self.assertEqual(config['tables'], [{'name': 'x', 'source': 'ebc.b.weight'}])
         self.assertEqual([each['table'] for each in config['features']], ['x', 'x'])
-        self.assertEqual(config['groups'], [{'name': 'all', 'features': ['g']}])
+        self.assertEqual(config['groups'], [{'name': 'all', 'features': ['g']},
+                                            {'name': 'no', 'features': ['h']}])
         self.assertIn(('feature f', 'its table a is not taken'), plan.left)
         self.assertIn(('group first', 'none of its features is taken'), plan.left)
 
@@ -467,10 +468,22 @@ class Features(ImportTest):
         features = [Feature('f', 'a', 'sum'), Feature('g', 'b', 'none'), Feature('h', 'b', 'max')]
         plan = self.plan(features, {'x': ['f', 'g'], 'y': ['f', 'h']})
         self.assertEqual(plan.groups, {'y': ['f', 'h']})
-        self.assertIn(('group x', 'its features are not all pooled'), plan.left)
+        self.assertIn(('group x', 'only some of its features are pooled'), plan.left)
         plan = self.plan(features, {'y': ['f', 'h'], 'z': ['h']}, types=('F32', 'F16'))
         self.assertEqual(plan.groups, {'z': ['h']})
         self.assertIn(('group y', 'its tables have the types F16 and F32'), plan.left)
+
+    def test_a_group_of_rows_is_taken_if_they_have_one_size(self):
+        from embag.importer import Checkpoint, Choices, Feature, Table, Tensor
+        from embag.importer.plan import make_plan
+        tables = [Table(Tensor('t%d' % n, 'F32', (6, dim), lambda b, e: ROWS.view('u1')[b:e]),
+                        't%d' % n) for n, dim in enumerate((4, 4, 2))]
+        features = [Feature('f%d' % n, 't%d' % n, 'none') for n in range(3)]
+        plan = make_plan(Checkpoint('test', tables=tables, features=features, groups={
+            'same': ['f0', 'f1'], 'other': ['f1', 'f2']}), Choices())
+        self.assertEqual(plan.groups, {'same': ['f0', 'f1']})
+        self.assertIn(('group other', 'the rows of its tables have different sizes, and are not '
+                       'pooled'), plan.left)
 
     def test_a_table_with_the_name_of_a_feature_is_renamed(self):
         from embag.importer import Feature

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from embag.importer import model_yaml
@@ -213,22 +213,34 @@ def _part_names(tables: list[Table], features: list[Feature]) -> tuple[list[Tabl
             [replace(feature, table=names[feature.table]) for feature in features])
 
 
+def _group_refusal(used: Sequence[Feature], tables: Mapping[str, Table]) -> str | None:
+    """Returns why the server would refuse a group of these features; None if it would not."""
+    are_rows = {feature.reduction == 'none' for feature in used}
+    types = sorted({'F32' if table.format else table.tensor.dtype
+                    for table in (tables[feature.table] for feature in used)})
+    if len(are_rows) > 1:
+        return 'only some of its features are pooled'
+    if len(types) > 1:
+        return 'its tables have the types ' + ' and '.join(types)
+    sizes = {(table.dim,) if table.dim else table.tensor.shape[1:]
+             for table in (tables[feature.table] for feature in used)}
+    if are_rows == {True} and len(sizes) > 1:
+        return 'the rows of its tables have different sizes, and are not pooled'
+    return None
+
+
 def _possible_groups(plan: Plan) -> dict[str, list[str]]:
-    """Returns the groups that the server accepts. It answers with the pooled vectors of all
-    features side by side, in one type. Notes the others as left."""
-    types = {taken.table.name: 'F32' if taken.table.format else taken.table.tensor.dtype
-             for taken in plan.taken}
+    """Returns the groups that the server accepts: all features are pooled, or none and their rows
+    have one size. All have one type. Notes the others as left."""
+    tables = {taken.table.name: taken.table for taken in plan.taken}
     features = {feature.name: feature for feature in plan.features}
     possible = {}
     for name, members in plan.groups.items():
-        used = [features[member] for member in members]
-        mixed = sorted({types[feature.table] for feature in used})
-        if any(feature.reduction == 'none' for feature in used):
-            plan.left.append(('group ' + name, 'its features are not all pooled'))
-        elif len(mixed) > 1:
-            plan.left.append(('group ' + name, 'its tables have the types ' + ' and '.join(mixed)))
-        else:
+        refusal = _group_refusal([features[member] for member in members], tables)
+        if refusal is None:
             possible[name] = members
+        else:
+            plan.left.append(('group ' + name, refusal))
     return possible
 
 
