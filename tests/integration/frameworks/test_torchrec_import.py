@@ -25,6 +25,7 @@ from differential import Rows, check_bags, fused_rows, unpack_codes
 from embag import Group
 from embag.importer import Choices, import_checkpoint, import_module, open_source
 from embag.importer.module_config import module_config
+from embag.importer.plan import make_plan
 from embag.importer.source import CheckpointError
 from embag.importer.torchrec_model import open_module
 from embagd_process import Embagd
@@ -182,12 +183,13 @@ class Names(unittest.TestCase):
         self.assertEqual(found.groups, {'x': ['f']})
         self.assertIn('maps ids', dict(found.left)['x'])
 
-    def test_a_collection_of_several_types_is_no_group(self):
+    def test_a_collection_of_several_types_is_imported_without_its_group(self):
         found = open_module(nn.ModuleDict({'e': bags(
             bag_config('t0', ['f']), bag_config('t1', ['g'], kind=DataType.FP16))}))
-        self.assertEqual(found.groups, {})
-        self.assertEqual(len(found.features), 2)
-        self.assertIn('types F16, F32', dict(found.left)['e'])
+        plan = make_plan(found, Choices())
+        self.assertEqual([feature.name for feature in plan.features], ['f', 'g'])
+        self.assertEqual(plan.groups, {})
+        self.assertIn('types F16 and F32', dict(plan.left)['group e'])
 
     def test_two_uses_of_one_name_are_refused(self):
         model = nn.ModuleDict({'x': bags(bag_config('t', ['x.weight', 'f'])), 'y': nn.ModuleDict(

@@ -210,19 +210,12 @@ def _add_collection(found: _Found, path: str, module: nn.Module, attribute: str,
         found.tables.append(_collection_table(config, name, weights[config.name]))
         found.shorts.append(config.name)
     public = path if _public(path) in found.groups else _public(path)
-    group: list[int] = []
+    group = found.groups[public] = []
     for name, config in _feature_names(module, configs).items():
         pooling = getattr(config, 'pooling', None)
         reduction = pooling.value.lower() if pooling is not None else 'none'
         group.append(len(found.uses))
         found.uses.append(_Use(name, _join(public, name), positions[config.name], reduction))
-    types = {'F32' if table.format else table.tensor.dtype
-             for table in (found.tables[position] for position in positions.values())}
-    if len(types) == 1:
-        found.groups[public] = group
-    else:
-        found.notes.append((public, f'is no group, because its tables have the types '
-                            f'{", ".join(sorted(types))}: request its features one by one'))
     if is_weighted(module):
         found.notes.append((public, 'is weighted: requests bring a weight for each id'))
 
@@ -298,9 +291,9 @@ def module_config(module: nn.Module) \
     - A feature has the name that torchrec gives to its vectors, such as `f` or `f@t`; if another
       collection has that name too, the path of its collection stands in front. The feature of one
       of torch's own modules has the path of the module.
-    - A group is a collection whose tables have the same type of values: its name is the path of the
-      collection (`embeddings` for the module itself), its features are in the order of the
-      collection's answer.
+    - A group is a collection: its name is the path of the collection (`embeddings` for the module
+      itself), its features are in the order of the collection's answer. The server refuses it if
+      its tables differ in type.
 
     Raises CheckpointError for names that are not unique and for unknown types. Values that other
     processes hold, or that the module does not have, cannot be read later.
