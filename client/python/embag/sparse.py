@@ -1,18 +1,19 @@
 """A replacement for TensorFlow's `tf.nn.embedding_lookup_sparse` whose table is in a server.
 
-It does not need TensorFlow: the input has the attributes of a SparseTensor.
+It does not need TensorFlow: the input has the attributes of a SparseTensor. `embag.tensorflow`
+takes and returns TensorFlow's tensors.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Unpack
+from typing import Any, NamedTuple, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embag.catalogue import tables_by_name
 from embag.client import Client
-from embag.dtypes import integers
+from embag.dtypes import BFLOAT16, integers
 from embag.expected import refuse
 from embag.request import RequestFields
 from embag.v1 import embedding_bag_pb2 as pb
@@ -44,8 +45,9 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
     - combiner: 'sum' of the weighted embeddings; 'mean', that sum divided by the sum of the
       weights; 'sqrtn', that sum divided by the square root of the sum of the squared weights.
       Without sp_weights every weight is 1
-    - sp_weights: SparseTensor with the same indices and shape as `sp_ids`; the weights are used in
-      the table's type. float64 weights cost one more call, which asks the server for that type
+    - sp_weights: SparseTensor with the same indices and shape as `sp_ids`; the weights are used as
+      float32, or as float64 if the table is. float64 weights cost one more call, which asks the
+      server for the table's type
 
     A row that has no ids, or whose divisor is 0, is zeros. Rows need not be sorted, and the result
     includes trailing rows without ids. Raises TypeError for arguments that are not SparseTensors.
@@ -56,27 +58,62 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
     _check_sparse('sp_ids', sp_ids)
     if sp_weights is not None:
         _check_sparse('sp_weights', sp_weights)
-    if max_norm is not None:
-        raise ValueError('max_norm is not supported: the rows of the table are used as they are')
-    if combiner not in _REDUCTIONS:
-        raise ValueError('unknown combiner %r: expected one of %s' % (
-            combiner, ', '.join(_REDUCTIONS)))
+    check_arguments(combiner, max_norm)
     shape, places = np.asarray(sp_ids.dense_shape), integers(sp_ids.indices, 'indices')
     if shape.shape != (2,):
         raise ValueError('sp_ids has %d dims, not 2' % shape.size)
-    rows, row_count = places.reshape(-1, 2)[:, 0], int(shape[0])
     weights = None
     if sp_weights is not None:
         if not (np.array_equal(sp_weights.dense_shape, shape)
                 and np.array_equal(sp_weights.indices, places)):
             raise ValueError('sp_weights and sp_ids have different indices or shapes')
         weights = np.asarray(sp_weights.values)
-        if weights.dtype == np.float64:
-            weights = _narrowed(client, table, weights, fields)
+    rows = Rows(places.reshape(-1, 2)[:, 0], int(shape[0]), np.asarray(sp_ids.values), weights)
+    return combine(client, table, rows, combiner, None, fields)
+
+
+class Rows(NamedTuple):
+    """Ids that are to be combined row by row.
+
+    - row: [n] the row of each id, in any order
+    - row_count: number of rows
+    - ids, weights: [n]; None for weights stands for 1
+    """
+
+    row: NDArray[Any]
+    row_count: int
+    ids: NDArray[Any]
+    weights: NDArray[Any] | None
+
+    def kept(self, keep: NDArray[Any]) -> Rows:
+        """Returns the ids for which `keep`, a boolean array [n], is true."""
+        weights = None if self.weights is None else self.weights[keep]
+        return Rows(self.row[keep], self.row_count, self.ids[keep], weights)
+
+
+def check_arguments(combiner: str, max_norm: object) -> None:
+    """Raises ValueError for an unknown combiner and for `max_norm`."""
+    if max_norm is not None:
+        raise ValueError('max_norm is not supported: the rows of the table are used as they are')
+    if combiner not in _REDUCTIONS:
+        raise ValueError('unknown combiner %r: expected one of %s' % (
+            combiner, ', '.join(_REDUCTIONS)))
+
+
+def combine(client: Client, table: str, rows: Rows, combiner: str, default_id: int | None,
+            fields: RequestFields) -> NDArray[Any]:
+    """Combines the embeddings of the ids of each row.
+
+    Returns [row_count, trailing dims of the table]. A row without ids is that of `default_id`, or
+    zeros if it is None.
+    """
+    weights = rows.weights
+    if weights is not None:
+        weights = _of_wire_type(client, table, weights, fields)
     answer = client.lookup(
-        table, np.asarray(sp_ids.values), segment_ids=rows, num_segments=row_count,
-        weights=weights, reduction=_REDUCTIONS[combiner][weights is not None], **fields)
-    return _without_default(answer.values, rows)
+        table, rows.ids, segment_ids=rows.row, num_segments=rows.row_count, weights=weights,
+        reduction=_REDUCTIONS[combiner][weights is not None], default_index=default_id, **fields)
+    return answer.values if default_id is not None else _without_default(answer.values, rows.row)
 
 
 def _check_sparse(name: str, given: object) -> None:
@@ -87,9 +124,17 @@ def _check_sparse(name: str, given: object) -> None:
                             'tf.sparse.from_dense()' % (name, type(given).__name__, attribute))
 
 
-def _narrowed(client: Client, table: str, weights: NDArray[Any],
-              fields: RequestFields) -> NDArray[Any]:
-    """Returns float64 weights as float32, unless the table is float64."""
+def _of_wire_type(client: Client, table: str, weights: NDArray[Any],
+                  fields: RequestFields) -> NDArray[Any]:
+    """Returns weights in a type that the server takes for the table.
+
+    float16 and bfloat16 become float32, which is exact and which every floating-point table takes.
+    So does float64, unless the table is float64.
+    """
+    if weights.dtype in (np.float16, BFLOAT16) and weights.dtype != np.uint16:
+        return weights.astype(np.float32)
+    if weights.dtype != np.float64:
+        return weights
     model = client.model(fields.get('model', ''), fields.get('version', 0))
     described = tables_by_name(model, fields.get('version', 0)).get(table)
     is_double = described is not None and described.type == pb.DATA_TYPE_F64
