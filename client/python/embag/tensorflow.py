@@ -44,8 +44,8 @@ from embag.sparse import Rows, check_arguments, combine
 try:
     import tensorflow as tf
 except ImportError as error:
-    raise ImportError("embag.tensorflow needs TensorFlow: install it with "
-                      "pip install 'embag[tensorflow]'") from error
+    raise ImportError("embag.tensorflow needs TensorFlow: install it with pip install "
+                      "'embag[tensorflow]', or install tensorflow-cpu") from error
 
 _Function = TypeVar('_Function', bound=Callable[..., Any])
 

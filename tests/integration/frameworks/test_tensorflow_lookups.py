@@ -323,4 +323,4 @@ class WithoutTensorFlow(unittest.TestCase):
         done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                               timeout=60, check=False)
         self.assertIn("ImportError: embag.tensorflow needs TensorFlow: install it with pip "
-                      "install 'embag[tensorflow]'", done.stderr)
+                      "install 'embag[tensorflow]', or install tensorflow-cpu", done.stderr)
