@@ -31,6 +31,7 @@ _GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _VALUE = '/.ATTRIBUTES/VARIABLE_VALUE'
 _SLOT = '/.OPTIMIZER_SLOT/'
 _PART = re.compile(r'(.+)/part_(\d+)((?:/.*)?)')
+_NUMBERED = re.compile(r'(?:^|/)(?:layer(?:_with_weights)?-)?\d+(?:/|$)')
 # Beside the keys and values of tables that grow while they are trained, these have a state of their
 # own: rows that are filtered, and places of the keys by server.
 _GROWN = ('-versions', '-freqs', '-partition_offset', '-keys_filtered', '-freqs_filtered')
@@ -127,9 +128,9 @@ def _tensors(bundle: Bundle, graph: ObjectGraph, left: list[tuple[str, str]]) ->
     counts = Counter(graph.full_names.get(key) for key in kept)
     names = {}
     for key in kept:
-        # The number in a list says less than the name that the variable had in the program.
+        # A number in a list says less than the name that the variable had in the program.
         names[key], full_name = _path(key), graph.full_names.get(key)
-        if names[key].rpartition('/')[2].isdigit() and full_name and counts[full_name] == 1:
+        if _NUMBERED.search(names[key]) and full_name and counts[full_name] == 1:
             names[key] = full_name
     tensors = [Tensor(key, entry.dtype, entry.shape, bundle.rows(key))
                for key, entry in ((key, bundle.entries[key]) for key in kept)]
