@@ -165,9 +165,18 @@ def _path(key: str) -> str:
 
 
 def _layer_names(names: list[str]) -> list[str]:
-    """Returns the names of layers, given those of their variables."""
+    """Returns the names of layers, given those of their variables.
+
+    Leaves out what all names begin with, but keeps the last part, and one more if that is a number.
+    """
     short = [re.sub(r'(.)/_?embeddings$', r'\1', name) for name in names]
-    return short if len(set(short)) == len(short) else names
+    if len(set(short)) < len(short):
+        short = names
+    parts = [name.split('/') for name in short]
+    common = len(os.path.commonprefix([part[:-1] for part in parts]))
+    if any(part[common].isdigit() for part in parts):
+        common = max(common - 1, 0)
+    return ['/'.join(part[common:]) for part in parts]
 
 
 def _joined(tensors: list[Tensor], left: list[tuple[str, str]]) -> list[Tensor]:
