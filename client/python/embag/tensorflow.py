@@ -22,10 +22,10 @@ TensorFlow's functions in these points:
   fails only if it needs that row.
 - Sums are rounded once, from float32 or, for float64 tables, from float64. So results may differ
   from TensorFlow's in the last bits.
-- Inside `tf.function` the lookup is a Python function: the graph calls it, but cannot be saved,
-  compiled by XLA (`jit_compile`) or sent to another process. Tracing sends one request, which
-  tells the type and shape of the rows; later models must have the same. Errors in the graph are
-  those of TensorFlow (`tf.errors.OpError`), with embag's text.
+- Inside `tf.function` the lookup is a Python function, which the graph calls. XLA cannot compile it
+  (`jit_compile=True`), and a saved graph does not find it in another process. Tracing sends one
+  request, which tells the type and shape of the rows; later models must have the same. Errors in
+  the graph are those of TensorFlow (`tf.errors.OpError`), with embag's text.
 """
 
 from __future__ import annotations
@@ -135,10 +135,8 @@ def safe_embedding_lookup_sparse(client: Client, table: str, sparse_ids: Any,
 
 
 def _parts(name: str, given: Any) -> list[Any]:
-    """Returns three tensors: the place of each id, the ids, and the shape.
-
-    A place has the indices of an id in a SparseTensor, and is the row of an id in a RaggedTensor.
-    """
+    """Returns three tensors: indices, values and shape of a SparseTensor, or row splits, values and
+    again row splits of a RaggedTensor."""
     if isinstance(given, tf.SparseTensor):
         return [given.indices, given.values, given.dense_shape]
     if not isinstance(given, tf.RaggedTensor):
@@ -148,9 +146,8 @@ def _parts(name: str, given: Any) -> list[Any]:
     if given.shape.rank != 2:
         raise ValueError('%s is a RaggedTensor of rank %s, not 2: merge_dims() and to_sparse() '
                          'change its form' % (name, given.shape.rank))
-    # A RaggedTensor has no width, and none is needed: its rows are its first dim.
-    shape = tf.stack([tf.cast(given.nrows(), tf.int64), 0])
-    return [given.value_rowids()[:, tf.newaxis], given.values, shape]
+    splits = given.row_splits
+    return [splits, given.values, splits]
 
 
 def _weight_parts(name: str, weights: Any, ids: Any) -> list[Any]:
@@ -165,7 +162,7 @@ def _weight_parts(name: str, weights: Any, ids: Any) -> list[Any]:
 
 def _checked(arrays: tuple[NDArray[Any], ...]) -> tuple[
         NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """Returns places, ids, shape and weights (None if there are none) after comparing them."""
+    """Returns the arrays of the ids, and the weights or None, after comparing them."""
     place, ids, shape, *of_weights = arrays
     if ids.dtype.kind not in 'iu':
         raise TypeError('ids must be integers, not %s' % ids.dtype)
@@ -180,8 +177,12 @@ def _rows(place: NDArray[Any], shape: NDArray[Any],
           dims: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns the row of each id, counted over the first `dims` dims, and the sizes of those dims.
 
-    Raises ValueError for an index outside the shape.
+    `place` has indices [n, rank], or row splits, whose rows are one dim. Raises ValueError for an
+    index outside the shape.
     """
+    if place.ndim == 1:
+        sizes = np.diff(place)
+        return np.repeat(np.arange(sizes.size), sizes), np.array([sizes.size])
     counts = shape[:dims]
     here = place[:, :dims]
     outside = ((here < 0) | (here >= counts)).any(axis=1)
@@ -208,8 +209,10 @@ def _run(compute: Any, parts: list[Any], name: str, row_shape: Any) -> Any:
 
 def _nothing(parts: list[Any]) -> list[NDArray[Any]]:
     """Returns arrays of the types and ranks of `parts`, without rows and without ids."""
-    shapes: list[tuple[int, ...]] = []
-    for place, _, shape in zip(*[iter(parts)] * 3):
+    arrays = []
+    for place, values, shape in zip(*[iter(parts)] * 3):
         rank = 2 if shape.shape[0] is None else shape.shape[0]
-        shapes += [(0, place.shape[1] or rank), (0,), (rank,)]
-    return [np.zeros(shape, part.dtype.as_numpy_dtype) for shape, part in zip(shapes, parts)]
+        sizes = [(1,), (0,), (1,)] if place is shape else [(0, rank), (0,), (rank,)]
+        arrays += [np.zeros(size, part.dtype.as_numpy_dtype)
+                   for size, part in zip(sizes, (place, values, shape))]
+    return arrays
