@@ -15,9 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import embag
 from embag.importer import tf_bundle, tf_checkpoint
 from embag.importer.crc32c import crc32c
 from embag.importer.source import CheckpointError
+from embag.tensorflow import safe_embedding_lookup_sparse
+from embagd_process import Embagd
+from import_run import ImportTest
 from served import SEED, scaled
 
 VALUE = '/.ATTRIBUTES/VARIABLE_VALUE'
@@ -365,6 +369,30 @@ class Layers(CheckpointTest):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.stdout, 'emb [[1.0, 2.0]] False\n', done.stderr)
         self.assertFalse(os.path.exists(marker))
+
+
+class Served(ImportTest):
+    """embag-import on a checkpoint, and embagd on what it wrote."""
+
+    def test_lookups_are_those_of_the_model(self):
+        rng = np.random.default_rng(SEED)
+        user, item = keras.layers.Embedding(50, 8), keras.layers.Embedding(70, 8)
+        for layer in user, item:
+            layer.build()
+        made = tf.train.Checkpoint(model=tf.train.Checkpoint(user=user, item=item))
+        made.save(self.join('trained', 'run'))
+        self.imports('trained', '--format', 'tensorflow')
+        server = Embagd(self.join('repository'))
+        self.addCleanup(server.stop)
+        with embag.Client(server.wait_ready().address) as client:
+            for name, layer in ('user', user), ('item', item):
+                weights = layer.get_weights()[0]
+                rows = client.lookup(name, np.arange(len(weights)), reduction='none').values
+                self.assertEqual(rows.tobytes(), weights.tobytes())
+                ids = tf.sparse.from_dense(rng.integers(-3, 50, (20, 9)))
+                np.testing.assert_allclose(
+                    safe_embedding_lookup_sparse(client, name, ids, default_id=1),
+                    tf.nn.safe_embedding_lookup_sparse(weights, ids, default_id=1), atol=1e-7)
 
 
 class KeyedTables(CheckpointTest):

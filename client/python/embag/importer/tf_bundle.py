@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embag.importer.crc32c import crc32c, unmasked
+from embag.importer.file_bytes import file_size, read_range
 from embag.importer.source import ELEMENT_BYTES, CheckpointError
 
 # Limits that protect memory: bytes of an index, its entries, and bytes of all names and entries,
@@ -97,15 +98,17 @@ class Rows:
 
     def __call__(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Returns rows [begin, end) as uint8 [end - begin, bytes of a row]."""
-        rows = np.empty((end - begin, self._row_bytes), np.uint8)
+        pieces = [np.empty(0, np.uint8)]
         for segment in self._segments:
             first, last = max(begin, segment.begin), min(end, segment.end)
-            if first < last and self._row_bytes > 0:
-                data = rows[first - begin:last - begin].reshape(-1)
+            if first < last:
                 path, offset = segment.place
-                _read(path, offset + (first - segment.begin) * self._row_bytes, data)
+                data = read_range(path, offset + (first - segment.begin) * self._row_bytes,
+                                  (last - first) * self._row_bytes)
                 self._check(segment, first, last, data)
-        return rows
+                pieces.append(data)
+        whole = pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
+        return whole.reshape(end - begin, self._row_bytes)
 
     def _check(self, segment: _Segment, first: int, last: int, data: NDArray[np.uint8]) -> None:
         if first == segment.begin:
@@ -130,7 +133,10 @@ class Bundle:
         self.path = prefix + '.index'
         self._prefix = prefix
         try:
-            table = _read_table(_read_all(self.path, INDEX_BYTES_MAX))
+            size = file_size(self.path)
+            if size > INDEX_BYTES_MAX:
+                raise ValueError('it has more than %d bytes' % INDEX_BYTES_MAX)
+            table = _read_table(read_range(self.path, 0, size).tobytes())
             self._shards = _read_header(table.pop(b'', b''))
             # Keys of slices begin with a zero byte.
             self._slices = {key: _entry(value) for key, value in table.items() if key[0] == 0}
@@ -180,8 +186,7 @@ class Bundle:
         if entry.size > bytes_max:
             return None
         path = self._place(name, entry)
-        data = np.empty(entry.size, np.uint8)
-        _read(path, entry.offset, data)
+        data = read_range(path, entry.offset, entry.size)
         # The length, a checksum of the length, and the string.
         try:
             length, begin = _varint(data.tobytes(), 0)
@@ -209,10 +214,7 @@ class Bundle:
                 self.path, name, entry.shard, self._shards))
         path = '%s.data-%05d-of-%05d' % (self._prefix, entry.shard, self._shards)
         if entry.shard not in self._sizes:
-            try:
-                self._sizes[entry.shard] = os.stat(path).st_size
-            except OSError as error:
-                raise CheckpointError('%s: %s' % (path, error.strerror)) from error
+            self._sizes[entry.shard] = file_size(path)
         if entry.offset < 0 or entry.offset + entry.size > self._sizes[entry.shard]:
             raise CheckpointError('%s: ends at byte %d, but %s is at bytes %d to %d' % (
                 path, self._sizes[entry.shard], name, entry.offset, entry.offset + entry.size))
@@ -280,32 +282,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value & (1 << 64) - 1, at
         shift += 7
     raise ValueError('a number has no end')
-
-
-def _read(path: str, offset: int, data: NDArray[np.uint8]) -> None:
-    """Fills `data` from a file."""
-    view, done = data.data, 0
-    try:
-        with open(path, 'rb', buffering=0) as file:
-            while done < len(view):
-                count = os.preadv(file.fileno(), [view[done:]], offset + done)
-                if count == 0:
-                    raise CheckpointError('%s: ends at byte %d, expected %d' % (
-                        path, offset + done, offset + len(view)))
-                done += count
-    except OSError as error:
-        raise CheckpointError('%s: %s' % (path, error.strerror)) from error
-
-
-def _read_all(path: str, bytes_max: int) -> bytes:
-    try:
-        with open(path, 'rb') as file:
-            data = file.read(bytes_max + 1)
-    except OSError as error:
-        raise CheckpointError('%s: %s' % (path, error.strerror)) from error
-    if len(data) > bytes_max:
-        raise ValueError('it has more than %d bytes' % bytes_max)
-    return data
 
 
 def _read_table(data: bytes) -> dict[bytes, bytes]:
