@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import embag
-from embag.importer import tf_bundle, tf_checkpoint
+from embag.importer import tf_bundle, tf_checkpoint, tf_graph
 from embag.importer.crc32c import crc32c
 from embag.importer.source import CheckpointError
 from embag.tensorflow import safe_embedding_lookup_sparse
@@ -551,7 +551,10 @@ class Damage(CheckpointTest):
             ('needs a reader of version 2', {
                 'entries': [], 'header': message((1, 1), (3, message((2, 2))))}),
             ('lacks a slice of a', {'entries': [
-                (b'a', entry([2, 3], 0, (7, message((1, message((2, 1))), (1, b'')))))]}),
+                (tf_bundle.slice_key('b', ((0, 1), (0, -1))), entry([1, 3], 12)),
+                (b'a', entry([1, 3], 0, (7, message((1, message((2, 1))), (1, b'')))))]}),
+            ('have more slices than it has', {'entries': [
+                (b'a', entry([1, 3], 0, (7, message((1, message((2, 1))), (1, b'')))))]}),
         ]
         for text, how in wrong:
             with self.subTest(text=text), self.assertRaisesRegex(CheckpointError, text):
@@ -570,7 +573,8 @@ class Damage(CheckpointTest):
             slices = {tf_bundle.slice_key('a', (extent, (0, -1))): entry([extent[1], 3],
                                                                          12 * extent[1])
                       for extent in extents}
-            prefix = self.write_index([*sorted(slices.items()), (b'a', value)], bytes(24))
+            other = (tf_bundle.slice_key('b', ((0, 1), (0, -1))), entry([1, 3], 12))
+            prefix = self.write_index([*sorted(slices.items()), other, (b'a', value)], bytes(24))
             if is_right:
                 self.assertEqual(self.open(prefix).tensors[0].shape, (2, 3))
                 continue
@@ -595,6 +599,14 @@ class Damage(CheckpointTest):
             with mock.patch.object(tf_checkpoint, 'GRAPH_BYTES_MAX', edge):
                 left = dict(self.open(self.prefix).left)
             self.assertEqual(GRAPH in left, edge < size)
+
+    def test_objects_at_their_limit(self):
+        data = message((1, message((1, message((1, 1), (2, b'v'))))), (1, b''), (1, b''))
+        with mock.patch.object(tf_graph, 'OBJECTS_MAX', 4):
+            tf_graph.read_graph(data)
+        with mock.patch.object(tf_graph, 'OBJECTS_MAX', 3):
+            with self.assertRaisesRegex(ValueError, 'more than 3 objects and references'):
+                tf_graph.read_graph(data)
 
 
 class Memory(CheckpointTest):

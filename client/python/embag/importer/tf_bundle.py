@@ -23,9 +23,9 @@ from embag.importer.source import ELEMENT_BYTES, CheckpointError
 
 # Limits that protect memory: bytes of an index, its entries, and bytes of all names and entries,
 # which an index can repeat at no cost.
-INDEX_BYTES_MAX = 64 << 20
+INDEX_BYTES_MAX = 16 << 20
 ENTRIES_MAX = 200_000
-ENTRY_BYTES_MAX = 64 << 20
+ENTRY_BYTES_MAX = 32 << 20
 
 # TensorFlow's numbers of types. Those that are not in ELEMENT_BYTES are never read.
 _TYPES = {1: 'F32', 2: 'F64', 3: 'I32', 4: 'U8', 5: 'I16', 6: 'I8', 9: 'I64', 14: 'BF16', 17: 'U16',
@@ -139,9 +139,14 @@ class Bundle:
             table = _read_table(read_range(self.path, 0, size).tobytes())
             self._shards = _read_header(table.pop(b'', b''))
             # Keys of slices begin with a zero byte.
-            self._slices = {key: _entry(value) for key, value in table.items() if key[0] == 0}
-            self.entries = {key.decode('utf-8', 'backslashreplace'): _entry(value)
-                            for key, value in table.items() if key[0] != 0}
+            self._slices = {key: _entry(value, 0) for key, value in table.items() if key[0] == 0}
+            self.entries: dict[str, Entry] = {}
+            room = len(self._slices)
+            for key, value in table.items():
+                if key[0] != 0:
+                    entry = _entry(value, room)
+                    room -= len(entry.slices)
+                    self.entries[key.decode('utf-8', 'backslashreplace')] = entry
         except ValueError as error:
             raise CheckpointError('%s: not a valid index of a TensorFlow checkpoint: %s' % (
                 self.path, error)) from error
@@ -361,7 +366,7 @@ def _read_header(data: bytes) -> int:
     return shards
 
 
-def _entry(data: bytes) -> Entry:
+def _entry(data: bytes, slices_max: int) -> Entry:
     entry = Entry()
     numbers = {1: 'type', 3: 'shard', 4: 'offset', 5: 'size'}
     for number, value in fields_of(data):
@@ -372,6 +377,8 @@ def _entry(data: bytes) -> Entry:
         elif number == 6 and isinstance(value, int):
             entry.checksum = unmasked(value)
         elif number == 7 and isinstance(value, bytes):
+            if len(entry.slices) == slices_max:
+                raise ValueError('its tensors have more slices than it has')
             entry.slices.append(_slice(value))
     if entry.size < 0 or entry.offset < 0:
         raise ValueError('an entry has %d bytes at byte %d' % (entry.size, entry.offset))

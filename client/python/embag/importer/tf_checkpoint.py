@@ -68,8 +68,9 @@ def open_checkpoint(path: str) -> Checkpoint:
               and len(tensor.shape) == 2 and tensor.dtype in _FLOATS]
     tables += [Table(replace(tensor, name=names[tensor.name]), name)
                for tensor, name in zip(layers, _layer_names([names[t.name] for t in layers]))]
+    taken = {layer.name for layer in layers}
     others = [replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in tensors
-              if all(tensor is not layer for layer in layers)]
+              if tensor.name not in taken]
     return Checkpoint(kind, others, tables, left=left)
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from embag.importer.tf_bundle import fields_of
 
+# Protects memory: objects, and references to others. Keras' models have some 30 for each layer.
+OBJECTS_MAX = 1_000_000
+
 # The names by which Keras' Embedding layers have their variable.
 _EMBEDDINGS = ('embeddings', '_embeddings')
 _STEPS = ('iter', 'iterations', '_iterations')
@@ -14,7 +17,7 @@ _RATES = ('learning_rate', '_learning_rate', '_hyper')
 _MODEL_VARIABLES = '_trainable_variables'
 
 
-@dataclass
+@dataclass(slots=True)
 class _Node:
     """An object: pairs of a name and a child's number, and of a variable's full name and key."""
 
@@ -44,8 +47,14 @@ class ObjectGraph:
 
 def read_graph(data: bytes) -> ObjectGraph:
     """Reads a serialised object graph. Raises ValueError."""
-    nodes = [_node(value) for number, value in fields_of(data)
-             if number == 1 and isinstance(value, bytes)]
+    nodes: list[_Node] = []
+    count = 0
+    for number, value in fields_of(data):
+        if number == 1 and isinstance(value, bytes):
+            nodes.append(_node(value))
+            count += 1 + len(nodes[-1].children) + len(nodes[-1].values)
+            if count > OBJECTS_MAX:
+                raise ValueError('it has more than %d objects and references' % OBJECTS_MAX)
     graph = ObjectGraph()
     reached = _reached(nodes)
     embeddings = {child for node in nodes if not node.is_optimizer
