@@ -381,7 +381,7 @@ class Served(ImportTest):
             layer.build()
         made = tf.train.Checkpoint(model=tf.train.Checkpoint(user=user, item=item))
         made.save(self.join('trained', 'run'))
-        self.imports('trained', '--format', 'tensorflow')
+        self.imports('trained')
         server = Embagd(self.join('repository'))
         self.addCleanup(server.stop)
         with embag.Client(server.wait_ready().address) as client:
