@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+/* A command of the Python package (client/python/IMPORT.md). */
+#define IMPORT "embag-import FILE --out REPOSITORY/MODEL"
+
 /* The first suffix that matches decides. */
 static const struct {
     const char *suffix;
@@ -53,26 +56,27 @@ static void split(const char *name, struct eb_file_name *out)
     out->pieces = read_digits(name + out->base_bytes + SPLIT_PARTS);
 }
 
+/* A command of the Python package (client/python/IMPORT.md). */
+#define IMPORT "embag-import FILE --out REPOSITORY/MODEL"
+
 /* The first suffix that matches decides. */
 static const struct {
     const char *suffix;
     const char *how;
 } conversions[] = {
-    {".pt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
-            "\"model.safetensors\")"},
-    {".pth", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
-             "\"model.safetensors\")"},
-    {".bin", "if torch.save wrote it: safetensors.torch.save_file(torch.load(FILE, "
-             "weights_only=True), \"model.safetensors\")"},
-    {".ckpt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True)[\"state_dict\"], "
-              "\"model.safetensors\")"},
+    {".pt", IMPORT},
+    {".pth", IMPORT},
+    {".ckpt", IMPORT},
+    {".bin", "if torch.save wrote it: " IMPORT},
     {".npz", "for name, array in numpy.load(FILE).items(): numpy.save(name + \".npy\", array)"},
     {".onnx", "for t in onnx.load(FILE).graph.initializer: numpy.save(t.name + \".npy\", "
               "onnx.numpy_helper.to_array(t))"},
-    {".index", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint(FILE without .index)"
-               ".get_tensor(NAME))"},
-    {"saved_model.pb", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint("
-                       "\"variables/variables\").get_tensor(NAME))"},
+    {".parquet", IMPORT},
+    {".arrow", IMPORT},
+    {".feather", IMPORT},
+    {".index", IMPORT},
+    {".distcp", "embag-import DIRECTORY_OF_FILE --out REPOSITORY/MODEL"},
+    {"saved_model.pb", "embag-import DIRECTORY_OF_FILE --out REPOSITORY/MODEL"},
 };
 #define CONVERSION_COUNT (sizeof conversions / sizeof conversions[0])
 

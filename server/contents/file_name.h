@@ -33,5 +33,5 @@ struct eb_file_name {
 struct eb_file_name eb_file_name_parse(const char *name);
 
 /* Returns how to convert a file of another common model format into tables. In the text, FILE is a
- * placeholder for its name. Returns NULL if the format is unknown. */
+ * placeholder for its path. Returns NULL if the format is unknown. */
 const char *eb_file_name_find_conversion(const char *name);

@@ -140,10 +140,11 @@ class Checkpoints(OwnServerTest):
         self.check_tool(1, r"tables\[0\]\.source: 'emb\.weight' is left out")
 
     def test_a_version_of_another_format_says_how_it_is_converted(self):
-        for name, how in (('model.pt', r'torch\.load\(FILE, weights_only=True\)'),
-                          ('pytorch_model.bin', r'torch\.load'), ('a.npz', r'numpy\.load'),
-                          ('model.onnx', r'onnx\.load'), ('saved_model.pb', r'load_checkpoint'),
-                          ('model.ckpt-1.index', r'load_checkpoint')):
+        for name, how in (('model.pt', r'embag-import FILE --out'),
+                          ('pytorch_model.bin', r'if torch\.save wrote it: embag-import FILE'),
+                          ('a.npz', r'numpy\.load'), ('model.onnx', r'onnx\.load'),
+                          ('saved_model.pb', r'embag-import DIRECTORY_OF_FILE'),
+                          ('model.ckpt-1.index', r'embag-import FILE')):
             with self.subTest(name):
                 self.write(name, b'x')
                 log = Embagd(self.repository.path).start_fails()

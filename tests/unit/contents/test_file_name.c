@@ -73,14 +73,18 @@ static void tells_how_other_formats_are_converted(void **state)
         const char *name;
         const char *how;
     } cases[] = {
-        {"model.pt", "torch.load(FILE, weights_only=True), \"model.safetensors\""},
-        {"model.pth", "torch.load(FILE"},
-        {"pytorch_model.bin", "torch.load(FILE"},
-        {"last.ckpt", "[\"state_dict\"]"},
+        {"model.pt", "embag-import FILE"},
+        {"model.pth", "embag-import FILE"},
+        {"pytorch_model.bin", "if torch.save wrote it: embag-import FILE"},
+        {"last.ckpt", "embag-import FILE"},
         {"arrays.npz", "numpy.load(FILE)"},
         {"model.onnx", "onnx.load(FILE).graph.initializer"},
-        {"model.ckpt-7.index", "tf.train.load_checkpoint(FILE without .index)"},
-        {"saved_model.pb", "tf.train.load_checkpoint(\"variables/variables\")"},
+        {"vectors.parquet", "embag-import FILE"},
+        {"vectors.arrow", "embag-import FILE"},
+        {"vectors.feather", "embag-import FILE"},
+        {"model.ckpt-7.index", "embag-import FILE"},
+        {"__0_0.distcp", "embag-import DIRECTORY_OF_FILE"},
+        {"saved_model.pb", "embag-import DIRECTORY_OF_FILE"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *how = eb_file_name_find_conversion(cases[i].name);

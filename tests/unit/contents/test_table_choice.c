@@ -131,8 +131,7 @@ static void says_what_an_empty_version_holds(void **state)
     eb_scratch_write(&fixture.scratch, "model.pt", "x", 1);
     eb_scratch_write(&fixture.scratch, "README", "x", 1);
     eb_set_fixture_expect_failure(&fixture, "", "there is no table in it",
-        "'model.pt': safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
-        "\"model.safetensors\")");
+        "'model.pt': embag-import FILE --out REPOSITORY/MODEL");
 }
 
 static void notes_files_of_other_formats(void **state)
@@ -193,7 +192,7 @@ static void names_one_file_of_another_format_in_full(void **state)
     assert_false(eb_table_plan_read(directory, &options, &plan, &failure));
     eb_scratch_expect(failure.text, long_name);
     eb_scratch_expect(failure.text, ": there is no table in it; convert files of other formats "
-                                    "first, such as 'model0.pt': safetensors.torch.save_file(");
+                                    "first, such as 'model0.pt': embag-import FILE");
     assert_null(strstr(failure.text, "model1.pt"));
 }
 
