@@ -8,6 +8,7 @@ lookups in flight on one gRPC call. `RemoteEmbeddingBagCollection` and `embeddin
 replace TorchRec's EmbeddingBagCollection and TensorFlow's function of the same name.
 """
 
+from embag import needed  # noqa: F401
 from embag.answer import Answer, Result
 from embag.client import Client
 from embag.dtypes import BFLOAT16

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -16,6 +17,7 @@ from embag.channel import Channel, ConnectFields, readable, seconds
 from embag.in_flight import InFlight
 from embag.jagged import Collection, CollectionFields, KeyedJagged, KeyedVectors
 from embag.request import Asked, LookupFields, Request
+from embag.typed import Unpack
 from embag.v1 import embedding_bag_pb2 as pb
 
 __all__ = ['Client', 'LookupStream', 'RemoteEmbeddingBagCollection']
@@ -31,6 +33,7 @@ class Client:
                  **fields: Unpack[ConnectFields]) -> None:
         self.timeout = timeout
         self._channel = Channel(grpc.aio, address, **fields)
+        self._is_closed = False
 
     async def __aenter__(self) -> Client:
         return self
@@ -40,6 +43,7 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection. Calls in flight raise `Cancelled`."""
+        self._is_closed = True
         await self._channel.channel.close()
 
     async def lookup(self, asked: str | Asked, indices: ArrayLike | None = None, *,
@@ -87,10 +91,19 @@ class Client:
         except asyncio.CancelledError:
             # Closing a channel makes grpc.aio raise CancelledError in calls whose task is not
             # being cancelled.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling() > 0:
+            if _is_being_cancelled(self._is_closed):
                 raise
             raise errors.Cancelled('the client was closed') from None
+
+
+def _is_being_cancelled(is_closed: bool) -> bool:
+    """Returns whether this task, and not the closing of its client, was cancelled."""
+    if sys.version_info < (3, 11):
+        # Python does not say. A task that is cancelled while its client is closed is taken for one
+        # that is not.
+        return not is_closed
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 import grpc
 from numpy.typing import ArrayLike
@@ -12,6 +12,7 @@ from embag.answer import Answer
 from embag.channel import Channel, ConnectFields, readable, seconds
 from embag.request import Asked, LookupFields, Request
 from embag.stream import LookupStream
+from embag.typed import Unpack
 from embag.v1 import embedding_bag_pb2 as pb
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from embag.catalogue import row_size, tables_by_name
 from embag.client import Client
 from embag.expected import refuse
 from embag.request import Group, RequestFields
+from embag.typed import Unpack
 from embag.v1 import embedding_bag_pb2 as pb
 
 

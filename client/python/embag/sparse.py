@@ -6,7 +6,7 @@ takes and returns TensorFlow's tensors.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, Unpack
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from embag.client import Client
 from embag.dtypes import BFLOAT16, integers
 from embag.expected import refuse
 from embag.request import RequestFields
+from embag.typed import Unpack
 from embag.v1 import embedding_bag_pb2 as pb
 
 # By combiner: the reduction without weights, and with weights.

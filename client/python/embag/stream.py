@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from concurrent.futures import Future
-from typing import Any, Unpack
+from typing import Any
 
 import grpc
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from embag.answer import Answer
 from embag.channel import Channel, readable, seconds
 from embag.in_flight import InFlight
 from embag.request import Asked, LookupFields, Request
+from embag.typed import Unpack
 
 
 class _Call:

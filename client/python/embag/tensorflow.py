@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from embag.client import Client
 from embag.request import RequestFields
 from embag.sparse import Rows, check_arguments, combine
+from embag.typed import Unpack
 
 try:
     import tensorflow as tf

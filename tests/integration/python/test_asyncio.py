@@ -149,7 +149,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_a_cancelled_future_of_a_stream_is_withdrawn(self):
         async with self.client.stream() as stream:
             futures = [self.slow(stream.submit) for _ in range(4)]
-            with self.assertRaises(TimeoutError):
+            with self.assertRaises(asyncio.TimeoutError):
                 await asyncio.wait_for(futures[-1], 0)
             self.assertEqual((await one_row(stream.submit, 0)).version, 1)
             self.assertEqual(len(await asyncio.gather(*futures[:-1])), 3)

@@ -274,7 +274,7 @@ class Trouble(ConnectTest):
             async with aio.Client(server.address, timeout=60) as client:
                 await client.lookup([])
                 await asyncio.wait_for(client.lookup([], model='slow'), 0.1)
-        with self.assertRaises(TimeoutError):
+        with self.assertRaises(asyncio.TimeoutError):
             asyncio.run(ask())
         self.assertTrue(server.withdrawn.wait(60))
 
@@ -291,7 +291,7 @@ class Trouble(ConnectTest):
 
         async def ask():
             async with aio.Client(server.address, timeout=1) as client, client.stream() as stream:
-                with self.assertRaises(TimeoutError):
+                with self.assertRaises(asyncio.TimeoutError):
                     await asyncio.wait_for(stream.submit([], model='slow'), 0.05)
                 self.assertTrue(await asyncio.to_thread(server.withdrawn.wait, 60))
                 self.assertEqual(len(stream._call.in_flight), 0)
