@@ -9,7 +9,7 @@ replace TorchRec's EmbeddingBagCollection and TensorFlow's function of the same 
 """
 
 from embag import needed  # noqa: F401
-from embag.answer import Answer, Result
+from embag.answer import Answer
 from embag.client import Client
 from embag.dtypes import BFLOAT16
 from embag.errors import (Cancelled, DeadlineExceeded, EmbagError, FailedPrecondition, Internal,
@@ -17,6 +17,7 @@ from embag.errors import (Cancelled, DeadlineExceeded, EmbagError, FailedPrecond
                           ResourceExhausted, Unauthenticated, Unavailable, Unimplemented)
 from embag.jagged import KeyedVectors, RemoteEmbeddingBagCollection
 from embag.request import Group, Query
+from embag.result import Result
 from embag.sparse import embedding_lookup_sparse
 from embag.stream import LookupStream
 

@@ -50,7 +50,7 @@ class Client:
                      timeout: float | None = None, **fields: Unpack[LookupFields]) -> Answer:
         """Looks up bags, as `embag.Client.lookup` does."""
         request = Request(asked, indices, fields)
-        reply = await self._call(self._channel.lookup, request.message, timeout, request.places)
+        reply = await self._call(self._channel.lookup, request.data, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
@@ -79,7 +79,7 @@ class Client:
         return server
 
     async def _call(self, method: Any, message: Any, timeout: float | None,
-                    places: errors.Places = errors.Places()) -> Any:
+                    places: errors.Places | None = None) -> Any:
         try:
             return readable(
                 await method(message, timeout=seconds(timeout, self.timeout),
@@ -115,7 +115,7 @@ class _Call:
         self.replies = channel.lookup_stream(self._written(), metadata=channel.metadata())
         self.reader = asyncio.create_task(self._read())
 
-    async def _written(self) -> AsyncIterator[pb.LookupRequest]:
+    async def _written(self) -> AsyncIterator[bytes]:
         while (message := await self.requests.get()) is not None:
             yield message
 

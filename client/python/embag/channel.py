@@ -58,11 +58,11 @@ def seconds(timeout: float | None, otherwise: float | None = None) -> float | No
     Returns None for no limit, also for infinity. Raises ValueError for NaN.
     """
     wait = otherwise if timeout is None else timeout
-    if wait is None or wait == math.inf:
-        return None
+    if wait is None or 0.0 <= wait <= _SECONDS_MAX:
+        return wait
     if math.isnan(wait):
         raise ValueError('timeout is not a number')
-    return max(0.0, min(wait, _SECONDS_MAX))
+    return None if wait == math.inf else max(0.0, min(wait, _SECONDS_MAX))
 
 
 def readable(reply: Any) -> Any:
@@ -160,13 +160,14 @@ class Channel:
         else:
             self.channel = module.insecure_channel(address, options=every)
         self.metadata = _Token(token, token_file).metadata
-        self.lookup = self._unary('Lookup', pb.LookupRequest, pb.LookupResponse)
+        # Requests of lookups are encoded already.
+        self.lookup = self.channel.unary_unary(
+            _SERVICE + 'Lookup', response_deserializer=pb.LookupResponse.FromString)
         self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)
         self.get_model = self._unary('GetModel', pb.GetModelRequest, pb.Model)
         self.get_server = self._unary('GetServer', pb.GetServerRequest, pb.Server)
         self.lookup_stream = self.channel.stream_stream(
-            _SERVICE + 'LookupStream', request_serializer=pb.LookupRequest.SerializeToString,
-            response_deserializer=pb.LookupResponse.FromString)
+            _SERVICE + 'LookupStream', response_deserializer=pb.LookupResponse.FromString)
 
     def _unary(self, method: str, request: Any, answer: Any) -> Any:
         return self.channel.unary_unary(

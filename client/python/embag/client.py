@@ -59,7 +59,7 @@ class Client:
         anything.
         """
         request = Request(asked, indices, fields)
-        reply = self._call(self._channel.lookup, request.message, timeout, request.places)
+        reply = self._call(self._channel.lookup, request.data, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
@@ -87,7 +87,7 @@ class Client:
         return server
 
     def _call(self, method: Any, message: Any, timeout: float | None,
-              places: errors.Places = errors.Places()) -> Any:
+              places: errors.Places | None = None) -> Any:
         try:
             return readable(method(message, timeout=seconds(timeout, self.timeout),
                                    metadata=self._channel.metadata()))

@@ -119,8 +119,8 @@ _CLASSES: dict[int, type[EmbagError]] = {each.code: each for each in EmbagError.
 class Places(NamedTuple):
     """Positions, in the caller's arguments, of the queries and groups in the order of the wire."""
 
-    queries: tuple[int, ...] = ()
-    groups: tuple[int, ...] = ()
+    queries: list[int]
+    groups: list[int]
 
     def failing_query(self, message: str) -> int | None:
         """Returns the position of the query or group that begins the text of an error, or None."""
@@ -132,7 +132,7 @@ class Places(NamedTuple):
         return places[number] if number < len(places) else None
 
 
-def of_status(code: int, message: str, places: Places = Places(),
+def of_status(code: int, message: str, places: Places | None = None,
               retry_after_ms: int = 0) -> EmbagError:
     """Returns the exception for a status and its text.
 
@@ -140,11 +140,11 @@ def of_status(code: int, message: str, places: Places = Places(),
     """
     code = code if code <= _CODE_MAX else EmbagError.code
     return _CLASSES.get(code, EmbagError)(
-        message, code=code, query=places.failing_query(message),
+        message, code=code, query=places.failing_query(message) if places else None,
         retry_after=retry_after_ms / 1000 if retry_after_ms else None)
 
 
-def of_call(error: grpc.RpcError, places: Places = Places()) -> EmbagError:
+def of_call(error: grpc.RpcError, places: Places | None = None) -> EmbagError:
     """Returns the exception for a call that failed."""
     call: Any = error
     trailers = dict(call.trailing_metadata() or ())

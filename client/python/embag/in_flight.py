@@ -16,12 +16,12 @@ from embag.v1 import embedding_bag_pb2 as pb
 class InFlight:
     """The requests in flight on one gRPC call.
 
-    - send: queues a message; may be called at any time and from any thread
+    - send: queues an encoded message; may be called at any time and from any thread
     - claim: returns whether the outcome of a future may be set, which is False if the future has
       been cancelled; called at most once for each future
     """
 
-    def __init__(self, send: Callable[[pb.LookupRequest], None],
+    def __init__(self, send: Callable[[bytes], None],
                  claim: Callable[[Any], bool]) -> None:
         self._send = send
         self._claim = claim
@@ -38,19 +38,21 @@ class InFlight:
 
         `timeout` is in seconds; None means no limit. Returns False if the call has ended.
         """
-        request.message.timeout_us = 0 if timeout is None else max(int(timeout * 1e6), 1)
+        timeout_us = 0 if timeout is None else max(int(timeout * 1e6), 1)
         with self._lock:
             if self._end is not None:
                 return False
-            number = request.message.request_id = next(self._ids)
+            number = next(self._ids)
             self._waiting[number] = future, request.expected
-            self._send(request.message)
+            # Fields of a message may be encoded in any order.
+            own = pb.LookupRequest(request_id=number, timeout_us=timeout_us)
+            self._send(own.SerializeToString() + request.data)
         future.add_done_callback(lambda done: self._forget(number, done))
         return True
 
     def _forget(self, number: int, future: Any) -> None:
         if future.cancelled() and self._take(number) is not None:
-            self._send(pb.LookupRequest(request_id=number, cancel=True))
+            self._send(pb.LookupRequest(request_id=number, cancel=True).SerializeToString())
 
     def _take(self, number: int) -> tuple[Any, Expected] | None:
         with self._lock:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import TypedDict, Union, cast
+from typing import Any, TypedDict, Union
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from embag import dtypes
+from embag import dtypes, wire
+from embag.dtypes import INT64, number_of
 from embag.errors import Places
-from embag.expected import Expected, Extent
+from embag.expected import Expected, Extent, Facts
 from embag.sequences import Sequence as Rows
 from embag.v1 import embedding_bag_pb2 as pb
+from embag.wire import varint
 
 
 class QueryFields(TypedDict, total=False):
@@ -61,6 +64,22 @@ class RequestFields(TypedDict, total=False):
     traceparent: str
 
 
+_REQUEST_FIELDS = frozenset(RequestFields.__annotations__)
+_ONE_QUERY = Places([0], [])
+_LAYOUTS = {'': pb.BAG_LAYOUT_UNSPECIFIED, 'offsets': pb.BAG_LAYOUT_OFFSETS,
+            'lengths': pb.BAG_LAYOUT_LENGTHS, 'segment_ids': pb.BAG_LAYOUT_SEGMENTS,
+            'packed': pb.BAG_LAYOUT_PACKED}
+# Tags of fields that are encoded here.
+_QUERIES, _GROUPS = wire.tag(pb.LookupRequest, 'queries'), wire.tag(pb.LookupRequest, 'groups')
+_INDICES, _OFFSETS, _LENGTHS, _SEGMENT_IDS = (
+    wire.array_tags(pb.BagQuery, field)
+    for field in ('indices', 'offsets', 'lengths', 'segment_ids'))
+_WEIGHTS = wire.tag(pb.BagQuery, 'weights')
+_VALUES = wire.array_tags(pb.FeatureGroup, 'values')
+_GROUP_LENGTHS = wire.tag(pb.FeatureGroup, 'lengths_i32')
+_GROUP_WEIGHTS = wire.tag(pb.FeatureGroup, 'weights')
+
+
 class LookupFields(QueryFields, RequestFields, total=False):
     """Fields of a request with one query."""
 
@@ -101,7 +120,7 @@ class Query:
     rest.
     """
 
-    __slots__ = ('extent', 'message')
+    __slots__ = ('data', 'extent')
 
     def __init__(self, table: str, indices: ArrayLike, *, offsets: ArrayLike | None = None,
                  lengths: ArrayLike | None = None, segment_ids: ArrayLike | None = None,
@@ -109,28 +128,63 @@ class Query:
                  weights: ArrayLike | None = None, reduction: str | None = None,
                  missing: str | None = None, default_index: int | None = None, max_len: int = 0,
                  keep_first: bool = False, pad: bool = False, unique: bool = False) -> None:
-        rows = Rows(max_len, keep_first, pad, unique)
-        self.message = message = pb.BagQuery(
-            table=table, reduction=dtypes.number_of('REDUCTION_', reduction),
-            missing=dtypes.number_of('MISSING_', missing), num_segments=num_segments,
-            num_bags=num_bags, include_last_offset=include_last_offset, **rows.fields())
-        layouts = {'offsets': offsets, 'lengths': lengths, 'segment_ids': segment_ids}
-        said = {name: values for name, values in layouts.items() if values is not None}
-        count = _set_integers(message, 'indices', indices)
-        _set_packed(message, np.shape(indices), bool(said))
-        if len(said) > 1:
-            raise ValueError('bags are given twice: by %s' % ' and by '.join(said))
-        bags = num_segments or message.num_bags
-        for name, values in said.items():
-            entries = _set_integers(message, name, values)
-            if name != 'segment_ids':
-                bags = entries - include_last_offset if entries else num_bags
-            message.layout = dtypes.number_of('BAG_LAYOUT_', name.replace('_ids', 's'))
-        if weights is not None:
-            message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
+        array = np.asarray(indices)
+        if array.dtype is not INT64:
+            array = dtypes.integers(array, 'indices')
+        data = array.tobytes()
+        parts = [_INDICES[array.itemsize], varint(len(data)), data] if data else []
+        count, bags, layout = array.size, num_segments or num_bags, ''
+        if offsets is not None:
+            layout = 'offsets'
+            entries = _add_integers(parts, _OFFSETS, layout, offsets).size
+            bags = entries - include_last_offset if entries else num_bags
+        if lengths is not None:
+            layout = _only(layout, 'lengths')
+            bags = _add_integers(parts, _LENGTHS, layout, lengths).size or num_bags
+        if segment_ids is not None:
+            layout = _only(layout, 'segment_ids')
+            _add_integers(parts, _SEGMENT_IDS, layout, segment_ids)
+        # Most queries have no further fields, and encoding none costs nothing.
+        rest: dict[str, Any] = {}
+        if num_segments:
+            rest['num_segments'] = num_segments
+        if num_bags:
+            rest['num_bags'] = num_bags
+        if include_last_offset:
+            rest['include_last_offset'] = include_last_offset
         if default_index is not None:
-            message.default_index = default_index
-        self.extent = Extent(bags, count, message.reduction, rows=rows)
+            rest['default_index'] = default_index
+        rows = None
+        if max_len or keep_first or pad or unique:
+            rows = Rows(max_len, keep_first, pad, unique)
+            rest.update(rows.fields())
+        if array.ndim > 1:
+            bags, rest['indices_per_bag'] = _packed(array.shape, layout, num_bags)
+            layout, rest['num_bags'] = 'packed', bags
+        if weights is not None:
+            data, rest['weights_type'] = dtypes.weight_bytes(weights, count)
+            _add_bytes(parts, _WEIGHTS, data)
+        if rest:
+            parts.append(pb.BagQuery(**rest).SerializeToString())
+        head, number = _encoded_query(table, layout, reduction, missing)
+        parts.append(head)
+        self.data = b''.join(parts)
+        self.extent: Extent = bags, count, number, None, rows
+
+    @property
+    def message(self) -> pb.BagQuery:
+        """Returns the query as a message."""
+        return pb.BagQuery.FromString(self.data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _encoded_query(table: str, layout: str, reduction: str | None,
+                   missing: str | None) -> tuple[bytes, int]:
+    """Returns a query without numbers and arrays, and the number of its reduction."""
+    query = pb.BagQuery(
+        table=table, layout=_LAYOUTS[layout], reduction=number_of('REDUCTION_', reduction),
+        missing=number_of('MISSING_', missing))
+    return query.SerializeToString(), query.reduction
 
 
 class Group:
@@ -152,93 +206,159 @@ class Group:
     Raises TypeError and ValueError as a `Query` does.
     """
 
-    __slots__ = ('extent', 'message')
+    __slots__ = ('data', 'extent')
 
     def __init__(self, features: str | Sequence[str], values: ArrayLike, lengths: ArrayLike, *,
                  bags: int | None = None, weights: ArrayLike | None = None,
                  reduction: str | None = None, missing: str | None = None, max_len: int = 0,
                  keep_first: bool = False, pad: bool = False, unique: bool = False) -> None:
         rows = Rows(max_len, keep_first, pad, unique)
-        sizes = dtypes.lengths(lengths)
+        sizes, data = dtypes.lengths(lengths)
         if bags is None and sizes.ndim != 2:
             raise ValueError('lengths has %d dims, not 2: bags must be given' % sizes.ndim)
         if bags is not None and sizes.ndim == 2 and bags != sizes.shape[1]:
             raise ValueError('bags is %d, but lengths of shape %s has %d bags'
                              % (bags, sizes.shape, sizes.shape[1]))
-        self.message = message = pb.FeatureGroup(
-            bags=sizes.shape[1] if bags is None else bags,
-            reduction=dtypes.number_of('REDUCTION_', reduction),
-            missing=dtypes.number_of('MISSING_', missing), **rows.fields())
-        if isinstance(features, str):
-            message.name = features
-        else:
-            message.features.extend(features)
-        count = _set_integers(message, 'values', values)
-        self.extent = Extent(message.bags, count, message.reduction, len(message.features), rows)
-        message.lengths_i32 = sizes.tobytes()
+        parts: list[bytes] = []
+        _add_bytes(parts, _GROUP_LENGTHS, data)
+        count = _add_integers(parts, _VALUES, 'values', values).size
+        if bags is None:
+            bags = sizes.shape[1]
+        rest: dict[str, Any] = {'bags': bags, **rows.fields()}
         if weights is not None:
-            message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
+            data, rest['weights_type'] = dtypes.weight_bytes(weights, count)
+            _add_bytes(parts, _GROUP_WEIGHTS, data)
+        parts.append(pb.FeatureGroup(**rest).SerializeToString())
+        names = features if isinstance(features, str) else tuple(features)
+        head, number = _encoded_group(names, reduction, missing)
+        parts.append(head)
+        self.data = b''.join(parts)
+        listed = 0 if isinstance(names, str) else len(names)
+        self.extent: Extent = bags, count, number, listed, rows if any(rows) else None
+
+    @property
+    def message(self) -> pb.FeatureGroup:
+        """Returns the group as a message."""
+        return pb.FeatureGroup.FromString(self.data)
+
+
+@functools.lru_cache(maxsize=256)
+def _encoded_group(features: str | tuple[str, ...], reduction: str | None,
+                   missing: str | None) -> tuple[bytes, int]:
+    """Returns a group without numbers and arrays, and the number of its reduction."""
+    group = pb.FeatureGroup(reduction=number_of('REDUCTION_', reduction),
+                            missing=number_of('MISSING_', missing))
+    if isinstance(features, str):
+        group.name = features
+    else:
+        group.features.extend(features)
+    return group.SerializeToString(), group.reduction
 
 
 Asked = Union[Query, Group, Sequence[Union[Query, Group]]]
 
 
 class Request:
-    """A message that is ready to be sent, and what is needed to check its answer."""
+    """A message that is ready to be sent, and what is needed to check its answer.
+
+    - data: the encoded message
+    """
+
+    __slots__ = ('data', 'expected', 'places')
 
     def __init__(self, asked: str | Asked, indices: ArrayLike | None,
                  fields: LookupFields) -> None:
-        options = {name: value for name, value in fields.items()
-                   if name in RequestFields.__annotations__}
-        rest = {name: value for name, value in fields.items() if name not in options}
+        own: Any = {}
+        rest: Any = {}
+        for name, value in fields.items():
+            if name in _REQUEST_FIELDS:
+                own[name] = value
+            else:
+                rest[name] = value
         if isinstance(asked, str):
             if indices is None:
                 raise TypeError('a lookup by table name needs indices')
-            asked = Query(asked, indices, **cast(QueryFields, rest))
+            asked = Query(asked, indices, **rest)
         elif rest or indices is not None:
             raise TypeError('%s: expected in the queries and groups, not as arguments of the lookup'
                             % ', '.join(rest or ['indices']))
-        several = [asked] if isinstance(asked, (Query, Group)) else list(asked)
-        queries = {n: each for n, each in enumerate(several) if isinstance(each, Query)}
-        groups = {n: each for n, each in enumerate(several) if isinstance(each, Group)}
-        self.places = Places(tuple(queries), tuple(groups))
-        self.message = _message(**cast(RequestFields, options))
-        self.message.queries.extend(query.message for query in queries.values())
-        self.message.groups.extend(group.message for group in groups.values())
-        self.expected = Expected(
-            self.places, (*(query.extent for query in queries.values()),
-                          *(group.extent for group in groups.values())),
-            version=self.message.version, output_type=self.message.output_type,
-            concat=self.message.concat, errors_per_query=self.message.errors_per_query,
-            report_missing=self.message.report_missing)
+        traceparent = own.pop('traceparent', '')
+        head, facts = _encoded_fields(**own)
+        if traceparent:
+            head += pb.LookupRequest(traceparent=traceparent).SerializeToString()
+        extents: Sequence[Extent]
+        if isinstance(asked, Query):
+            self.data = b''.join((head, _QUERIES, varint(len(asked.data)), asked.data))
+            self.places, extents = _ONE_QUERY, (asked.extent,)
+        else:
+            several = (asked,) if isinstance(asked, Group) else asked
+            self.data, self.places, extents = _encoded(head, several)
+        self.expected = Expected(self.places, extents, facts)
 
 
-def _message(*, model: str = '', version: int = 0, version_label: str = '',
-             output_type: str | None = None, concat: bool = False, errors_per_query: bool = False,
-             report_missing: bool = False, priority: int = 0,
-             traceparent: str = '') -> pb.LookupRequest:
-    return pb.LookupRequest(
-        model=model, version=version, version_label=version_label, concat=concat,
-        output_type=dtypes.number_of('DATA_TYPE_', output_type), priority=priority,
-        errors_per_query=errors_per_query, report_missing=report_missing, traceparent=traceparent)
+@functools.lru_cache(maxsize=256)
+def _encoded_fields(output_type: str | None = None, **fields: Any) -> tuple[bytes, Facts]:
+    """Returns a request without queries and groups, and the facts that its answer must fit."""
+    message = pb.LookupRequest(output_type=number_of('DATA_TYPE_', output_type), **fields)
+    return message.SerializeToString(), Facts(
+        message.version, message.output_type, message.concat, message.errors_per_query,
+        message.report_missing)
 
 
-def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> int:
-    """Sets the field to `values` and returns their number."""
-    array = dtypes.integers(values, field)
-    setattr(message, '%s_i%d' % (field, 8 * array.itemsize), array.tobytes())
-    return array.size
+def _encoded(head: bytes,
+             asked: Sequence[Query | Group]) -> tuple[bytes, Places, list[Extent]]:
+    """Returns a request of several queries and groups.
+
+    Also returns their positions in `asked`, and their extents in the order of the wire. Raises
+    TypeError for anything else.
+    """
+    places = Places([], [])
+    parts, queries, groups = [head], [], []
+    for number, each in enumerate(asked):
+        if isinstance(each, Query):
+            places.queries.append(number)
+            queries.append(each.extent)
+            parts += _QUERIES, varint(len(each.data)), each.data
+        elif isinstance(each, Group):
+            places.groups.append(number)
+            groups.append(each.extent)
+            parts += _GROUPS, varint(len(each.data)), each.data
+        else:
+            raise TypeError('%r, at position %d, is neither a Query nor a Group' % (each, number))
+    return b''.join(parts), places, queries + groups
 
 
-def _set_packed(message: pb.BagQuery, shape: tuple[int, ...], has_layout: bool) -> None:
-    """Sets the packed layout if the indices are two-dimensional."""
-    if len(shape) < 2:
-        return
-    if has_layout or len(shape) > 2:
+def _add_integers(parts: list[bytes], tags: dict[int, bytes], name: str,
+                  values: ArrayLike) -> NDArray[Any]:
+    """Encodes values into `parts` and returns them as an array. Errors have `name`."""
+    array = np.asarray(values)
+    if array.dtype is not INT64:
+        array = dtypes.integers(array, name)
+    if array.size:
+        data = array.tobytes()
+        parts += tags[array.itemsize], varint(len(data)), data
+    return array
+
+
+def _add_bytes(parts: list[bytes], tag: bytes, data: bytes) -> None:
+    """Encodes a field of bytes into `parts`. An empty one is absent."""
+    if data:
+        parts += tag, varint(len(data)), data
+
+
+def _only(earlier: str, layout: str) -> str:
+    """Returns the layout. Raises ValueError if there is an earlier one."""
+    if earlier:
+        raise ValueError('bags are given twice: by %s and by %s' % (earlier, layout))
+    return layout
+
+
+def _packed(shape: tuple[int, ...], layout: str, num_bags: int) -> tuple[int, ...]:
+    """Returns the number of bags, and of indices in each, of two-dimensional indices."""
+    if layout or len(shape) > 2:
         raise ValueError('indices of shape %s: expected one dim, or two dims without offsets, '
                          'lengths or segment_ids' % (shape,))
-    if message.num_bags not in (0, shape[0]):
+    if num_bags not in (0, shape[0]):
         raise ValueError('num_bags is %d, but indices of shape %s are %d bags'
-                         % (message.num_bags, shape, shape[0]))
-    message.layout = pb.BAG_LAYOUT_PACKED
-    message.num_bags, message.indices_per_bag = shape
+                         % (num_bags, shape, shape[0]))
+    return shape

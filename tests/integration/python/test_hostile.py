@@ -88,6 +88,7 @@ BAGS = embag.Query('t', INDICES, offsets=[0, 2, 2], reduction='sum')
 OWN = embag.Query('t', INDICES, offsets=[0, 2, 2])
 ROWS = embag.Query('t', INDICES, reduction='none')
 GROUP = embag.Group(['a', 'b'], INDICES, [[1, 1], [0, 2]])
+EMPTY = embag.Query('t', [], lengths=[], reduction='sum')
 NAMED = embag.Group('g', INDICES, [[1, 1], [0, 2]])
 POSITIONS = {'report_missing': True}
 CONCAT = {'concat': True}
@@ -136,6 +137,11 @@ REFUSED = [
     ([BAGS], {}, response(result(3, 2**62, 4, values=b'')), 'but there are 0'),
     ([BAGS], {}, response(result(3, 2**63, 2, values=b'')), 'but there are 0'),
     ([BAGS], {}, response(result(2**64 - 1, 2, values=b'')), 'the request has 3'),
+    ([EMPTY], {}, response(result(0, 2**63, values=b'')), 'larger than an array can be'),
+    ([EMPTY], {}, response(result(0, 2**40, 2**40, values=b'')), 'larger than an array can be'),
+    ([EMPTY], {}, response(result(0, 0, values=b'')), 'rows without values'),
+    ([EMPTY], {}, response(result(0, 2, values=b'x')), 'needs 0 bytes, but there are 1'),
+    ([BAGS], {}, response(result(3, 2**64 - 1, 0, values=b'')), 'larger than an array'),
     ([BAGS], {}, response(result(3, 2, data_type=99, values=bytes(24))), 'install a newer version'),
     ([BAGS], {}, response(result(3, 2, data_type=0, values=bytes(24))), 'values of type 0'),
     ([BAGS], {'output_type': 'f16'}, response(result(3, 2)), 'are F32, the request asks for F16'),

@@ -269,6 +269,12 @@ class Errors(PackageTest):
             with self.assertRaisesRegex(ValueError, r'lengths\[1\] = %d: ' % length):
                 sizes = np.array([[1, length]], np.int64 if length < 2**63 else np.uint64)
                 embag.Group(['t00'], [0, 1], sizes)
+        for length in -1, -128, -2**31:
+            sizes = np.zeros((3, 4), np.int32)
+            sizes[2, 1] = length
+            for array, place in (sizes, 9), (sizes.T, 5), (sizes[2:, 1:2], 0):
+                with self.assertRaisesRegex(ValueError, r'lengths\[%d\] = %d: ' % (place, length)):
+                    embag.Group(['t00'], [], array)
         for lengths in [[2**31 - 1, 0]], np.array([[2**31 - 1, 0]], np.uint64), [2**31 - 1, 0]:
             group = embag.Group(['t00'], [0], lengths, bags=2)
             self.assertEqual(group.message.lengths_i32, b'\xff\xff\xff\x7f' + bytes(4))
