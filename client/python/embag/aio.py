@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -15,7 +15,8 @@ from embag import answer, errors
 from embag.answer import Answer
 from embag.channel import Channel, ConnectFields, readable, seconds
 from embag.in_flight import InFlight
-from embag.jagged import Collection, CollectionFields, KeyedJagged, KeyedVectors
+from embag.jagged import (CollectionFields, Features, KeyedJagged, KeyedVectors, collection_of,
+                          converted)
 from embag.request import Asked, LookupFields, Request
 from embag.typed import Unpack
 from embag.v1 import embedding_bag_pb2 as pb
@@ -190,10 +191,10 @@ class LookupStream:
 class RemoteEmbeddingBagCollection:
     """Counterpart of `embag.RemoteEmbeddingBagCollection` whose calls are awaited."""
 
-    def __init__(self, client: Client, features: Sequence[str] | Mapping[str, str],
+    def __init__(self, client: Client, features: Features,
                  **fields: Unpack[CollectionFields]) -> None:
         self._client = client
-        self._collection = Collection(features, **fields)
+        self._collection, self._convert = collection_of(features, fields)
 
     async def __call__(self, features: KeyedJagged, *, traceparent: str = '') -> KeyedVectors:
         """Returns the pooled vectors of all keys.
@@ -201,10 +202,10 @@ class RemoteEmbeddingBagCollection:
         - traceparent: as in `embag.request.RequestFields`
         """
         collection = self._collection
-        answer = await self._client.lookup(collection.ask(features),
-                                           **collection.traced(traceparent))
+        asked = collection.ask(features)
+        answer = await self._client.lookup(asked.groups, **collection.traced(traceparent))
         sizes = collection.sizes(answer.version)
         if sizes is None:
             model = await self._client.model(collection.model, answer.version)
             sizes = collection.learn(answer.version, model)
-        return collection.vectors(answer, sizes)
+        return converted(collection.vectors(asked, answer, sizes), self._convert)

@@ -33,6 +33,9 @@ class Client:
     def __init__(self, address: str, *, timeout: float | None = 10.0,
                  **fields: Unpack[ConnectFields]) -> None:
         self.timeout = timeout
+        self.address = address
+        # Keyword arguments that make another client like this one.
+        self.settings: dict[str, Any] = {'timeout': timeout, **fields}
         self._channel = Channel(grpc, address, **fields)
 
     def __enter__(self) -> Client:

@@ -213,7 +213,7 @@ def _part_names(tables: list[Table], features: list[Feature]) -> tuple[list[Tabl
             [replace(feature, table=names[feature.table]) for feature in features])
 
 
-def _group_refusal(used: Sequence[Feature], tables: Mapping[str, Table]) -> str | None:
+def group_refusal(used: Sequence[Feature], tables: Mapping[str, Table]) -> str | None:
     """Returns why the server would refuse a group of these features; None if it would not."""
     are_rows = {feature.reduction == 'none' for feature in used}
     types = sorted({'F32' if table.format else table.tensor.dtype
@@ -236,7 +236,7 @@ def _possible_groups(plan: Plan) -> dict[str, list[str]]:
     features = {feature.name: feature for feature in plan.features}
     possible = {}
     for name, members in plan.groups.items():
-        refusal = _group_refusal([features[member] for member in members], tables)
+        refusal = group_refusal([features[member] for member in members], tables)
         if refusal is None:
             possible[name] = members
         else:
