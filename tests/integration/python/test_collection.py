@@ -130,7 +130,7 @@ class Collections(CollectionTest):
             for _ in range(scaled(50)):
                 jagged = random_jagged(self.rng, FEATURES, dtype=dtype)
                 self.check(asked(jagged), {key: self.pooled(jagged, key, key) for key in FEATURES})
-        self.assertEqual(len(asked._collection.ask(jagged)), 1)
+        self.assertEqual(len(asked._collection.ask(jagged).groups), 1)
 
     def test_keys_in_another_order_and_too_many(self):
         jagged = random_jagged(self.rng, FEATURES)
@@ -150,7 +150,7 @@ class Collections(CollectionTest):
         jagged = random_jagged(self.rng, FEATURES)
         self.check(asked(jagged), {key: self.pooled(jagged, key, key, reductions[key])
                                    for key in FEATURES})
-        self.assertEqual(len(asked._collection.ask(jagged)), 2)
+        self.assertEqual(len(asked._collection.ask(jagged).groups), 2)
         self.check(self.collection(FEATURES, reduction='mean')(jagged),
                    {key: self.pooled(jagged, key, key, 'mean') for key in FEATURES})
 
@@ -163,6 +163,54 @@ class Collections(CollectionTest):
                    {key: self.pooled(jagged, key, key, weighted=True) for key in part})
         with self.assertRaises(ValueError):
             jagged.factors = None
+            self.collection(FEATURES, is_weighted=True)(jagged)
+
+    def test_a_key_that_several_tables_share(self):
+        jagged = random_jagged(self.rng, ['user', 'item'])
+        tables = {'user': ['t03', 'narrow'], 'item': 't01'}
+        asked = self.collection(tables, reduction={'user': 'mean', 'user@narrow': 'sum',
+                                                   'item': 'sum'})
+        self.check(asked(jagged), {'user@t03': self.pooled(jagged, 'user', 't03', 'mean'),
+                                   'user@narrow': self.pooled(jagged, 'user', 'narrow'),
+                                   'item': self.pooled(jagged, 'item', 't01')})
+        with self.assertRaisesRegex(ValueError, "two outputs are called 't00'"):
+            self.collection(['t00', 't00'])
+        with self.assertRaisesRegex(ValueError, 'no features'):
+            self.collection([])
+
+    def test_numbers_of_bags_that_vary_by_key(self):
+        for _ in range(scaled(50)):
+            asked, strides = self.collection(FEATURES), self.rng.integers(1, 6, len(FEATURES))
+            jagged = random_jagged(self.rng, FEATURES)
+            sizes = self.rng.integers(0, 4, strides.sum()).astype('i4')
+            inverse = np.stack([self.rng.integers(0, stride, 7) for stride in strides])
+            rows, begins = self.rng.integers(0, 50, sizes.sum()), np.cumsum([0, *strides])
+            ends = np.cumsum([0, *sizes])
+            jagged.lengths, jagged.values = lambda: sizes, lambda: rows
+            jagged.variable_stride_per_key = lambda: True
+            jagged.stride_per_key = strides.tolist
+            jagged.inverse_indices_or_none = lambda: (FEATURES, inverse)
+            expected = {}
+            for number, key in enumerate(FEATURES):
+                raw = self.tables['wide'][key].raw.astype('f8')
+                bags = [raw[rows[ends[bag]:ends[bag + 1]]].sum(axis=0)
+                        for bag in range(begins[number], begins[number + 1])]
+                expected[key] = np.stack(bags)[inverse[number]]
+            self.check(asked(jagged), expected)
+        jagged.inverse_indices_or_none = lambda: None
+        strides[:2] = 1, 2
+        sizes = np.ones(strides.sum(), 'i4')
+        rows = np.zeros(strides.sum(), 'i8')
+        with self.assertRaisesRegex(ValueError, 'expected the same number for all'):
+            asked(jagged)
+
+    def test_values_and_weights_that_the_lengths_do_not_add_up_to(self):
+        jagged = random_jagged(self.rng, FEATURES)
+        jagged.rows = np.append(jagged.rows, 1)
+        with self.assertRaisesRegex(ValueError, 'values of shape .*: the lengths add up to'):
+            self.collection(FEATURES)(jagged)
+        jagged.rows, jagged.factors = jagged.rows[:-1], jagged.factors[1:]
+        with self.assertRaisesRegex(ValueError, 'weights of shape .*: the lengths add up to'):
             self.collection(FEATURES, is_weighted=True)(jagged)
 
     def test_no_bags_and_no_values(self):
