@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import math
+import os
+import signal
 import threading
 
 import numpy as np
@@ -118,7 +120,8 @@ class Restart(OwnServerTest):
         port = server.port
         with embag.Client(server.address) as client, client.stream() as stream:
             submit_row(stream, 0).result(60)
-            server.process.send_signal(19)
+            server.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
             lost = [submit_row(stream, row) for row in range(5)]
             server.kill()
             for future in lost:
