@@ -482,7 +482,11 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
         return true;
     }
     /* A failed group does not count against the caps, because its message must hold bytes for each
-     * of its bags. */
+     * of its bags. Padded rows do count: max_len can ask for a large number of them in a few bytes,
+     * and those of the features before the faulty one have been made. */
+    if (wire->sequence.pad) {
+        asked.result_rows = plan->asked.result_rows;
+    }
     plan->asked = asked;
     plan->counts = counts;
     return false;

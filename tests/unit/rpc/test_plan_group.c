@@ -319,6 +319,33 @@ static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
 }
 
+/* Three groups of 20 padded rows, which a few bytes ask for. They are begun before the first two
+ * groups fail, and so count towards the limits. */
+static void a_padded_group_that_fails_takes_its_rows_of_the_limits(void **state)
+{
+    (void)state;
+    static const char *const equal[] = {"rows", "plain"};
+    static const int32_t far[] = {1, 2, 3, 0, 9};
+    struct eb_wire_group groups[3];
+    fixture.request.errors_per_query = true;
+    fixture.request.groups = groups;
+    fixture.request.group_count = 3;
+    group.features = equal;
+    group.reduction = EB_REDUCTION_NONE;
+    group.sequence = (struct eb_wire_sequence){.max_len = 5, .pad = true};
+    groups[2] = group;
+    use_values(far, 5);
+    groups[0] = groups[1] = group;
+    fixture.limits.indices_max = 5;
+    fixture.limits.bags_max = 60;
+    assert_true(plan_fixture_run(&fixture));
+    assert_int_equal(result_of(0)->error_code, EB_STATUS_OUT_OF_RANGE);
+    assert_int_equal(result_of(1)->error_code, EB_STATUS_OUT_OF_RANGE);
+    assert_int_equal(result_of(2)->error_code, EB_STATUS_OK);
+    fixture.limits.bags_max = 59;
+    plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[2].features[1]");
+}
+
 /* The bags of a failed query count towards the limits: before the query fails, num_bags bags are
  * started, however small the query is. */
 static void a_query_that_fails_takes_only_bags_of_the_limits(void **state)
@@ -388,6 +415,7 @@ EB_TEST_GROUP(plan_group)
         TEST(counts_features_against_the_caps),
         TEST(answers_each_query_for_itself),
         TEST(a_group_that_fails_takes_nothing_of_the_limits),
+        TEST(a_padded_group_that_fails_takes_its_rows_of_the_limits),
         TEST(a_query_that_fails_takes_only_bags_of_the_limits),
         TEST(says_where_rows_are_missing),
     };
