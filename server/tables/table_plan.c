@@ -638,6 +638,29 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     return check_use(feature, table, failure);
 }
 
+/* Checks that two features of a group are both pooled or both not. Their rows lie one after the
+ * other if they are not, and must then have the same size. */
+static bool check_fit_reduction(const struct eb_model_config_group *group,
+    const struct eb_model_config_feature *first, const struct eb_model_config_feature *feature,
+    const struct eb_table_plan *plan, struct eb_failure *failure)
+{
+    bool is_none = first->reduction == EB_REDUCTION_NONE;
+    uint64_t elements = eb_tensor_row_elements(&find_fit_table(plan, first->table)->tensor);
+    uint64_t other = eb_tensor_row_elements(&find_fit_table(plan, feature->table)->tensor);
+    if (is_none != (feature->reduction == EB_REDUCTION_NONE)) {
+        return eb_failure_set(failure,
+            "model.yaml: group '%.64s': only one of features '%.64s' and '%.64s' has the "
+            "reduction NONE; in a group either all features have it or none",
+            group->name, first->name, feature->name);
+    }
+    return !is_none || elements == other ||
+           eb_failure_set(failure,
+               "model.yaml: group '%.64s': feature '%.64s' has rows of %" PRIu64
+               " values, but '%.64s' has rows of %" PRIu64
+               "; with the reduction NONE all features of a group must have rows of one size",
+               group->name, feature->name, other, first->name, elements);
+}
+
 /* Checks that a group's features are all pooled or all not, and have the same floating-point type,
  * because their values lie side by side, or one after the other. */
 static bool check_fit_group(const struct eb_model_config *config,
@@ -649,11 +672,8 @@ static bool check_fit_group(const struct eb_model_config *config,
     for (size_t i = 0; i < group->feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[group->features[i]];
         enum eb_type other = find_fit_table(plan, feature->table)->type;
-        if ((feature->reduction == EB_REDUCTION_NONE) != (first->reduction == EB_REDUCTION_NONE)) {
-            return eb_failure_set(failure,
-                "model.yaml: group '%.64s': only one of features '%.64s' and '%.64s' has the "
-                "reduction NONE; in a group either all features have it or none",
-                group->name, first->name, feature->name);
+        if (!check_fit_reduction(group, first, feature, plan, failure)) {
+            return false;
         }
         if (!eb_type_is_float(other) || other != type) {
             return eb_failure_set(failure,

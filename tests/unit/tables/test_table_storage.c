@@ -542,10 +542,12 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
     (void)state;
     static const uint64_t pair[2] = {2, 2};
     static const uint64_t no_rows[2] = {0, 2};
+    static const uint64_t longer[2] = {2, 6};
     eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, shape, values);
     eb_set_fixture_write_npy(&fixture, "none.npy", EB_STORAGE_F32, no_rows, values);
     eb_set_fixture_write_npy(&fixture, "whole.npy", EB_STORAGE_I32, pair, values);
     eb_set_fixture_write_npy(&fixture, "doubles.npy", EB_STORAGE_F64, pair, values);
+    eb_set_fixture_write_npy(&fixture, "long.npy", EB_STORAGE_F32, longer, values);
     static const char *const cases[][2] = {
         {"features: [{name: f, table: t, missing: unknown_row}]",
             "feature 'f': missing: unknown_row needs an unknown_row of table 't'"},
@@ -571,6 +573,11 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
         {"features: [{name: f, table: t, reduction: none}, {name: g, table: t}]\n"
          "groups: [{name: x, features: [g, g, f]}]",
             "group 'x': only one of features 'g' and 'f' has the reduction NONE"},
+        {"features: [{name: f, table: t, reduction: none}, {name: g, table: long, reduction: "
+         "none}]\n"
+         "groups: [{name: x, features: [f, g]}]",
+            "group 'x': feature 'g' has rows of 6 values, but 'f' has rows of 7; with the "
+            "reduction NONE all features of a group must have rows of one size"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
