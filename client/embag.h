@@ -29,13 +29,13 @@ struct embag_integers {
     unsigned width;
 };
 
-/* How the rows of bags are read that are not pooled: bag after bag, with the number of rows of each
- * bag (embag_result.lengths). A query of EMBAG_NONE is such a sequence lookup if a member is set;
- * it then needs a layout, or num_bags 1. A group of EMBAG_NONE always is. With any other reduction,
- * a member that is set is refused. Missing indices under EMBAG_SKIP are left out before max_len
- * counts. */
+/* A sequence lookup: it returns the rows of each bag without pooling them, bag after bag, and the
+ * number of rows of each bag (embag_result.lengths). A query of EMBAG_NONE is one if a member is
+ * set; it then needs a layout, or num_bags 1. A group of EMBAG_NONE always is one. With any other
+ * reduction, a member that is set is refused. Missing indices under EMBAG_SKIP are left out before
+ * max_len counts. */
 struct embag_sequence {
-    uint32_t max_len; /* most rows of a bag, of which a longer one keeps the last; 0: no limit */
+    uint32_t max_len; /* most rows of a bag; a longer bag keeps its last rows; 0: no limit */
     bool keep_first;  /* a longer bag keeps its first rows; needs max_len */
     bool pad;         /* every bag has max_len rows: zeros fill it up at its end; needs max_len */
     bool unique;      /* each row once (in a group once for each feature), and embag_result.inverse;
@@ -208,14 +208,14 @@ void embag_close(struct embag_client *client);
  *   indices. If a query names no reduction, shape[0] may be either number, because a feature's own
  *   reduction may be NONE: name one, or read shape[0].
  * - A sequence lookup has one length for each bag (of a group, for each feature and bag), between 0
- *   and max_len, and their sum is at most the number of indices. Without pad, shape[0] is the sum
- * of the lengths, or with unique the number of rows that `inverse` names: none is above the ones
- *   before it by more than 1. With pad, shape[0] is the number of lengths and shape[1] is max_len.
- * A group that names no reduction may be a sequence lookup, because its features may be of NONE: it
- *   is one if the result has lengths.
+ *   and max_len if that is set. Their sum is at most the number of indices. Without pad, shape[0]
+ *   is the sum of the lengths or, with unique, the number of rows that `inverse` names; each row is
+ *   named first after all rows before it. With pad, shape[0] is the number of lengths and shape[1]
+ *   is max_len. A group that names no reduction may be a sequence lookup, because its features may
+ *   be of NONE: it is one if the result has lengths.
  * - The type is output_type if that is set. The rank is at least 1. For a group, and with concat,
  *   the rank is 2 (3 with pad), the type is floating-point, and each feature or query that is
- * pooled has at least one column. Only shape[0] can be 0.
+ *   pooled has at least one column. Only shape[0] can be 0.
  * - values_bytes is what shape and type imply. Counts and positions of missing indices are
  *   complete, and each position is that of one of the query's indices, or of the group's values.
  * The table decides the width of rows, and their type if output_type is not set: read them from

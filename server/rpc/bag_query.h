@@ -75,8 +75,8 @@ bool eb_bag_query_fill(const struct eb_bag_query_position *position,
  * member as it is. The query keeps its kind if no member changes. */
 void eb_bag_query_choose(
     struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type);
-/* Makes a query that is filled in a sequence lookup, whose reduction is then SUM (bag_sequence.h).
- * `wire` has the request's fields for sequences, of which a query sets at least one. Returns false
+/* Turns a query that is filled in into a sequence lookup, whose reduction is SUM (bag_sequence.h).
+ * `wire` has the request's fields for sequences; a query sets at least one of them. Returns false
  * with *error set if the query's reduction is not NONE. */
 bool eb_bag_query_begin_sequence(const struct eb_bag_query_position *position,
     const struct eb_wire_sequence *wire, struct eb_bag_query *query, struct eb_error *error);

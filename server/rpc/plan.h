@@ -48,7 +48,7 @@ struct eb_plan_result {
      * of several queries side by side, unless `sequence` is set. */
     bool is_single;
     enum eb_status status;
-    struct eb_plan_sequence *sequence; /* of a query or a group; NULL if it is none */
+    struct eb_plan_sequence *sequence; /* NULL if it is not the result of a sequence lookup */
     const char *text;                  /* why it failed */
 };
 

@@ -15,7 +15,7 @@ static bool store_float(enum eb_type type, const char *text, uint8_t *out)
     return isfinite(eb_element_load_float((enum eb_storage)type, out));
 }
 
-/* Stores the number as an integer. Returns false if it is none, or none that the type has. */
+/* Stores the number as an integer. Returns false if it is not an integer in the type's range. */
 static bool store_int(enum eb_type type, const char *text, uint8_t *out)
 {
     bool is_signed = eb_type_is_signed(type);
