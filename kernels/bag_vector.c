@@ -60,8 +60,9 @@ static struct vector_bag find_vector_bag(
     return bag;
 }
 
-/* Pools `rows` of `table` in place of the bag's rows, with `weights` and from `job`'s reduction and
- * output type. Writes columns [column, column_end) to their position in the row at `out`. */
+/* Pools rows of `table` in place of the bag's rows, and else as the job `like` says. `rows` has as
+ * many entries as the bag. Writes the elements of `columns` to their position in the row at
+ * like->out. */
 static void pool_in_place(const struct vector_bag *bag, const struct eb_table *table,
     const eb_bag_row *rows, const struct eb_bag_job *like, const struct eb_bag_range *columns)
 {
