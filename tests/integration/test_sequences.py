@@ -13,15 +13,16 @@ from bag_query import to_message
 from element_types import TYPE_NUMBERS
 from embag.v1 import embedding_bag_pb2 as pb
 from jagged import FORMS, VALUE_FIELDS, random_jagged
-from random_query import random_query
+from random_query import random_query, random_vector_tables
 from rpc import error_of
 from sequence_model import Sequence, random_sequence
 from served import SEED, OwnServerTest, ServedTest, scaled
-from table_files import Table
+from table_files import Table, write_model, write_vectors
 
 INVALID, EXHAUSTED, OUT_OF_RANGE = 'INVALID_ARGUMENT', 'RESOURCE_EXHAUSTED', 'OUT_OF_RANGE'
 NONE, SUM = 7, 1
 QUERIES = 6000
+VECTOR_QUERIES = 3000
 GROUPS = 800
 BATCH = 100
 
@@ -246,6 +247,60 @@ class Groups(ServedTest):
 
     def test_refuses_fields_with_a_pooling_reduction(self):
         self.check_refused(['t00'], 'pad is set.*SUM', 'wide', pad=True)
+
+
+class DefaultVectors(OwnServerTest):
+    """Tables with default vectors, some with keys and some of codes. Each row of a sequence has the
+    bits that its index alone gets with NONE."""
+
+    CODES = {'f32_64x16': 'int8', 'bf16_64x16': 'int4'}
+
+    def setUp(self):
+        super().setUp()
+        self.rng = np.random.default_rng([SEED, 67])
+        tables = random_vector_tables(self.rng)
+        write_model(self.repository.path, 'vectors', 1, tables)
+        write_vectors(self.repository.path, 'vectors', 1, tables)
+        path = self.repository.join('vectors', 'model.yaml')
+        with open(path, encoding='utf-8') as file:
+            text = file.read()
+        for name, storage in self.CODES.items():
+            self.assertIn('{name: %s,' % name, text)
+            text = text.replace('{name: %s,' % name, '{name: %s, storage: %s,' % (name, storage))
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+        self.tables = {table.name: table for table in tables}
+        self.client = self.connect(self.serve())
+
+    def check(self, table):
+        """Looks up a random sequence, and its indices one by one."""
+        query = random_query(self.rng, table)
+        while query.reduction == 'none':
+            query = random_query(self.rng, table)
+        sequence = random_sequence(self.rng, query.weights is not None)
+        bags = sequence_model.kept_positions(query, table, sequence)
+        positions, inverse = sequence_model.result_positions(query, table, sequence, bags)
+        message = to_message(replace(query, reduction='none'), len(bags))
+        sequence.set(message)
+        policy = 'unknown_row' if query.missing == 'unknown_row' else 'zero'
+        single = to_message(replace(query, reduction='none', layout=None, num_bags=0,
+                                    default_index=None, missing=policy))
+        got, rows = self.client.lookup(
+            pb.LookupRequest(model='vectors', queries=[message, single])).results
+        size = len(rows.values) // max(len(query.indices), 1)
+        wanted = [bytes(size) if p == sequence_model.ABSENT
+                  else rows.values[p * size:(p + 1) * size] for p in positions]
+        case = 'seed %d: %r\n%r' % (SEED, query, sequence)
+        self.assertEqual(np.frombuffer(got.lengths, '<i4').tolist(), [len(b) for b in bags], case)
+        self.assertEqual(np.frombuffer(got.inverse, '<u4').tolist(), inverse, case)
+        if size:
+            self.assertEqual(got.values, b''.join(wanted), case)
+
+    def test_rows_are_those_of_their_indices(self):
+        names = list(self.tables)
+        for number in range(scaled(VECTOR_QUERIES)):
+            codes = list(self.CODES)[number // 3 % 2]
+            self.check(self.tables[codes if number % 3 == 0 else self.rng.choice(names)])
 
 
 class Limits(OwnServerTest):

@@ -52,7 +52,7 @@ def random_sequence(rng, weighted=False):
 def kept_positions(query, table, sequence):
     """Returns for each bag the positions of the indices that it keeps."""
     def is_kept(position):
-        return query.missing != 'skip' or 0 <= query.indices[position] < table.rows
+        return query.missing != 'skip' or table.row_of(query.indices[position]) >= 0
 
     bags = [[int(p) for p in bag if is_kept(p)] for bag in bag_model.bag_positions(query)]
     if not sequence.max_len:
@@ -67,8 +67,7 @@ def unique_positions(query, table, positions):
     row among them."""
     numbers, firsts, inverse = {}, [], []
     for position in positions:
-        index = int(query.indices[position])
-        row = index if 0 <= index < table.rows else ABSENT
+        row = table.row_of(int(query.indices[position]))
         if row not in numbers:
             numbers[row] = len(firsts)
             firsts.append(position)
@@ -76,17 +75,20 @@ def unique_positions(query, table, positions):
     return firsts, inverse
 
 
+def result_positions(query, table, sequence, bags):
+    """Returns for each row of the result the position of its index, or ABSENT for padding, and the
+    inverse. `bags` are the positions that the bags keep."""
+    positions = [p for bag in bags for p in bag]
+    if sequence.pad:
+        return [p for bag in bags for p in bag + [ABSENT] * (sequence.max_len - len(bag))], []
+    return unique_positions(query, table, positions) if sequence.unique else (positions, [])
+
+
 def expect(query, table, sequence, output_type=None):
     """Returns the correct answer of `query`, which has the layout of its bags."""
     bags = kept_positions(query, table, sequence)
-    positions, inverse = [p for bag in bags for p in bag], []
-    shape = (len(positions),)
-    if sequence.pad:
-        positions = [p for bag in bags for p in bag + [ABSENT] * (sequence.max_len - len(bag))]
-        shape = (len(bags), sequence.max_len)
-    elif sequence.unique:
-        positions, inverse = unique_positions(query, table, positions)
-        shape = (len(positions),)
+    positions, inverse = result_positions(query, table, sequence, bags)
+    shape = (len(bags), sequence.max_len) if sequence.pad else (len(positions),)
     indices = np.array([query.indices[p] if p != ABSENT else ABSENT for p in positions], np.int64)
     weights = query.weights
     if weights is not None:
