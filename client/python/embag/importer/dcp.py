@@ -43,8 +43,9 @@ _OTHERS = {
     'pathlib': {'PosixPath', 'PurePosixPath', 'WindowsPath', 'PureWindowsPath'},
     'pathlib._local': {'PosixPath', 'PurePosixPath', 'WindowsPath', 'PureWindowsPath'},
     # Some versions of Python pickle a member of an enum as getattr(enum, name). Here it is a name
-    # like the others, and stays one: nothing calls it.
-    'builtins': {'getattr'}}
+    # like the others, and stays one: nothing calls it. Protocols before 3 have the module's name of
+    # Python 2.
+    'builtins': {'getattr'}, '__builtin__': {'getattr'}}
 # Names that torch has for values of other types than those of embedding tables.
 _OTHER_DTYPES = {'bool', 'complex32', 'complex64', 'complex128', 'qint8', 'quint8', 'qint32',
                  'quint4x2', 'quint2x4', 'bits8', 'bits16', 'bits1x8', 'bits2x4', 'bits4x2'}
