@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 import xxhash
@@ -109,7 +110,8 @@ class Selection(ImportTest):
     def test_refuses_names_that_the_server_would_refuse(self):
         self.write('emb.x')
         for name, because in (('a' * 256, 'has 256 bytes, expected at most 255'),
-                              ('a\nb', 'has control characters')):
+                              ('a\nb', 'has control characters'),
+                              ('__metadata__', 'is not that of a tensor')):
             self.refuses('m.safetensors', '--name', 'emb.x=' + name, because=because)
         self.assertEqual(self.taken('--name', 'emb.x=' + 'a' * 255), ['a' * 255])
 
@@ -148,7 +150,8 @@ class Config(ImportTest):
         self.assert_rows('t1_table', ROWS + 1)
 
     def test_names_that_yaml_would_read_as_something_else_are_quoted(self):
-        for name in ('no', '5', 'a: b', '- x', '"', '\u00e9', 'null', "it's", '#', 'a\\b'):
+        for name in ('no', '5', 'a: b', '- x', '"', '\u00e9', 'null', "it's", '#', 'a\\b',
+                     'a\u2028b', 'a\ufffe', '\ufeff', '\U0001f600', '\U0001ffff', '\u00a0'):
             self.imports('m.safetensors', '--tables', 't0', '--name', 't0=' + name,
                          '--replace-config')
             self.assertEqual(yaml.safe_load(self.config()), {
@@ -224,7 +227,12 @@ class Config(ImportTest):
                 ('tables: {other: 1}', 'tables: expected a list'),
                 ('tables: []', 'describes no tables'),
                 ('tables: [{name: other, dim: x}]', 'is not a number'),
+                ('tables: [{name: other, dim: %s}]' % ('9' * 5000), 'is not a number'),
                 ('tables: [{name: other, dim: 4}]', 'has dim 4 without a format'),
+                ('tables: [{name: "", source: other}]', 'tables[0]: the name "" is empty'),
+                ('tables: [{name: "a\\0", source: other}]', 'has control characters'),
+                ('tables: [{name: a, source: t0}, {name: a, source: t1}]',
+                 'tables[1]: the name "a" is that of another table too'),
                 ('tables: [{name: other, format: fbgemm_int8}]', 'expected U8'),
                 ('tables: [{name: a, source: other}, {name: other}]', 'have the same source'),
                 ('tables: [{name: other}]\ngroups: [{name: g, features: 5}]', 'a list of names'),
@@ -374,6 +382,35 @@ class Writing(ImportTest):
         self.out = self.join('repository', 'a', 'b')
         self.imports('m.safetensors')
 
+    def test_folders_are_removed_if_not_all_can_be_created(self):
+        self.out = self.join('repository', 'a', 'b', 'x' * 256)
+        self.refuses('m.safetensors', because='File name too long')
+        self.assertEqual(tree(self.join('repository')), [])
+
+    def test_numbers_that_are_no_versions_are_refused(self):
+        from embag.importer import CheckpointError, import_checkpoint, open_source
+        checkpoint = open_source(self.join('m.safetensors'))
+        for number, is_good in ((0, False), (-1, False), (2**63, False), (2**63 - 1, True)):
+            if is_good:
+                self.assertEqual(import_checkpoint(checkpoint, self.out, number).version, number)
+                continue
+            with self.assertRaisesRegex(CheckpointError, 'expected a number from 1 to'):
+                import_checkpoint(checkpoint, self.out, number)
+            self.assertFalse(os.path.exists(self.out))
+        self.refuses('m.safetensors', because='expected a number from 1 to')
+
+    def test_a_config_that_another_importer_wrote_meanwhile_is_kept(self):
+        from embag.importer import CheckpointError, import_checkpoint, open_source
+
+        def write_config(size):
+            with open(os.path.join(self.out, 'model.yaml'), 'w', encoding='utf-8') as file:
+                file.write('# %d bytes were written\n' % size)
+
+        with self.assertRaisesRegex(CheckpointError, 'differs from what this import would write'):
+            import_checkpoint(open_source(self.join('m.safetensors')), self.out,
+                              advance=write_config)
+        self.assertEqual(tree(self.out), ['model.yaml'])
+
     def test_a_disk_that_is_full_is_told_and_nothing_is_left(self):
         limited = subprocess.run(
             ['prlimit', '--fsize=150', *command(self.join('m.safetensors'), '--out', self.out)],
@@ -389,7 +426,7 @@ class Writing(ImportTest):
             file.write(safetensors_bytes({'emb': {
                 'dtype': 'F32', 'shape': [rows, 1024], 'data_offsets': [0, rows * 4096]}}, b''))
             file.truncate(file.tell() + rows * 4096)
-        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             with subprocess.Popen(command(self.join('big.safetensors'), '--out', self.out),
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                   text=True) as process:
@@ -399,6 +436,22 @@ class Writing(ImportTest):
                 self.assertEqual(process.wait(60), status)
                 self.assertIn('nothing was written', process.stderr.read())
             self.assertEqual(tree(self.join('repository')), [])
+
+    def test_a_second_signal_does_not_interrupt_the_removal(self):
+        from embag.importer import cli, writer
+        remove = shutil.rmtree
+
+        def remove_slowly(path):
+            os.kill(os.getpid(), signal.SIGINT)
+            remove(path)
+
+        with mock.patch.object(cli.Progress, 'advance',
+                               lambda *_: os.kill(os.getpid(), signal.SIGTERM)), \
+                mock.patch.object(writer.shutil, 'rmtree', remove_slowly):
+            done = self.run_import('m.safetensors')
+        self.assertEqual((done.returncode, done.stderr),
+                         (143, 'embag-import: terminated; nothing was written\n'))
+        self.assertEqual(tree(self.join('repository')), [])
 
     def test_a_killed_import_is_not_a_version(self):
         os.makedirs(os.path.join(self.out, '.1'))

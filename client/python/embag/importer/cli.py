@@ -21,6 +21,8 @@ from embag.importer.writer import (Imported, check_config, check_key_names, find
                                    table_bytes, write_version)
 
 _FAILED = 1
+# The signals that end an import, and what its error then says.
+_SIGNALS = {signal.SIGINT: 'interrupted', signal.SIGTERM: 'terminated', signal.SIGHUP: 'hung up'}
 # Tensors that are named if many are left for the same reason.
 _NAMED_MAX = 3
 _EXAMPLES = '''
@@ -39,17 +41,20 @@ examples:
 PATTERN is a shell pattern (*, ?, [a-z]). It matches a tensor's name, its module's name, the last
 part of that, or the name of a table.
 
-exit status: 0 if the version was written, 1 if not, 2 for a wrong command line, 130 and 143 after
-Ctrl-C and SIGTERM. Nothing is left behind unless it is 0.
+exit status: 0 if the version was written, 1 if not, 2 for a wrong command line, 130, 143 and 129
+after Ctrl-C, SIGTERM and SIGHUP. Nothing is left behind unless it is 0.
 '''
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
+class _Signalled(BaseException):
+    """A signal arrived, whose number is the argument."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
+def _stop(number: int, frame: FrameType | None) -> None:
+    # Another signal must not interrupt the removal of what was written.
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise _Signalled(number)
 
 
 def _version(text: str) -> int:
@@ -158,8 +163,9 @@ def _print_plan(plan: Plan, is_long: bool) -> None:
 
 def _print_result(result: Imported, seconds: float) -> None:
     size = sum(file.bytes for file in result.files)
-    print('wrote %s: %d tables, %s in %.1f s (%s/s)' % (
-        result.directory, len(result.plan.taken), readable(size), seconds,
+    count = len(result.plan.taken)
+    print('wrote %s: %d table%s, %s in %.1f s (%s/s)' % (
+        result.directory, count, '' if count == 1 else 's', readable(size), seconds,
         readable(size / max(seconds, 1e-9))))
 
 
@@ -189,7 +195,9 @@ def _import(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the exit status."""
     options = _parse(arguments)
-    before = signal.signal(signal.SIGTERM, _terminate)
+    # A signal that the parent ignores, as nohup does, stays ignored.
+    before = {each: signal.signal(each, _stop) for each in _SIGNALS
+              if signal.getsignal(each) not in (signal.SIG_IGN, None)}
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
@@ -202,12 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = '%s: ' % error.filename if error.filename else ''
         status, problem = _FAILED, '%s%s' % (where, error.strerror or error)
-    except KeyboardInterrupt:
-        status, problem = 128 + signal.SIGINT, 'interrupted; nothing was written'
-    except _Terminated:
-        status, problem = 128 + signal.SIGTERM, 'terminated; nothing was written'
+    except _Signalled as error:
+        number = error.args[0]
+        status, problem = 128 + number, '%s; nothing was written' % _SIGNALS[number]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     if status != 0:
         print('embag-import: %s' % printable(problem), file=sys.stderr)
     return status

@@ -123,6 +123,8 @@ def name_error(name: str) -> str | None:
         return 'has %d bytes, expected at most %d' % (size, NAME_BYTES_MAX)
     if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in name):
         return 'has control characters'
+    if name == '__metadata__':
+        return 'is not that of a tensor in safetensors files'
     return None
 
 

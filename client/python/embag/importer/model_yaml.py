@@ -28,7 +28,9 @@ def _scalar(value: Any) -> str:
     text = str(value)
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    return json.dumps(text, ensure_ascii=False)
+    # YAML refuses some characters that are not printable, and takes others for the end of a line.
+    return ''.join(char if char.isprintable() else '\\U%08x' % ord(char)
+                   for char in json.dumps(text, ensure_ascii=False))
 
 
 def _flow(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -300,6 +301,18 @@ def _check_scales(table: Table, scales: dict[str, Tensor]) -> None:
                 table.name, name, tensor.dtype, list(tensor.shape), list(rows)))
 
 
+def _check_described(path: str, names: list[str]) -> None:
+    """Raises CheckpointError if the tables of a model.yaml have a name that is not valid, or two
+    have the same."""
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        error = 'is that of another table too' if name in seen else name_error(name)
+        if error:
+            raise CheckpointError('%s: tables[%d]: the name "%.80s" %s' % (
+                path, number, name, error))
+        seen.add(name)
+
+
 def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
     """Plans what a given model.yaml describes."""
     path = choices.model_yaml
@@ -316,8 +329,9 @@ def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
         source = entry.get('source', entry['name'])
         found = _find_source(source, every, path)
         dim = entry.get('dim')
-        if dim is not None and not dim.isdecimal():
-            raise CheckpointError('%s: tables[%d].dim: "%s" is not a number' % (path, number, dim))
+        if dim is not None and not re.fullmatch('[0-9]{1,10}', dim):
+            raise CheckpointError('%s: tables[%d].dim: "%.40s" is not a number of at most 10 '
+                                  'digits' % (path, number, dim))
         table = replace(found, name=entry['name'], format=entry.get('format'),
                         dim=None if dim is None else int(dim))
         if choices.storage is not None:
@@ -327,6 +341,7 @@ def _plan_by_file(checkpoint: Checkpoint, choices: Choices) -> Plan:
                   for key in ('scales', 'biases') if key in entry}
         _check_scales(table, scales)
         taken.append(Taken(table, source, 'described in ' + path, scales))
+    _check_described(path, [each.table.name for each in taken])
     if not taken:
         raise CheckpointError('%s: describes no tables, expected at least one' % path)
     used = {id(tensor) for t in taken for tensor in (t.table.tensor, *t.scales.values())}

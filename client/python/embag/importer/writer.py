@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embag.importer.find_tables import name_error
 from embag.importer.manifest import DigestedFile, FileDigest, write_manifest
 from embag.importer.plan import Choices, Plan, Taken, make_plan
 from embag.importer.source import ELEMENT_BYTES, Checkpoint, CheckpointError, Tensor
@@ -31,6 +32,7 @@ _KEYS_SUFFIX = '.keys.npy'
 _SPLIT = re.compile(r'.*-\d{5}-of-\d{5}', re.DOTALL)
 _NPY_KEYS = {'I64': '<i8', 'U64': '<u8'}
 CONFIG_NAME = 'model.yaml'
+VERSION_MAX = 2**63 - 1
 
 # Called with the number of bytes that were written since the last call.
 Advance = Callable[[int], None]
@@ -60,9 +62,9 @@ def table_bytes(taken: Taken) -> int:
 
 def is_file_name(name: str, suffix: str) -> bool:
     """Returns whether NAME + suffix is a file name that stands for the table NAME."""
-    size = len(name.encode('utf-8')) + len(suffix)
-    return '/' not in name and name[0] != '.' and size <= _FILE_NAME_MAX and \
-        not _SPLIT.fullmatch(name)
+    if name_error(name) is not None or '/' in name or name[0] == '.' or _SPLIT.fullmatch(name):
+        return False
+    return len(name.encode('utf-8')) + len(suffix) <= _FILE_NAME_MAX
 
 
 def _write_rows(file: DigestedFile, tensor: Tensor, advance: Advance) -> None:
@@ -160,6 +162,13 @@ def find_version(out: str) -> int:
     return max((int(n) for n in names if re.fullmatch('[0-9]+', n)), default=0) + 1
 
 
+def check_version(version: int) -> None:
+    """Raises CheckpointError for a number that is not one of a version."""
+    if not 1 <= version <= VERSION_MAX:
+        raise CheckpointError('the version is %.40s, expected a number from 1 to %d' % (
+            version, VERSION_MAX))
+
+
 def check_config(out: str, config: str, replace_config: bool) -> str | None:
     """Returns the text of the model.yaml in `out`, or None if there is none.
 
@@ -208,7 +217,9 @@ def _publish(out: str, version: int, config: str, old: str | None) -> None:
     try:
         os.rename(os.path.join(out, '.%d' % version), os.path.join(out, str(version)))
     except BaseException:
-        if old is None:
+        if os.path.lexists(os.path.join(out, str(version))):
+            pass    # a signal arrived after the version was renamed
+        elif old is None:
             os.unlink(os.path.join(out, CONFIG_NAME))
         elif old != config:
             _write_config(out, hidden_config, old)
@@ -224,6 +235,13 @@ def _missing_folders(path: str) -> list[str]:
         missing.append(path)
         path = os.path.dirname(path)
     return missing
+
+
+def _remove_folders(folders: list[str]) -> None:
+    """Removes those of the folders that exist and are empty."""
+    for folder in folders:
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
 
 
 def _claim(out: str, version: int) -> str:
@@ -248,23 +266,24 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
     Leaves nothing behind if it fails. Raises CheckpointError and OSError.
     """
     check_key_names(plan)
+    check_version(version)
     created = _missing_folders(out)
-    os.makedirs(out, exist_ok=True)
     hidden = None
     try:
-        old = check_config(out, plan.config, replace_config)
+        os.makedirs(out, exist_ok=True)
+        check_config(out, plan.config, replace_config)
         _check_room(out, sum(map(table_bytes, plan.taken)))
         hidden = _claim(out, version)
         files = _write_tables(hidden, plan, advance)
         write_manifest(hidden, files)
         _sync_directory(hidden)
+        # Another importer may have written model.yaml in the meantime.
+        old = check_config(out, plan.config, replace_config)
         _publish(out, version, plan.config, old)
     except BaseException:
-        if hidden is not None:
+        if hidden is not None and os.path.lexists(hidden):
             shutil.rmtree(hidden)
-        for folder in created:
-            if not os.listdir(folder):
-                os.rmdir(folder)
+        _remove_folders(created)
         raise
     return Imported(os.path.join(out, str(version)), version, files, plan)
 
