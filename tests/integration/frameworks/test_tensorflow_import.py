@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -537,6 +538,7 @@ class Damage(CheckpointTest):
     def test_what_an_index_must_not_say(self):
         whole = entry([2, 3], 24)
         wrong = [
+            ('dims of more than 2.59 values', {'entries': [(b'a', entry([2**60] * 254, 24))]}),
             ('is in shard 1 of 1', {'entries': [(b'a', entry([2, 3], 24, (3, 1)))]}),
             ('is in shard -1 of 1', {'entries': [(b'a', entry([2, 3], 24, (3, -1)))]}),
             ('is at bytes 1 to 25', {'entries': [(b'a', entry([2, 3], 24, (4, 1)))]}),
@@ -562,6 +564,28 @@ class Damage(CheckpointTest):
                     how.pop('entries'), bytes(24), **how))
         self.write_index([(b'a', entry([1] * 254, 4))], bytes(24))
         self.assertEqual(len(self.open(self.path('c')).tensors[0].shape), 254)
+
+    def test_names_that_take_time_or_have_huge_numbers(self):
+        names = [b'a/part_' + b'7' * 5000, b'b' + b'/part_1' * 5000 + b'\n', b'c/part_0']
+        prefix = self.write_index([(name, entry([1], 4)) for name in names], bytes(4))
+        start = time.monotonic()
+        found = self.open(prefix)
+        self.assertEqual([tensor.name[0] for tensor in found.tensors], ['a', 'c'])
+        self.assertEqual([name[0] for name, _ in found.left], ['b'])
+        self.assertLess(time.monotonic() - start, 5)
+
+    def test_a_file_checkpoint_of_many_lines_takes_no_time(self):
+        with open(self.path('checkpoint'), 'w', encoding='utf-8') as file:
+            file.write('\n' * 200_000)
+        start = time.monotonic()
+        self.assertFalse(tf_checkpoint.recognises(self.path()))
+        self.assertLess(time.monotonic() - start, 5)
+
+    def test_a_pipe_is_no_checkpoint(self):
+        os.mkdir(self.path('variables'))
+        os.mkfifo(self.path('variables', 'variables.index'))
+        os.mkfifo(self.path('checkpoint'))
+        self.assertFalse(tf_checkpoint.recognises(self.path()))
 
     def test_slices_must_be_all_rows(self):
         def part(begin, length):

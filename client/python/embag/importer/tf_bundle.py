@@ -40,6 +40,8 @@ _MAGIC = 0xdb4775248b80fb57.to_bytes(8, 'little')
 _TRAILER_BYTES = 5
 # TensorFlow's limit.
 _RANK_MAX = 254
+# A tensor has fewer values, so that its bytes can be counted in 64 bits.
+_VALUES_MAX = 2**59
 # A slice that spans a whole dim has this length.
 _WHOLE = -1
 
@@ -228,6 +230,8 @@ class Bundle:
 
 def has_index(prefix: str) -> bool:
     """Returns whether PREFIX.index ends as such a file does, or has files of values beside it."""
+    if not os.path.isfile(prefix + '.index'):
+        return False
     try:
         with open(prefix + '.index', 'rb') as file:
             file.seek(-min(len(_MAGIC), os.fstat(file.fileno()).st_size), os.SEEK_END)
@@ -395,6 +399,8 @@ def _shape(data: bytes) -> tuple[int, ...]:
             sizes.append(size)
     if len(sizes) > _RANK_MAX:
         raise ValueError('an entry has %d dims, expected at most %d' % (len(sizes), _RANK_MAX))
+    if math.prod(sizes) >= _VALUES_MAX:
+        raise ValueError('an entry has dims of more than 2^59 values')
     return tuple(sizes)
 
 

@@ -30,7 +30,7 @@ STATE_BYTES_MAX = 1 << 20
 _GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _VALUE = '/.ATTRIBUTES/VARIABLE_VALUE'
 _SLOT = '/.OPTIMIZER_SLOT/'
-_PART = re.compile(r'(.+)/part_(\d+)((?:/.*)?)')
+_PART = re.compile(r'(.+)/part_(\d{1,6})((?:/.*)?)', re.ASCII | re.DOTALL)
 _NUMBERED = re.compile(r'(?:^|/)(?:layer(?:_with_weights)?-)?\d+(?:/|$)')
 # Beside the keys and values of tables that grow while they are trained, these have a state of their
 # own: rows that are filtered, and places of the keys by server.
@@ -79,12 +79,15 @@ def _prefix_in(directory: str) -> tuple[str, str] | None:
     variables = os.path.join(directory, 'variables', 'variables')
     if has_index(variables):
         return 'variables of a TensorFlow SavedModel', variables
+    state = os.path.join(directory, 'checkpoint')
+    if not os.path.isfile(state):
+        return None
     try:
-        with open(os.path.join(directory, 'checkpoint'), encoding='utf-8') as file:
+        with open(state, encoding='utf-8') as file:
             text = file.read(STATE_BYTES_MAX)
     except (OSError, UnicodeDecodeError):
         return None
-    named = re.search(r'^\s*model_checkpoint_path\s*:\s*"([^"\\]+)"', text, re.M)
+    named = re.search(r'^[ \t]*model_checkpoint_path\s*:\s*"([^"\\]+)"', text, re.M)
     if named is None:
         return None
     # The file may have the path at which the checkpoint was written.
