@@ -4,10 +4,12 @@ import io
 import json
 import os
 import pickle
+import pickletools
 import subprocess
 import sys
 import unittest
 import zipfile
+from unittest import mock
 
 import numpy as np
 import torch
@@ -246,6 +248,38 @@ class Attacks(TorchImportTest):
                 self.imports('m.pt')
             else:
                 self.refuses('m.pt', because='expected at most %d' % limit)
+
+    def test_instructions_of_a_pickle_are_read_up_to_a_maximum(self):
+        from embag.importer import torch_file
+        for is_zip in True, False:
+            self.save(self.model.state_dict(), _use_new_zipfile_serialization=is_zip)
+            with open(self.join('m.pt'), 'rb') as file:
+                if is_zip:
+                    with zipfile.ZipFile(file) as archive:
+                        name = next(n for n in archive.namelist() if n.endswith('data.pkl'))
+                        count = len(list(pickletools.genops(archive.read(name))))
+                else:
+                    count = sum(len(list(pickletools.genops(file))) for _ in range(5))
+            for limit, is_read in ((count, True), (count - 1, False)):
+                with mock.patch.object(torch_file, 'INSTRUCTIONS_MAX', limit):
+                    if is_read:
+                        self.imports('m.pt')
+                    else:
+                        self.refuses('m.pt', because='more than %d instructions' % limit)
+
+    def test_the_directory_of_an_archive_is_read_up_to_a_maximum(self):
+        from embag.importer import torch_file
+        self.save(self.model.state_dict())
+        with zipfile.ZipFile(self.join('m.pt'), 'a') as archive:
+            # zipfile always reads the last 64 KiB.
+            for number in range(700):
+                archive.writestr('%s/%0100d' % (archive.namelist()[0].split('/')[0], number), b'')
+        with zipfile.ZipFile(self.join('m.pt')) as archive:
+            size = os.path.getsize(self.join('m.pt')) - archive.start_dir - 22
+        with mock.patch.object(torch_file, 'DIRECTORY_BYTES_MAX', size):
+            self.imports('m.pt')
+        with mock.patch.object(torch_file, 'DIRECTORY_BYTES_MAX', size - 1):
+            self.refuses('m.pt', because='has %d bytes that are read at once' % size)
 
     def test_dicts_are_searched_down_to_the_maximum_depth(self):
         from embag.importer.torch_file import DEPTH_MAX

@@ -329,7 +329,7 @@ class Archives(DcpTest):
         twice = saved_tensor(array, members=[('data.pkk', b'N.')]).replace(b'data.pkk', b'data.pkl')
         self.check(twice, '2 members')
         self.check(saved_tensor(array, members=[('x' * 65000 + str(n), b'') for n in range(17)]),
-                   'directory of')
+                   'read at once')
 
     def test_a_shard_of_another_type_or_shape_is_refused(self):
         array = self.array(4, 3)

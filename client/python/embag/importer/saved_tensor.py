@@ -41,11 +41,14 @@ _ALLOWED = allow({
     'collections': frozenset({'OrderedDict'})})
 
 
-class _Window(io.RawIOBase):
-    """A range of a file as a file of its own, for zipfile. Large reads are refused."""
+class Window(io.RawIOBase):
+    """A range of a file as a file of its own, for zipfile, which reads the directory of an archive
+    as a whole. Reads of more than `read_bytes_max` bytes are refused."""
 
-    def __init__(self, path: str, offset: int, length: int) -> None:
+    def __init__(self, path: str, offset: int, length: int,
+                 read_bytes_max: int = DIRECTORY_BYTES_MAX) -> None:
         super().__init__()
+        self.read_bytes_max = read_bytes_max
         self.path, self.offset, self.length = path, offset, length
         self.at = 0
 
@@ -68,9 +71,9 @@ class _Window(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         left = max(self.length - self.at, 0)
         count = left if size is None or size < 0 else min(size, left)
-        if count > DIRECTORY_BYTES_MAX:
-            raise CheckpointError(f'has a directory of {count} bytes: expected at most '
-                                  f'{DIRECTORY_BYTES_MAX}')
+        if count > self.read_bytes_max:
+            raise CheckpointError(f'has {count} bytes that are read at once: expected at most '
+                                  f'{self.read_bytes_max}')
         data = read_range(self.path, self.offset + self.at, count).tobytes()
         self.at += count
         return data
@@ -141,7 +144,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _member_start(window: _Window, info: zipfile.ZipInfo) -> int:
+def _member_start(window: Window, info: zipfile.ZipInfo) -> int:
     """Returns the byte of the archive at which the data of a member begin."""
     window.seek(info.header_offset)
     header = window.read(_LOCAL_HEADER_BYTES)
@@ -155,7 +158,7 @@ def _member_start(window: _Window, info: zipfile.ZipInfo) -> int:
     return start
 
 
-def _small_member(window: _Window, archive: zipfile.ZipFile, name: str) -> bytes:
+def _small_member(window: Window, archive: zipfile.ZipFile, name: str) -> bytes:
     """Returns a small member."""
     info = _member(archive, name)
     if info.file_size > DESCRIPTION_BYTES_MAX:
@@ -165,7 +168,7 @@ def _small_member(window: _Window, archive: zipfile.ZipFile, name: str) -> bytes
     return window.read(info.file_size)
 
 
-def _find(window: _Window) -> tuple[int, str, tuple[int, ...]]:
+def _find(window: Window) -> tuple[int, str, tuple[int, ...]]:
     """Finds the first value of the tensor in an archive, its type and its shape."""
     with zipfile.ZipFile(window) as archive:
         pickled = _small_member(window, archive, 'data.pkl')
@@ -189,7 +192,7 @@ def find_saved_tensor(path: str, offset: int, length: int) -> SavedTensor:
     than one tensor, values of an unknown type, or not in C order.
     """
     try:
-        start, dtype, shape = _find(_Window(path, offset, length))
+        start, dtype, shape = _find(Window(path, offset, length))
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         raise CheckpointError(f'{path}: has no archive of torch.save at byte {offset}: '
                               f'{error}') from error

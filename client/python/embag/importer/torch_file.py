@@ -7,13 +7,16 @@ not read, if torch is new enough for that.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pickle
+import pickletools
 import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from embag.importer.file_bytes import file_size, read_range, unreadable
 from embag.importer.optional import need
 from embag.importer.safetensors_file import check_listed, weight_map
+from embag.importer.saved_tensor import DTYPES, Window
 from embag.importer.source import Checkpoint, CheckpointError, Tensor
 
 SUFFIXES = ('.pt', '.pth', '.bin', '.ckpt')
@@ -30,6 +34,12 @@ INDEX_SUFFIX = '.bin.index.json'
 WHOLE_BYTES_MAX = 256 << 20
 # Protects memory: the pickle, with some 100 bytes for each tensor, is read as a whole.
 PICKLE_BYTES_MAX = 32 << 20
+# Protects memory: an instruction of a pickle makes an object of up to some 220 bytes.
+INSTRUCTIONS_MAX = 2_000_000
+# Protects memory: the directory of an archive, which has some 80 bytes for each tensor.
+DIRECTORY_BYTES_MAX = 16 << 20
+# Pickles before the values of a file of the format before torch 1.6.
+_OLD_PICKLES = 5
 # Protects time: dicts in dicts.
 DEPTH_MAX = 16
 # The oldest torch that maps files.
@@ -37,9 +47,6 @@ _MAPPING_TORCH = (2, 1)
 # Dicts that hold the model's tensors. Their names are left out.
 _WRAPPERS = ('state_dict', 'model', 'model_state_dict', 'module')
 _OPTIMIZER = re.compile(r'(optim|lr_scheduler|amp|grad_?scaler)', re.IGNORECASE)
-_DTYPES = {'float64': 'F64', 'float32': 'F32', 'float16': 'F16', 'bfloat16': 'BF16', 'int64': 'I64',
-           'uint64': 'U64', 'int32': 'I32', 'uint32': 'U32', 'int16': 'I16', 'uint16': 'U16',
-           'int8': 'I8', 'uint8': 'U8'}
 
 
 def _index_of(directory: str) -> str | None:
@@ -66,13 +73,23 @@ def _is_zip(path: str) -> bool:
     return file_size(path) >= 4 and read_range(path, 0, 4).tobytes() == b'PK\x03\x04'
 
 
-def _entries(path: str) -> dict[str, zipfile.ZipInfo]:
-    """Returns the entries of a zip archive by name. Raises CheckpointError."""
+@contextlib.contextmanager
+def _archive(path: str) -> Iterator[zipfile.ZipFile]:
+    """Opens a zip archive. Raises CheckpointError for one that is not whole, then and later."""
+    window = Window(path, 0, file_size(path), DIRECTORY_BYTES_MAX)
     try:
-        with zipfile.ZipFile(path) as archive:
-            listed = archive.infolist()
+        with zipfile.ZipFile(window) as archive:
+            yield archive
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CheckpointError('%s: not a whole zip archive: %s' % (path, error)) from error
+    except CheckpointError as error:
+        raise CheckpointError('%s: %s' % (path, error)) from error
+
+
+def _entries(path: str) -> dict[str, zipfile.ZipInfo]:
+    """Returns the entries of a zip archive by name. Raises CheckpointError."""
+    with _archive(path) as archive:
+        listed = archive.infolist()
     entries = {entry.filename: entry for entry in listed}
     if len(entries) < len(listed):
         raise CheckpointError('%s: two entries have the same name' % path)
@@ -104,6 +121,22 @@ def _check_archive(path: str) -> None:
             path, total, size))
 
 
+def _check_pickles(file: IO[bytes], count: int) -> None:
+    """Refuses pickles that would take much memory, without running them. The text begins with a
+    verb: its subject is the file."""
+    left = INSTRUCTIONS_MAX
+    try:
+        for _ in range(count):
+            for _ in pickletools.genops(file):
+                left -= 1
+                if left < 0:
+                    raise CheckpointError('has a pickle of more than %d instructions, expected a '
+                                          'state_dict: save the tensors without other objects'
+                                          % INSTRUCTIONS_MAX)
+    except ValueError:
+        return    # not a pickle from here on: torch stops there too, and says what is wrong
+
+
 def _version(torch: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r'\d+', str(torch.__version__))[:2])
 
@@ -132,6 +165,10 @@ def _load(path: str) -> Any:
     is_zip = _is_zip(path)
     if is_zip:
         _check_archive(path)
+        with _archive(path) as archive:
+            for name in archive.namelist():
+                if name.endswith('/data.pkl'):
+                    _check_pickles(io.BufferedReader(archive.open(name)), 1)
     if is_zip and _version(torch) >= _MAPPING_TORCH:
         options['mmap'] = True
     elif file_size(path) > WHOLE_BYTES_MAX:
@@ -139,6 +176,12 @@ def _load(path: str) -> Any:
                               '%s' % (path, file_size(path), WHOLE_BYTES_MAX,
                                       'install torch 2.1 or newer, which maps files' if is_zip else
                                       'an older format; load it with torch and save it again'))
+    if not is_zip:
+        try:
+            with open(path, 'rb') as file:
+                _check_pickles(file, _OLD_PICKLES)
+        except CheckpointError as error:
+            raise CheckpointError('%s: %s' % (path, error)) from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -167,7 +210,7 @@ def _tensor_of(name: str, value: Any) -> Tensor | str:
     if value.device.type != 'cpu':
         return 'a tensor without values (device %s)' % value.device.type
     dtype = str(value.dtype).rsplit('.', 1)[-1]
-    if dtype not in _DTYPES or not shape:
+    if dtype not in DTYPES or not shape:
         return unreadable(name, dtype, shape)
     if not _is_in_storage(value):
         return 'a tensor that repeats elements'
@@ -179,7 +222,7 @@ def _tensor_of(name: str, value: Any) -> Tensor | str:
         rows = np.ascontiguousarray(value[begin:end].numpy())
         return rows.reshape(end - begin, -1).view(np.uint8)
 
-    return Tensor(name, _DTYPES[dtype], shape, read)
+    return Tensor(name, DTYPES[dtype], shape, read)
 
 
 def _leaves(root: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
