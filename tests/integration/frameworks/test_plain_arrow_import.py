@@ -1,13 +1,15 @@
 """embag-import: parquet and Arrow files."""
 
 import os
+import shutil
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import feather, parquet
 
 from import_run import ImportTest
-from served import SEED
+from served import SEED, scaled
 
 COUNT = 20000
 DIM = 8
@@ -102,6 +104,39 @@ class Arrow(ImportTest):
             vectors = pa.array(rows, pa.list_(pa.float32()))
             parquet.write_table(self.table(vectors), self.join('t.parquet'))
             self.refuses('t.parquet', because=because)
+
+    def test_wide_rows_are_decoded_a_few_at_a_time(self):
+        from embag.importer import arrow_file
+        for width, rows in ((1, 4096), (256, 4096), (257, 4080), (1 << 20, 1), (1 << 21, 1)):
+            self.assertEqual(arrow_file._Column([], 'v', 'F32', width).batch_rows, rows)
+
+    def test_two_columns_of_one_name_are_refused(self):
+        table = pa.Table.from_arrays([pa.array([1]), pa.array([[1.0]]), pa.array([[2.0]])],
+                                     ['id', 'v', 'v'])
+        with pa.OSFile(self.join('t.arrow'), 'wb') as file, \
+                pa.ipc.new_file(file, table.schema) as writer:
+            writer.write(table)
+        self.refuses('t.arrow', '--vector-column', 'v', because='two columns have the same name')
+
+    def test_flipped_bytes_end_neither_the_process_nor_in_a_traceback(self):
+        rng = np.random.default_rng(SEED)
+        table = self.table().slice(0, 50)
+        parquet.write_table(table, self.join('t.parquet'))
+        feather.write_feather(pa.table({'id': table['id'], 'vector': table['vector'].cast(
+            pa.list_(pa.float32()))}), self.join('t.feather'), compression='uncompressed')
+        for name in ('t.parquet', 't.feather'):
+            with open(self.join(name), 'rb') as file:
+                whole = file.read()
+            for _ in range(scaled(100)):
+                broken = bytearray(whole)
+                for at in rng.integers(4, len(whole), rng.integers(1, 4)):
+                    broken[at] = rng.integers(256)
+                with open(self.join(name), 'wb') as file:
+                    file.write(broken)
+                shutil.rmtree(self.out, ignore_errors=True)
+                done = self.run_import(name)
+                self.assertIn(done.returncode, (0, 1))
+                self.assertEqual(done.stderr.count('\n'), done.returncode, done.stderr)
 
     def test_broken_files_are_told_in_one_line(self):
         rng = np.random.default_rng(SEED)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from embag.importer.file_bytes import file_size, read_range
 from embag.importer.optional import need
 from embag.importer.read_options import ReadOptions
-from embag.importer.source import Checkpoint, CheckpointError, Table, Tensor
+from embag.importer.source import ELEMENT_BYTES, Checkpoint, CheckpointError, Table, Tensor
 
-# Rows that are decoded at a time.
+# The most rows, and bytes of vectors, that are decoded at a time. A row is the least.
 _BATCH_ROWS = 4096
+_BATCH_BYTES = 4 << 20
 # Bytes that are read ahead of a parquet column.
 _BUFFER_BYTES = 1 << 20
 _MAGICS = {b'PAR1': 'parquet', b'ARRO': 'Arrow'}
@@ -55,16 +56,15 @@ class _Parquet:
         parquet = need('pyarrow.parquet', 'reading parquet files')
         self._file = parquet.ParquetFile(path, memory_map=True, buffer_size=_BUFFER_BYTES)
         self.schema = self._file.schema_arrow
-        groups = range(self._file.num_row_groups)
         self.starts = [0]
-        for group in groups:
-            self.starts.append(self.starts[-1] + self._file.metadata.row_group(group).num_rows)
+        for number in range(self._file.num_row_groups):
+            self.starts.append(self.starts[-1] + self._file.metadata.row_group(number).num_rows)
 
-    def batches(self, column: str, first: int) -> Iterator[Any]:
-        """Yields arrays of a column, from the row group `first` on."""
+    def batches(self, column: str, first: int, rows: int) -> Iterator[Any]:
+        """Yields arrays of a column of up to `rows` rows, from the row group `first` on."""
         groups = list(range(first, len(self.starts) - 1))
         if groups:
-            for batch in self._file.iter_batches(_BATCH_ROWS, groups, [column]):
+            for batch in self._file.iter_batches(rows, groups, [column]):
                 yield batch.column(0)
 
 
@@ -80,13 +80,15 @@ class _Ipc:
         for number in range(self._reader.num_record_batches):
             self.starts.append(self.starts[-1] + self._reader.get_batch(number).num_rows)
 
-    def batches(self, column: str, first: int) -> Iterator[Any]:
-        """Yields arrays of a column, from the record batch `first` on."""
+    def batches(self, column: str, first: int, rows: int) -> Iterator[Any]:
+        """Yields arrays of a column of up to `rows` rows, from the record batch `first` on."""
         position = self.schema.get_field_index(column)
         for number in range(first, len(self.starts) - 1):
             array = self._reader.get_batch(number).column(position)
-            for at in range(0, len(array), _BATCH_ROWS):
-                yield array.slice(at, _BATCH_ROWS)
+            # Arrow ends the process if offsets that the file states are wrong.
+            array.validate(full=True)
+            for at in range(0, len(array), rows):
+                yield array.slice(at, rows)
 
 
 def _open_file(path: str) -> _Parquet | _Ipc:
@@ -97,9 +99,15 @@ def _open_file(path: str) -> _Parquet | _Ipc:
                               '(feather version 2)' % (path, magic))
     arrow = need('pyarrow', 'reading %s files' % _MAGICS[magic])
     try:
-        return _Parquet(path) if magic == b'PAR1' else _Ipc(path)
-    except (arrow.ArrowException, OSError) as error:
+        file = _Parquet(path) if magic == b'PAR1' else _Ipc(path)
+        # Names and types are decoded when they are asked for, which may fail too.
+        names = [field.name for field in file.schema if str(field.type)]
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CheckpointError('%s: %s' % (path, _first_line(error))) from error
+    if len(set(names)) < len(names):
+        raise CheckpointError('%s: two columns have the same name, expected different names; the '
+                              'columns are: %s' % (path, ', '.join(names)))
+    return file
 
 
 def _first_line(error: Exception) -> str:
@@ -118,6 +126,12 @@ class _Column:
     name: str
     dtype: str
     width: int | None
+
+    @property
+    def batch_rows(self) -> int:
+        """The number of rows to decode at a time."""
+        row_bytes = (self.width or 1) * ELEMENT_BYTES[self.dtype]
+        return max(min(_BATCH_ROWS, _BATCH_BYTES // row_bytes), 1)
 
     def decode(self, array: Any, path: str, row: int) -> NDArray[np.uint8]:
         """Returns the rows of an array whose first row is row `row` of the file, as bytes.
@@ -170,7 +184,7 @@ class _Stream:
                 at = file.starts[first]
                 if self._at < 0:
                     self._at = start + at
-                for array in file.batches(self._column.name, first):
+                for array in file.batches(self._column.name, first, self._column.batch_rows):
                     yield self._column.decode(array, file.path, at)
                     at += len(array)
             start += count
@@ -245,7 +259,7 @@ def _find_width(files: list[_Parquet | _Ipc], name: str) -> int:
     if str(kind).startswith('fixed_size_list'):
         return int(kind.list_size)
     for file in files:
-        for array in file.batches(name, 0):
+        for array in file.batches(name, 0, 1):
             if len(array) > 0:
                 _refuse_nulls(array.slice(0, 1), '%s: column %s' % (file.path, name), 0)
                 return len(array[0])
@@ -270,7 +284,12 @@ def open_checkpoint(path: str, options: ReadOptions | None = None) -> Checkpoint
     vectors = _choose(paths[0], schema, options.vector_column, _is_vector,
                       'vectors (lists of floating-point numbers)')
     rows = sum(file.starts[-1] for file in files)
-    width = _find_width(files, vectors)
+    arrow = need('pyarrow', 'reading this file')
+    try:
+        width = _find_width(files, vectors)
+    except (arrow.ArrowException, OSError) as error:
+        raise CheckpointError('%s: column %s: %s' % (
+            paths[0], vectors, _first_line(error))) from error
     if width == 0:
         raise CheckpointError('%s: column %s: vectors have no values, expected at least one' % (
             paths[0], vectors))
