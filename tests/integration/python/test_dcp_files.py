@@ -7,6 +7,7 @@ import tempfile
 import tracemalloc
 import unittest
 import zipfile
+from unittest import mock
 
 import numpy as np
 
@@ -235,6 +236,21 @@ class Refused(DcpTest):
         tensors['more'] = entry
         self.metadata(names, tensors, {})
         self.check_refused('entries')
+
+    def test_the_largest_number_of_shards_of_all_tensors_is_read_and_not_one_more(self):
+        names = Names()
+        empty = names.tensor('float32', (0, 2), [((0, 0), (0, 2))] * 3)
+        whole = names.tensor('float32', (4, 2), [((0, 0), (4, 2)), *[((0, 0), (0, 2))] * 3])
+        self.metadata(names, {'a': whole, 'b': whole, 'c': empty}, {
+            names.index(name, (0, 0)): names.info('f', 0, 0) for name in 'ab'})
+        with open(os.path.join(self.path, 'f'), 'wb'):
+            pass
+        for limit, is_read in ((8, True), (7, False)):
+            with mock.patch.object(dcp, 'ENTRIES_MAX', limit):
+                if is_read:
+                    self.assertEqual(len(dcp.open_checkpoint(self.path).tensors), 2)
+                else:
+                    self.check_refused('has 8 shards: expected at most 7')
 
     def test_the_largest_number_of_dims_is_read_and_not_one_more(self):
         names = Names()

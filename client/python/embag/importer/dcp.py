@@ -25,7 +25,8 @@ from embag.importer.source import ELEMENT_BYTES, Checkpoint, CheckpointError, Te
 from embag.importer.unpickle import PICKLE_BYTES_MAX, Global, Instance, read_pickle
 
 METADATA = '.metadata'
-# The largest number of tensors and other objects of a checkpoint, and that of their shards.
+# The largest number of tensors and other objects of a checkpoint, and that of their shards. It also
+# bounds time, since a pickle can name a list of shards for every tensor at no cost.
 ENTRIES_MAX = 200_000
 # The largest number of dims of a tensor.
 DIMS_MAX = 64
@@ -264,6 +265,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     checkpoint = Checkpoint('checkpoint of torch.distributed.checkpoint')
     tensors = []
     files = _Files()
+    chunks = 0
     try:
         fields = _read_metadata(metadata)
         index = _index(path, fields['storage_data'])
@@ -273,8 +275,11 @@ def open_checkpoint(path: str) -> Checkpoint:
             reason = _reason_to_leave(name, value)
             if reason is not None:
                 checkpoint.left.append((name, reason))
-            else:
-                tensors.append(_tensor(name, value, index, files))
+                continue
+            chunks += len(_field(_fields(value, 'TensorStorageMetadata'), 'chunks', list))
+            if chunks > ENTRIES_MAX:
+                raise CheckpointError(f'has {chunks} shards: expected at most {ENTRIES_MAX}')
+            tensors.append(_tensor(name, value, index, files))
     except CheckpointError as error:
         text = str(error)
         raise CheckpointError(text if text.startswith(path) else f'{metadata}: {text}') from error
