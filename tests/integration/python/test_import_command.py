@@ -123,6 +123,15 @@ class Selection(ImportTest):
         self.write('emb.ok', '\x1b]0;title\x07')
         self.assertNotIn('\x1b', self.imports('m.safetensors'))
 
+    def test_errors_have_a_maximum_length(self):
+        from embag.importer.cli import _PROBLEM_MAX
+        fixed = len('--tables : matches none of the 1 tensors, which include: ') + \
+            len('emb.x F32 [6, 4]')
+        self.write('emb.x')
+        for size, cut in ((_PROBLEM_MAX - fixed, ''), (_PROBLEM_MAX - fixed + 1, ' ...')):
+            done = self.run_import('m.safetensors', '--tables', 'y' * size)
+            self.assertEqual(done.stderr.removeprefix('embag-import: ')[_PROBLEM_MAX:], cut + '\n')
+
 
 class Config(ImportTest):
     """model.yaml."""
@@ -416,7 +425,7 @@ class Writing(ImportTest):
             ['prlimit', '--fsize=150', *command(self.join('m.safetensors'), '--out', self.out)],
             capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(limited.returncode, 1, limited.stderr)
-        self.assertIn('File too large', limited.stderr)
+        self.assertEqual(limited.stderr, 'embag-import: %s: File too large\n' % self.out)
         self.assertEqual(tree(self.join('repository')), [])
 
     def test_signals_end_an_import_and_leave_nothing_behind(self):

@@ -23,6 +23,8 @@ from embag.importer.writer import (Imported, check_config, check_key_names, find
 _FAILED = 1
 # The signals that end an import, and what its error then says.
 _SIGNALS = {signal.SIGINT: 'interrupted', signal.SIGTERM: 'terminated', signal.SIGHUP: 'hung up'}
+# Protects the terminal: names in a checkpoint may have millions of characters.
+_PROBLEM_MAX = 2000
 # Tensors that are named if many are left for the same reason.
 _NAMED_MAX = 3
 _EXAMPLES = '''
@@ -217,7 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each, handler in before.items():
             signal.signal(each, handler)
     if status != 0:
-        print('embag-import: %s' % printable(problem), file=sys.stderr)
+        cut = ' ...' if len(problem) > _PROBLEM_MAX else ''
+        print('embag-import: %s%s' % (printable(problem[:_PROBLEM_MAX]), cut), file=sys.stderr)
     return status
 
 

@@ -280,7 +280,9 @@ def write_version(plan: Plan, out: str, version: int, replace_config: bool,
         # Another importer may have written model.yaml in the meantime.
         old = check_config(out, plan.config, replace_config)
         _publish(out, version, plan.config, old)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = out    # writes do not name their file, as when the disk is full
         if hidden is not None and os.path.lexists(hidden):
             shutil.rmtree(hidden)
         _remove_folders(created)
