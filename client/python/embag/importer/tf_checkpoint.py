@@ -14,10 +14,9 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import accumulate
 
-import numpy as np
-from numpy.typing import NDArray
-
+from embag.importer.shards import Shard, gather
 from embag.importer.source import ELEMENT_BYTES, Checkpoint, CheckpointError, Table, Tensor
 from embag.importer.tf_bundle import Bundle, Entry, has_index
 from embag.importer.tf_graph import ObjectGraph, read_graph
@@ -206,16 +205,10 @@ def _joined(tensors: list[Tensor], left: list[tuple[str, str]]) -> list[Tensor]:
 
 def _concatenated(name: str, tensors: list[Tensor]) -> Tensor:
     first = tensors[0]
-    ends = np.cumsum([tensor.shape[0] for tensor in tensors]).tolist()
-    begins = [0, *ends[:-1]]
-
-    def read(begin: int, end: int) -> NDArray[np.uint8]:
-        pieces = [tensor.read(max(begin, low) - low, min(end, high) - low)
-                  for tensor, low, high in zip(tensors, begins, ends)
-                  if max(begin, low) < min(end, high)]
-        return np.concatenate(pieces) if pieces else first.read(0, 0)
-
-    return Tensor(name, first.dtype, (ends[-1], *first.shape[1:]), read)
+    ends = list(accumulate(tensor.shape[0] for tensor in tensors))
+    shards = [Shard((end - tensor.shape[0], *(0 for _ in first.shape[1:])), tensor.shape,
+                    tensor.read) for tensor, end in zip(tensors, ends)]
+    return gather(name, first.dtype, (ends[-1], *first.shape[1:]), shards)
 
 
 def _with_keys(tensors: list[Tensor], left: list[tuple[str, str]]) -> tuple[
