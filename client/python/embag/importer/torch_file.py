@@ -16,7 +16,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,21 @@ def _check_pickles(file: IO[bytes], count: int) -> None:
         return    # not a pickle from here on: torch stops there too, and says what is wrong
 
 
+def _check_instructions(path: str, is_zip: bool) -> None:
+    if is_zip:
+        with _archive(path) as archive:
+            for name in archive.namelist():
+                if name.endswith('/data.pkl'):
+                    entry = cast(io.RawIOBase, archive.open(name))
+                    _check_pickles(io.BufferedReader(entry), 1)
+        return
+    try:
+        with open(path, 'rb') as file:
+            _check_pickles(file, _OLD_PICKLES)
+    except CheckpointError as error:
+        raise CheckpointError('%s: %s' % (path, error)) from error
+
+
 def _version(torch: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r'\d+', str(torch.__version__))[:2])
 
@@ -165,10 +180,6 @@ def _load(path: str) -> Any:
     is_zip = _is_zip(path)
     if is_zip:
         _check_archive(path)
-        with _archive(path) as archive:
-            for name in archive.namelist():
-                if name.endswith('/data.pkl'):
-                    _check_pickles(io.BufferedReader(archive.open(name)), 1)
     if is_zip and _version(torch) >= _MAPPING_TORCH:
         options['mmap'] = True
     elif file_size(path) > WHOLE_BYTES_MAX:
@@ -176,12 +187,7 @@ def _load(path: str) -> Any:
                               '%s' % (path, file_size(path), WHOLE_BYTES_MAX,
                                       'install torch 2.1 or newer, which maps files' if is_zip else
                                       'an older format; load it with torch and save it again'))
-    if not is_zip:
-        try:
-            with open(path, 'rb') as file:
-                _check_pickles(file, _OLD_PICKLES)
-        except CheckpointError as error:
-            raise CheckpointError('%s: %s' % (path, error)) from error
+    _check_instructions(path, is_zip)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
