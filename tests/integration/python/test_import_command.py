@@ -609,8 +609,10 @@ class Errors(ImportTest):
 
     def test_options_of_other_kinds_are_refused(self):
         write_tensors(self.join('m.safetensors'), {'emb': ROWS})
-        self.refuses('m.safetensors', '--dim', '4', because='does not apply')
-        self.refuses('m.safetensors', '--key-column', 'a', because='does not apply')
+        self.refuses('m.safetensors', '--dim', '4', because='--dim does not apply')
+        self.refuses('m.safetensors', '--key-column', 'a',
+                     because='--key-column does not apply')
+        self.refuses('m.safetensors', '--type', 'F64', because='--type does not apply')
         for dim in ('0', 'x', '4294967296'):
             self.refuses('m.safetensors', '--dim', dim, because='is not a number', status=2)
 

@@ -93,8 +93,8 @@ def open_source(path: str, format_name: str | None = None,
     defaults = ReadOptions()
     for name in vars(options):
         if getattr(options, name) != getattr(defaults, name) and name not in reader.options:
-            raise CheckpointError('%s: the option %s does not apply to the format %s' % (
-                path, name, reader.format))
+            raise CheckpointError('%s: --%s does not apply to the format %s' % (
+                path, name.removeprefix('value_').replace('_', '-'), reader.format))
     module = reader.load()
     checkpoint: Checkpoint
     if reader.options:
