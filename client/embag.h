@@ -29,17 +29,17 @@ struct embag_integers {
     unsigned width;
 };
 
-/* A sequence lookup: it returns the rows of each bag without pooling them, bag after bag, and the
- * number of rows of each bag (embag_result.lengths). A query of EMBAG_NONE is one if a member is
- * set; it then needs a layout, or num_bags 1. A group of EMBAG_NONE always is one. With any other
- * reduction, a member that is set is refused. Missing indices under EMBAG_SKIP are left out before
- * max_len counts. */
+/* The options of a sequence lookup. It returns the rows of each bag without pooling them, bag after
+ * bag, and the number of rows of each bag (embag_result.lengths). A query of EMBAG_NONE is a
+ * sequence lookup if a member is set; it then needs a layout, or num_bags 1. A group of EMBAG_NONE
+ * is always a sequence lookup. With any other reduction, a member that is set is refused. Missing
+ * indices under EMBAG_SKIP are left out before max_len is applied. */
 struct embag_sequence {
     uint32_t max_len; /* most rows of a bag; a longer bag keeps its last rows; 0: no limit */
     bool keep_first;  /* a longer bag keeps its first rows; needs max_len */
-    bool pad;         /* every bag has max_len rows: zeros fill it up at its end; needs max_len */
-    bool unique;      /* each row once (in a group once for each feature), and embag_result.inverse;
-                         neither with pad nor with weights */
+    bool pad;         /* every bag has max_len rows: zeros are added at its end; needs max_len */
+    bool unique;      /* returns each row once (in a group once for each feature that uses it) and
+                         embag_result.inverse; not allowed with pad or weights */
 };
 
 /* One bag lookup. Give indices and one layout: offsets, lengths, segment_ids with num_segments, or
@@ -62,7 +62,8 @@ struct embag_query {
     size_t weights_count;
     /* Unspecified: no weights. Otherwise indices without weights are refused. */
     enum embag_type weights_type;
-    struct embag_sequence sequence; /* with EMBAG_NONE: zero reads the indices one by one */
+    struct embag_sequence
+        sequence; /* only with EMBAG_NONE; all zero: indices are read one by one */
 };
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. The answer is one result
@@ -82,7 +83,7 @@ struct embag_group {
     enum embag_type weights_type;
     enum embag_reduction reduction; /* reduction of every feature */
     enum embag_missing missing;     /* missing policy of every feature */
-    struct embag_sequence sequence; /* with EMBAG_NONE, for which all rows must have one size */
+    struct embag_sequence sequence; /* only with EMBAG_NONE, where all rows must have one size */
 };
 
 /* One call: any number of queries and groups on one model. It is answered or fails as a whole,
@@ -113,9 +114,9 @@ struct embag_result {
     enum embag_type type;
     uint32_t rank;
     uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes]; 0
-                                       at positions from rank on. Of a sequence lookup: [rows,
-                                       trailing dims...], with pad [bags, max_len, trailing
-                                       dims...]; of a group's, a row has one dimension */
+                                       at positions from rank on. Sequence lookup: [rows, trailing
+                                       dims...], with pad [bags, max_len, trailing dims...]; in a
+                                       group the trailing dims are one, the row size */
     uint64_t missing;               /* indices that named no row; with concat, in all queries */
     /* [missing_by_query_count] `missing` of each query or feature; NULL if the count is 0. */
     const uint64_t *missing_by_query;
@@ -130,12 +131,12 @@ struct embag_result {
      * error has no values: type, rank, missing and values_bytes are 0. */
     enum embag_status status;
     const char *message; /* UTF-8; empty if status is EMBAG_OK */
-    /* Of a sequence lookup: [lengths_count] how many rows each bag has, padding not counted; for a
-     * group feature by feature, bag by bag. NULL if the count is 0, as for all other lookups. */
+    /* The number of rows of each bag in a sequence lookup, without padding; in a group feature by
+     * feature, bag by bag. NULL if the count is 0, as for all other lookups. */
     const int32_t *lengths;
     size_t lengths_count;
-    /* With unique: [inverse_count], the sum of the lengths, the row in `values` for each row of the
-     * bags. NULL if the count is 0. */
+    /* With unique: for each row of the bags, its row in `values`. The count is the sum of the
+     * lengths. NULL if the count is 0. */
     const uint32_t *inverse;
     size_t inverse_count;
 };
@@ -207,12 +208,12 @@ void embag_close(struct embag_client *client);
  * - shape[0] is the number of bags of the query or group. With EMBAG_NONE it is the number of
  *   indices. If a query names no reduction, shape[0] may be either number, because a feature's own
  *   reduction may be NONE: name one, or read shape[0].
- * - A sequence lookup has one length for each bag (of a group, for each feature and bag), between 0
- *   and max_len if that is set. Their sum is at most the number of indices. Without pad, shape[0]
- *   is the sum of the lengths or, with unique, the number of rows that `inverse` names; each row is
- *   named first after all rows before it. With pad, shape[0] is the number of lengths and shape[1]
- *   is max_len. A group that names no reduction may be a sequence lookup, because its features may
- *   be of NONE: it is one if the result has lengths.
+ * - A sequence lookup has one length for each bag (in a group, for each feature and bag). No length
+ *   is negative, or above max_len if that is set. Their sum is at most the number of indices.
+ *   Without pad, shape[0] is the sum of the lengths or, with unique, the number of rows that
+ *   `inverse` names; `inverse` first names them in ascending order. With pad, shape[0] is the
+ *   number of lengths and shape[1] is max_len. A group that names no reduction may be a sequence
+ *   lookup, because its features may have NONE: it is one if the result has lengths.
  * - The type is output_type if that is set. The rank is at least 1. For a group, and with concat,
  *   the rank is 2 (3 with pad), the type is floating-point, and each feature or query that is
  *   pooled has at least one column. Only shape[0] can be 0.

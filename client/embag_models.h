@@ -29,7 +29,7 @@ struct embag_table {
     bool has_unknown_row; /* unknown_row is set */
     int64_t unknown_row;
     const void *default_vector;  /* values of `type`, one for each element of a row, at any
-                                    alignment; no bytes if the table has none */
+                                    alignment; the table has none if default_vector_bytes is 0 */
     size_t default_vector_bytes; /* bytes of all values */
     bool unknown_vector; /* default_vector takes the place of missing rows with UNKNOWN_ROW */
 };

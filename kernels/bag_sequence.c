@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* While rows are made unique, each is a number of 64 bits: the row's number less ROW_MIN, which is
- * not negative, above the position of the row. */
+/* While rows are made unique, each is a 64-bit number. Its upper bits are the row's number minus
+ * ROW_MIN, which is not negative; its lower bits are the row's position. */
 #define ROW_MIN EB_ROW_VECTOR
 #define POSITION_BITS 24
 #define POSITION_MASK ((UINT64_C(1) << POSITION_BITS) - 1)
@@ -16,7 +16,7 @@ static_assert((int64_t)EB_BAG_UNIQUE_ROWS_MAX - 1 - ROW_MIN <= INT64_MAX >> (POS
     "every row fits");
 static_assert(ROW_MIN < EB_ROW_ZERO, "no row is less");
 
-/* Bits of a row's number by which one pass sorts. */
+/* Number of bits by which one pass sorts. */
 #define DIGIT_BITS 8
 #define DIGIT_COUNT (1u << DIGIT_BITS)
 
@@ -84,7 +84,7 @@ bool eb_bag_sequence_measure(const struct eb_bag_query *query,
     return true;
 }
 
-/* Where the rows that are kept are written, with their weights. */
+/* Memory for the rows that are kept, and their weights. */
 struct room {
     int64_t *rows;
     uint8_t *weights; /* NULL: no weights */
@@ -123,7 +123,7 @@ static uint32_t find_kept(const struct eb_bag_sequence *sequence, uint32_t count
     return sequence->max_len > 0 && count > sequence->max_len ? sequence->max_len : count;
 }
 
-/* Sets the lengths. Returns their sum. */
+/* Sets the lengths and returns their sum. */
 static uint64_t list_lengths(const struct eb_bag_sequence *sequence, const struct eb_bag_job *job,
     uint32_t bag_count, int32_t *lengths)
 {
@@ -136,8 +136,8 @@ static uint64_t list_lengths(const struct eb_bag_sequence *sequence, const struc
     return kept_count;
 }
 
-/* Moves the rows that each bag keeps to their places in the result. Returns how many rows there are
- * then. */
+/* Moves the rows that each bag keeps to their positions in the result. Returns the number of rows
+ * of the result. */
 static uint64_t place_rows(const struct eb_bag_sequence *sequence, const struct eb_bag_job *job,
     uint32_t bag_count, const struct room *room)
 {
@@ -155,7 +155,7 @@ static uint64_t place_rows(const struct eb_bag_sequence *sequence, const struct 
     return taken;
 }
 
-/* Sorts `count` numbers by one digit, and keeps the order of those with the same digit. */
+/* Sorts `count` numbers by one digit. Numbers with the same digit keep their order. */
 static void sort_by_digit(const uint64_t *from, uint64_t count, unsigned shift, uint64_t *to)
 {
     uint32_t ends[DIGIT_COUNT] = {0};
@@ -195,14 +195,14 @@ static const uint64_t *sort_rows(const eb_bag_row *rows, uint64_t count, uint64_
     return sorted;
 }
 
-/* Writes each row once to `unique`, in the order of first occurrence, and for each row its number
- * there. `unique` may be `rows`. Returns how many rows are unique. */
+/* Writes each row once to `unique`, in the order of first occurrence, and its number there to
+ * `inverse` for every row. `unique` may be `rows`. Returns the number of unique rows. */
 static uint64_t make_unique(const eb_bag_row *rows, uint64_t count, uint64_t *room,
     struct eb_bag_sequence_lists *lists, int64_t *unique)
 {
     uint32_t *inverse = lists->inverse;
     const uint64_t *sorted = sort_rows(rows, count, room);
-    /* First, the entry of each row is the position of the row's first occurrence. */
+    /* At first, inverse[i] is the position where row i occurs first. */
     uint64_t first = 0;
     for (uint64_t i = 0; i < count; i++) {
         if (i == 0 || sorted[i] >> POSITION_BITS != sorted[i - 1] >> POSITION_BITS) {

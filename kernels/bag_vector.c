@@ -11,7 +11,7 @@
 #define ADDRESSED_ROWS_MAX 1024
 
 /* Most values of a bag that are widened at a time: 32 KiB on the stack. The columns of a bag are
- * cut into blocks of a multiple of WIDENED_COLUMNS_MIN, so that no byte of codes is cut. */
+ * divided into blocks of a multiple of WIDENED_COLUMNS_MIN, so that no byte of codes is split. */
 #define WIDENED_VALUES_MAX 8192
 #define WIDENED_COLUMNS_MIN 16
 #define WIDENED_COLUMNS_MAX 1024
@@ -60,8 +60,8 @@ static struct vector_bag find_vector_bag(
     return bag;
 }
 
-/* Pools rows of `table` in place of the bag's rows, and else as the job `like` says. `rows` has as
- * many entries as the bag. Writes the elements of `columns` to their position in the row at
+/* Pools `rows` of `table` instead of the bag's rows, otherwise as the job `like` says. `rows` has
+ * as many entries as the bag. Writes the elements of `columns` to their position in the row at
  * like->out. */
 static void pool_in_place(const struct vector_bag *bag, const struct eb_table *table,
     const eb_bag_row *rows, const struct eb_bag_job *like, const struct eb_bag_range *columns)
@@ -81,9 +81,9 @@ static void pool_in_place(const struct vector_bag *bag, const struct eb_table *t
 
 /* ---- tables stored as T ---- */
 
-/* Pools a bag with the variant's function, on a table of all addresses: its rows are one byte
- * apart, and the number of a row is its distance in bytes from the rows or the vector, whichever
- * comes first in memory. */
+/* Pools a bag with the variant's function, on a table that covers both the rows and the vector. It
+ * starts at the one that comes first in memory, and its rows are one byte apart. So the number of a
+ * row is its distance in bytes from there. */
 static void pool_by_address(const struct vector_bag *bag, const struct eb_bag_range *columns)
 {
     struct eb_table table = *bag->job->table;
@@ -105,10 +105,10 @@ static void pool_by_address(const struct vector_bag *bag, const struct eb_bag_ra
     pool_in_place(bag, &table, addressed, &job, columns);
 }
 
-/* ---- other tables, whose sums are f32: the bag's values, or its codes, become rows of f32, which
+/* ---- other tables, whose sums are f32: the bag's values or codes are read into rows of f32, which
  * the variant pools ---- */
 
-/* Columns of a bag, as rows of f32. */
+/* A block of a bag's columns, as rows of f32. */
 struct widened {
     uint32_t column;
     uint32_t columns;
@@ -133,8 +133,8 @@ static void widen_vector(const struct eb_table *table, const struct widened *wid
     }
 }
 
-/* Reads the bag's rows as the variant does for NONE. A row of codes is multiplied by 1 if the codes
- * themselves are wanted. */
+/* Reads the bag's rows as the variant does for NONE. If the codes
+ * themselves are needed, the scale of each row is 1. */
 static void widen_rows(const struct vector_bag *bag, struct widened *widened)
 {
     struct eb_table table = *bag->job->table;
@@ -166,7 +166,7 @@ static void widen_rows(const struct vector_bag *bag, struct widened *widened)
     }
 }
 
-/* The parts of a sum of codes that are the same for all columns. */
+/* What is the same for all columns of a sum of codes. */
 struct code_sum {
     float weights[WIDENED_ROWS_MAX]; /* of the rows of codes */
     float bias;
@@ -195,7 +195,7 @@ static void sum_up_scales(const struct vector_bag *bag, struct code_sum *sum)
     sum->divisor = is_root ? sqrtf(square_sum) : weight_sum;
 }
 
-/* Writes the results of the columns, whose sums without biases are given. */
+/* Writes the results of the columns. `totals` are the sums without biases. */
 static void finish_codes(const struct vector_bag *bag, const struct code_sum *sum,
     const struct widened *widened, const float *totals)
 {

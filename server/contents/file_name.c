@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-/* A command of the Python package (client/python/IMPORT.md). */
-#define IMPORT "embag-import FILE --out REPOSITORY/MODEL"
-
 /* The first suffix that matches decides. */
 static const struct {
     const char *suffix;
