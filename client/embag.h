@@ -62,8 +62,7 @@ struct embag_query {
     size_t weights_count;
     /* Unspecified: no weights. Otherwise indices without weights are refused. */
     enum embag_type weights_type;
-    struct embag_sequence
-        sequence; /* only with EMBAG_NONE; all zero: indices are read one by one */
+    struct embag_sequence sequence; /* with EMBAG_NONE; all zero: indices are read one by one */
 };
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. The answer is one result

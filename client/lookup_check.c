@@ -122,8 +122,8 @@ static bool is_sequence(const struct checked *checked)
                (checked->result->lengths_bytes > 0 || asked->bags == 0));
 }
 
-/* Checks that there is a length for each bag, or of a group for each feature and bag. If the model
- * lists the features, the counts of missing indices say how many they are. */
+/* Checks that there is a length for each bag, or in a group for each feature and bag. If the model
+ * lists the features, there is a count of missing indices for each of them. */
 static bool check_lengths_count(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
@@ -170,8 +170,8 @@ static bool check_sequence_lengths(const struct checked *checked, uint64_t *sum)
                asked->index_count);
 }
 
-/* Checks that `inverse` names rows of the result, each of them first after all before it, and that
- * there are `count` entries. */
+/* Checks that `inverse` has `count` entries and names all rows of the result, in ascending order if
+ * only the first entry of each row counts. */
 static bool check_inverse(const struct checked *checked, uint64_t count)
 {
     const struct eb_wire_result *result = checked->result;

@@ -18,8 +18,8 @@
  *   NONE            x, weighted w * x: a bag for every index
  *   empty bag       the default row's x, or that of the table's default vector, or +0
  *   EB_ROW_ZERO     x = +0, and acc = acc + x even if weighted; counts in n and the sums of w
- *   EB_ROW_VECTOR   x is an element of the table's default vector, which is of type T: as a row of
- *                   a table stored as T
+ *   EB_ROW_VECTOR   x is an element of the table's default vector, which is read like a row of a
+ *                   table stored as T
  *
  * For rows of codes q with scale s and bias b, a value is x = fma(s, q, b), and SUM adds up the
  * biases separately, in one sum B for the whole bag:
@@ -131,8 +131,8 @@ struct eb_bag_query {
     uint64_t weights_bytes;
     enum eb_type weights_type; /* T, or F32 if T is a floating-point type */
     bool include_last_offset;  /* bounds has one entry more than there are bags */
-    bool has_default; /* whether default_index is given; otherwise the table's default vector fills
-                         empty bags or, if it has none, zeros */
+    bool has_default; /* whether default_index is given; if not, empty bags get the table's default
+                         vector or, if it has none, zeros */
 };
 
 /* The sizes of a query's result and of the memory that computing it needs. No product of them

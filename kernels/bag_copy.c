@@ -11,7 +11,7 @@ bool eb_bag_is_copied(const struct eb_bag_job *job)
            job->output_type == job->table->type;
 }
 
-/* Does what eb_bag_copy_columns does for the table's default vector. */
+/* Copies columns of the table's default vector, as eb_bag_copy_columns copies those of a row. */
 static void copy_vector(const struct eb_bag_job *job, uint32_t column, uint32_t count, uint8_t *out)
 {
     enum eb_type type = job->table->type;

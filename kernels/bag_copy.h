@@ -8,8 +8,8 @@
 bool eb_bag_is_copied(const struct eb_bag_job *job);
 
 /* Copies `count` columns of a row, from `column` on, to their position in the result row at `out`.
- * For EB_ROW_VECTOR copies the table's default vector, converted if the output type is not T. For
- * EB_ROW_ZERO writes zeros. */
+ * If the row is EB_ROW_VECTOR, copies the table's default vector, converted if the output type is
+ * not T. If it is EB_ROW_ZERO, writes zeros. */
 void eb_bag_copy_columns(
     const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out);
 

@@ -39,7 +39,7 @@ static bool check_sequence(const struct eb_bag_query *query, const struct eb_bag
     }
     if (sequence->unique && eb_bag_weights_are_given(query)) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
-            "unique is set, but there are weights: a row may have several");
+            "unique is set, but there are weights: a unique row may have several of them");
     }
     if (sequence->unique && query->table->row_count > EB_BAG_UNIQUE_ROWS_MAX) {
         return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,

@@ -27,8 +27,8 @@ static eb_bag_pool_fn find_function(
     return is_copied ? eb_bag_copy_range : variant->pool[job->table->storage];
 }
 
-/* Pools a range with the variant's functions. Those of the reference alone know the table's default
- * vector. */
+/* Pools a range with the variant's functions. Only those of the reference can read the table's
+ * default vector. */
 static void pool_with(const struct eb_bag_variant *variant, const struct eb_bag_range *range,
     const struct eb_bag_ahead *ahead)
 {

@@ -39,7 +39,7 @@ static inline uint64_t eb_wire_array_count(const struct eb_wire_array *array)
 
 struct eb_infer_request;
 
-/* The fields of BagQuery and FeatureGroup by which rows are read in sequence, not pooled. */
+/* The fields of BagQuery and FeatureGroup that make a lookup a sequence lookup. */
 struct eb_wire_sequence {
     uint32_t max_len;
     bool keep_first;
@@ -159,8 +159,8 @@ struct eb_wire_result {
      * They are ascending little-endian uint32 at any alignment. */
     const uint8_t *missing_positions;
     size_t missing_positions_bytes;
-    /* Of a sequence lookup: the number of rows of each bag, and with `unique` the number of the row
-     * in `values` for each row of the bags. Little-endian int32 and uint32 at any alignment. */
+    /* For a sequence lookup: the number of rows of each bag, and with `unique` the number of the
+     * row in `values` for each row of the bags. Little-endian int32 and uint32 at any alignment. */
     const uint8_t *lengths;
     size_t lengths_bytes;
     const uint8_t *inverse;

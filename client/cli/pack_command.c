@@ -23,7 +23,7 @@ static const char usage[] =
     "                         torchrec_int8, torchrec_int4 or torchrec_int2: INPUT has FBGEMM's\n"
     "                         fused rows, u8 of shape (rows, bytes), which become rows of codes;\n"
     "                         in torchrec_ formats scale and bias come first; or codes_int8,\n"
-    "                         codes_int4 or codes_int2: INPUT has codes alone\n"
+    "                         codes_int4 or codes_int2: INPUT has only codes\n"
     "  --scales S             with a codes_ format: f32 or f16 scale of each row. S is a file,\n"
     "                         NAME.npy or NAME.safetensors, or the name of a tensor of INPUT\n"
     "  --biases S             the same for the bias of each row (default: all are 0)\n"
@@ -173,7 +173,7 @@ static const char *check_scales(const struct options *options)
 {
     bool is_codes = eb_model_format_is_codes((enum eb_model_format)options->format);
     if (is_codes && !options->scales) {
-        return "codes_ formats need --scales, since their rows are codes alone";
+        return "codes_ formats need --scales, since their rows hold only codes";
     }
     if (!is_codes && (options->scales || options->biases)) {
         return "--scales and --biases are for --format codes_int8, codes_int4 or codes_int2";
@@ -254,7 +254,7 @@ static struct eb_source_table *find_pack_table(const struct eb_source_file *sour
     return NULL;
 }
 
-/* Refuses an fp8 table with a tensor beside it that seems to hold its scales. */
+/* Refuses an fp8 table if another tensor seems to hold its scales. */
 static bool check_pack_unscaled(const struct eb_source_file *source,
     const struct eb_source_table *table, struct eb_failure *failure)
 {

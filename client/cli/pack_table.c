@@ -146,7 +146,7 @@ struct packing {
     uint8_t *to;         /* [chunk_rows] packed rows */
     uint8_t *split;      /* one row of codes with its scale, in the layout of a table of codes */
     uint8_t *numbers;    /* scales or biases of the source, and the skipped ones between them */
-    struct eb_row_scale *scales;         /* [chunk_rows], if they stand in tensors of their own */
+    struct eb_row_scale *scales;         /* [chunk_rows], if they are in separate tensors */
     float *values;                       /* values of one row */
     float *stored;                       /* values of one row as they will be read back */
     struct eb_table_storage_check check; /* for fused rows and rows of codes alone */
@@ -542,7 +542,7 @@ static bool check_error(struct packing *packing)
                result->values.max_row, result->values.max, packing->plan->error_max);
 }
 
-/* Makes the checks of scales that need all rows. */
+/* Runs the checks of scales that need all rows. */
 static bool check_packed_scales(const struct packing *packing)
 {
     if (eb_table_storage_check_end(&packing->check, &packing->fused, packing->failure)) {

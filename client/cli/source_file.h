@@ -22,7 +22,7 @@ struct eb_source_table {
     uint64_t row_stride_bytes;
     uint64_t row_offset_bytes;
     bool is_fused;
-    bool has_scales; /* rows of codes alone: scales and biases stand in other tensors */
+    bool has_scales; /* rows of codes alone: scales and biases are in other tensors */
     struct eb_fused_format
         fused;   /* if has_scales, only its storage and elements describe the rows */
     char *unfit; /* why this tensor cannot be a table; NULL if it can */
@@ -81,8 +81,8 @@ bool eb_source_file_open_whole(
 bool eb_source_file_open_raw(struct eb_source_file *source, const char *path,
     enum eb_storage storage, uint32_t dim, struct eb_failure *failure);
 /* Interprets the rows of a table as rows of `dim` values in a format of fused rows or of codes
- * alone. If `dim` is 0, each row has as many values as it has room for codes. The file must not be
- * a packed one. Returns false if the rows cannot have the format; *failure says why, without the
+ * alone. If `dim` is 0, each row has as many values as its bytes can hold codes. The file must not
+ * be a packed one. Returns false if the rows cannot have the format; *failure says why, without the
  * path. */
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
     struct eb_failure *failure);

@@ -353,8 +353,8 @@ static bool read_default_vector(
 {
     size_t count = texts->default_vector_count;
     if (count > 0 && texts->default_index) {
-        return refuse_config(
-            place, "default_vector", NULL, "is given besides default_index; remove one of them");
+        return refuse_config(place, "default_vector", NULL,
+            "is given in addition to default_index; remove one of them");
     }
     if (count == 0 && table->unknown_is_vector) {
         return refuse_config(place, "unknown_row", texts->unknown_row,
@@ -437,7 +437,7 @@ static bool read_scales(
     }
     if (is_codes && !texts->scales) {
         return refuse_config(place, "scales", NULL,
-            "is missing but required, since rows of this format hold codes alone; name the tensor "
+            "is missing but required, since rows of this format hold only codes; name the tensor "
             "with the scale of each row");
     }
     if (is_codes && texts->biases && strcmp(texts->scales, texts->biases) == 0) {

@@ -6,8 +6,8 @@
  *       source: emb.0.weight  # its name in the files; `name` if absent
  *       format: fbgemm_int8   # u8 rows of codes with their scales (EB_MODEL_FORMAT_LIST)
  *       dim: 16               # values of such a row; torchrec_ formats need it
- *       scales: emb.0.qscale  # formats of codes alone (EB_MODEL_CODES_LIST): the tensors in the
- *       biases: emb.0.qbias   # files with the scale and the bias of each row; no biases: all 0
+ *       scales: emb.0.qscale  # for formats of EB_MODEL_CODES_LIST: the tensors in the files with
+ *       biases: emb.0.qbias   # the scale and the bias of each row; no biases: all 0
  *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: as in file
  *       missing: skip         # error skip zero unknown_row; for requests that do not set it
  *       default_index: 0      # fills empty bags if the request has no default_index: a row, or -1
@@ -73,8 +73,8 @@
     X(TORCHREC_INT4, "torchrec_int4", INT4, F16_FIRST)                                             \
     X(TORCHREC_INT2, "torchrec_int2", INT2, F16_FIRST)
 
-/* X(NAME, text, STORAGE): formats of tensors whose u8 rows hold codes alone. The scales and biases
- * of the rows stand in tensors of their own. */
+/* X(NAME, text, STORAGE): formats of tensors whose u8 rows hold only codes. The scales and biases
+ * of the rows are in separate tensors. */
 #define EB_MODEL_CODES_LIST(X)                                                                     \
     X(CODES_INT8, "codes_int8", INT8)                                                              \
     X(CODES_INT4, "codes_int4", INT4)                                                              \
@@ -87,7 +87,7 @@ enum eb_model_format {
 };
 #undef X
 
-/* Returns whether rows of this format hold codes alone. */
+/* Returns whether rows of this format hold only codes. */
 static inline bool eb_model_format_is_codes(enum eb_model_format format)
 {
     return format >= EB_MODEL_FORMAT_CODES_INT8 && format < EB_MODEL_FORMAT_COUNT;
@@ -100,7 +100,7 @@ struct eb_model_config_table {
     enum eb_model_format format;
     uint32_t dim; /* number of values in a row of codes; 0 means as many as fill the row. The
                      formats TORCHREC_... need it, because their rows may be padded */
-    char *scales; /* name in the files of the tensor with the scales of rows that hold codes alone;
+    char *scales; /* name of the tensor in the files with the scales of rows that hold only codes;
                      NULL for other formats */
     char *biases; /* the same for their biases; NULL if all biases are 0 */
     enum eb_storage storage; /* UNSPECIFIED means the storage in the file */

@@ -98,8 +98,8 @@ bool eb_bag_query_begin_sequence(const struct eb_bag_query_position *position,
 {
     if (query->reduction != EB_REDUCTION_NONE) {
         return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
-            "%s is set, which needs the reduction NONE, but this one is %s",
-            name_sequence_field(wire), eb_reduction_name(query->reduction));
+            "%s is set, but the reduction is %s: expected NONE", name_sequence_field(wire),
+            eb_reduction_name(query->reduction));
     }
     query->reduction = EB_REDUCTION_SUM;
     query->kind = NULL;

@@ -28,7 +28,7 @@ struct draft {
     const struct eb_feature *feature;
     struct eb_bag_query query;
     struct eb_bag_extent extent;
-    bool is_sequence; /* `query` is then of SUM, and the next two members are set */
+    bool is_sequence; /* if so, `query` has the reduction SUM, and the next two members are set */
     struct eb_bag_sequence sequence;
     struct eb_bag_sequence_extent sequence_extent;
 };
@@ -95,9 +95,9 @@ static __attribute__((cold, noinline)) bool refuse_joined(
     }
     if (draft->is_sequence != first->is_sequence) {
         return eb_bag_query_refuse(position, error, status,
-            "%s needs the reduction NONE for all features or for none, but it is that of %s; set "
-            "the group's reduction",
-            what, draft->is_sequence ? "this one and not of the first" : "the first only");
+            "%s needs the reduction NONE for all features or for none, but %s has it; set the "
+            "group's reduction",
+            what, draft->is_sequence ? "this one and not the first" : "the first and not this one");
     }
     if (!eb_type_is_float(draft->extent.output_type)) {
         return eb_bag_query_refuse(position, error, status,
@@ -178,8 +178,9 @@ static void *take_scratch_array(struct eb_plan *plan, uint64_t count, size_t ele
     return room;
 }
 
-/* Gives the plan's next result the lists of a sequence lookup, for the measured query, or for those
- * of a group. Returns false with *error set if out of memory. */
+/* Takes memory for the lists of a sequence lookup and gives them to the plan's next result.
+ * `drafts` has the measured query, or those of a group. Returns false with *error set if out of
+ * memory. */
 static __attribute__((cold, noinline)) bool begin_sequence(
     struct eb_plan *plan, const struct draft *drafts, size_t count, struct eb_error *error)
 {
@@ -207,8 +208,8 @@ static __attribute__((cold, noinline)) bool begin_sequence(
 }
 
 /* Finds the sizes of a query that has been filled in and is a sequence lookup, and counts it. With
- * padding, each row of the result counts as a bag. Without, the number of rows depends on the
- * indices, and the values are counted when it is known. Kept out of line since most queries are
+ * padding, each row of the result counts as a bag. Without padding, the number of rows depends on
+ * the indices, and the values are counted when it is known. Kept out of line since most queries are
  * pooled. */
 static __attribute__((cold, noinline)) bool measure_sequence(struct eb_plan *plan,
     const struct eb_bag_query_position *position, const struct eb_wire_sequence *wire,
@@ -294,8 +295,8 @@ static inline void count_plan_computed(
     counts->gather_bytes += job->gather_bytes;
 }
 
-/* Turns the checked job of a sequence lookup into that of its rows, and appends its lists to those
- * of the plan's next result. */
+/* Turns the checked job of a sequence lookup into one that returns its rows, and appends its lists
+ * to those of the plan's next result. */
 static __attribute__((cold, noinline)) bool take_sequence(struct eb_plan *plan,
     const struct eb_bag_query_position *position, const struct draft *draft, struct eb_bag_job *job,
     struct eb_error *error)

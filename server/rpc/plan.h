@@ -44,8 +44,8 @@ struct eb_plan_result {
     uint32_t query_first; /* index in plan->queries and in plan->jobs */
     uint32_t query_count; /* 0 if it failed */
     uint32_t number;      /* index among the request's queries, then its groups */
-    /* Whether it is the result of one query that is no sequence lookup. If not, it has the results
-     * of several queries side by side, unless `sequence` is set. */
+    /* Whether it is the result of one query that is not a sequence lookup. If not, and `sequence`
+     * is NULL, it has the results of several queries side by side. */
     bool is_single;
     enum eb_status status;
     struct eb_plan_sequence *sequence; /* NULL if it is not the result of a sequence lookup */

@@ -23,8 +23,8 @@ struct eb_planned_table {
     struct eb_tensor tensor;
     bool is_fused;                /* the files have FBGEMM's rows of codes, in the format `fused` */
     struct eb_fused_format fused; /* if has_scales, only its storage and elements describe the rows;
-                                     its layout says of which type the scales are */
-    bool has_scales;              /* the files have rows of codes alone, and `scales` */
+                                     its layout gives the type of the scales */
+    bool has_scales;              /* rows in the files hold only codes; `scales` has their scales */
     struct eb_piece_range scales;
     struct eb_piece_range biases; /* its count is 0 if all biases are 0 */
     uint64_t scale_bytes;         /* bytes of scales and biases in the files */

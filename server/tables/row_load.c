@@ -105,8 +105,8 @@ static bool locate_loaded_row(
         find_row_path(chunk, row, scale), row, chunk->load->table->name, why.text);
 }
 
-/* Takes the codes, the scale and the bias of a row that is fused or has its scale elsewhere. `to`
- * is the destination of the codes. */
+/* Takes the codes, the scale and the bias of a row that is fused or has its scale in another
+ * tensor. Writes the codes to `to`. */
 static bool split_loaded_row(
     struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to, struct eb_row_scale *scale)
 {

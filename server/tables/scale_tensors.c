@@ -46,7 +46,7 @@ void eb_scale_names_deinit(struct eb_scale_names *names)
     *names = (struct eb_scale_names){0};
 }
 
-/* Returns what to do about a tensor that is not one number for each row. */
+/* Returns what to do about a tensor that does not have one number for each row. */
 static const char *find_numbers_hint(
     const struct eb_tensor *tensor, bool is_number, bool is_flat, uint64_t rows)
 {
@@ -80,7 +80,7 @@ bool eb_scale_tensors_check(
         find_numbers_hint(tensor, is_number, is_flat, rows));
 }
 
-/* A name that may be that of a scale: the first bytes of a table's name, and a suffix. */
+/* A possible name of a tensor of scales: the first bytes of a table's name, and a suffix. */
 struct guess {
     const char *stem;
     size_t stem_bytes;
@@ -193,7 +193,8 @@ void eb_scale_reader_close(struct eb_scale_reader *reader)
     reader->rows = NULL;
 }
 
-/* Opens the piece with `row`. The planner has checked that there is one. */
+/* Moves the cursor to the piece that contains `row`, which the planner has checked to exist, and
+ * opens it. */
 static bool turn_cursor(const struct eb_scale_reader *reader, struct eb_scale_cursor *cursor,
     uint64_t row, struct eb_failure *failure)
 {
@@ -210,7 +211,7 @@ static bool turn_cursor(const struct eb_scale_reader *reader, struct eb_scale_cu
     return cursor->is_open;
 }
 
-/* Writes numbers, which are still as in the file, to `rows`. */
+/* Converts the numbers that were read from the file, and writes them to `rows`. */
 static void place_numbers(const struct eb_scale_reader *reader,
     const struct eb_scale_cursor *cursor, struct eb_row_scale *rows, uint64_t count)
 {

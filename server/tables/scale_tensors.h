@@ -1,5 +1,5 @@
-/* Scales and biases that stand in tensors of their own, beside a table whose rows hold codes alone,
- * as TorchRec writes them: weight, weight_qscale, weight_qbias. model.yaml names these tensors.
+/* Scales and biases in separate tensors, for a table whose rows hold only codes. TorchRec writes
+ * such tensors: weight, weight_qscale, weight_qbias. model.yaml names those of scales and biases.
  * They are not tables. Thread: one at a time. Memory: names are borrowed from the configuration; a
  * reader has 12 bytes of the heap for each row of a chunk. */
 #pragma once
@@ -11,7 +11,7 @@
 
 /* ---- planning ---- */
 
-/* The tensors that are scales or biases of some table. */
+/* Names of the tensors that are scales or biases of a table. */
 struct eb_scale_names {
     const char **names; /* sorted */
     size_t count;
@@ -31,8 +31,9 @@ bool eb_scale_tensors_check(
     const struct eb_tensor *tensor, uint64_t rows, struct eb_failure *failure);
 
 /* Returns a tensor of the scan whose name says that it has the scales of table `name`, such as
- * NAME_scale, or NULL if there is none. Tables of fp8, and of bytes that are not described, are
- * refused if there is such a tensor, because their values would be wrong without it. */
+ * NAME_scale, or NULL if there is none. If there is such a tensor, the caller refuses a table
+ * of fp8, and one of bytes that model.yaml does not describe: its values would be wrong without the
+ * scales. */
 const struct eb_piece *eb_scale_tensors_find(const struct eb_version_scan *scan, const char *name);
 /* Returns whether the name of a tensor, `scales`, says that it has the scales of table `name`. */
 bool eb_scale_tensors_is_of(const char *scales, const char *name);
@@ -56,7 +57,7 @@ struct eb_scale_reader {
     struct eb_scale_cursor scales;
     struct eb_scale_cursor biases;
     uint8_t *raw;              /* numbers as in the file */
-    struct eb_row_scale *rows; /* those of the rows that were read last */
+    struct eb_row_scale *rows; /* scales and biases of the rows that were read last */
 };
 
 /* Opens a reader of a table with has_scales, for at most `rows_max` rows at a time. All of the
@@ -66,7 +67,7 @@ bool eb_scale_reader_open(struct eb_scale_reader *reader, const struct eb_table_
     struct eb_failure *failure);
 /* Accepts a zeroed reader. */
 void eb_scale_reader_close(struct eb_scale_reader *reader);
-/* Reads the numbers of the `count` rows from `row` on into reader->rows. No row may be before the
- * rows that were read last. Returns false with *failure set, including the path. */
+/* Reads the scales and biases of `count` rows from `row` on into reader->rows. No row may precede
+ * the rows that were read last. Returns false with *failure set, including the path. */
 bool eb_scale_reader_read(
     struct eb_scale_reader *reader, uint64_t row, uint64_t count, struct eb_failure *failure);

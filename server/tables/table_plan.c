@@ -343,7 +343,7 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
     }
 }
 
-/* ---- scales and biases in tensors of their own ---- */
+/* ---- scales and biases in separate tensors ---- */
 
 static int compare_layout_piece(const void *name, const void *piece)
 {
@@ -421,7 +421,7 @@ static bool plan_numbers(const struct planning *planning, struct eb_planned_tabl
     return refuse_scales(planning, table, key, path_of(plan, range->pieces), why.text);
 }
 
-/* Finds the tensors with the scales and biases of a table that has some. */
+/* Finds the tensors with the scales and biases of a table, if it has_scales. */
 static bool plan_scales(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_model_config_table *config = table->config;
@@ -437,8 +437,8 @@ static bool plan_scales(const struct planning *planning, struct eb_planned_table
     return true;
 }
 
-/* Refuses a table whose values are not complete without scales, which the version seems to have:
- * fp8, or integers that model.yaml does not describe. */
+/* Refuses a table of fp8, or of bytes that model.yaml does not describe, if the version seems to
+ * have scales for it. */
 static bool check_unscaled(const struct planning *planning, const struct eb_planned_table *table)
 {
     const struct eb_piece *piece = table->rows.pieces;
@@ -450,8 +450,8 @@ static bool check_unscaled(const struct planning *planning, const struct eb_plan
     }
     const struct eb_piece *scales = eb_scale_tensors_find(&planning->plan->scan, piece->name);
     const char *hint =
-        is_fp8 ? "fp8 with scales is not supported; dequantise the table to F32 or BF16, or let "
-                 "exclude of model.yaml leave that tensor out if the values need no scales"
+        is_fp8 ? "fp8 with scales is not supported; dequantise the table to F32 or BF16, or leave "
+                 "that tensor out with exclude in model.yaml if the values need no scales"
                : "describe the table in model.yaml, with scales and format codes_int8, codes_int4 "
                  "or codes_int2, or without both if its values are integers";
     return !scales ||
@@ -638,8 +638,8 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     return check_use(feature, table, failure);
 }
 
-/* Checks that two features of a group are both pooled or both not. Their rows lie one after the
- * other if they are not, and must then have the same size. */
+/* Checks that two features of a group are both pooled or both not pooled. Rows that are not pooled
+ * lie one after the other, so they must have the same size. */
 static bool check_fit_reduction(const struct eb_model_config_group *group,
     const struct eb_model_config_feature *first, const struct eb_model_config_feature *feature,
     const struct eb_table_plan *plan, struct eb_failure *failure)
@@ -661,8 +661,8 @@ static bool check_fit_reduction(const struct eb_model_config_group *group,
                group->name, feature->name, other, first->name, elements);
 }
 
-/* Checks that a group's features are all pooled or all not, and have the same floating-point type,
- * because their values lie side by side, or one after the other. */
+/* Checks that a group's features are all pooled or all not pooled, and have the same floating-point
+ * type, because their values lie side by side, or one after the other. */
 static bool check_fit_group(const struct eb_model_config *config,
     const struct eb_model_config_group *group, const struct eb_table_plan *plan,
     struct eb_failure *failure)

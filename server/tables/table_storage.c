@@ -153,7 +153,7 @@ static const char *find_codes_hint(const struct eb_tensor *tensor)
 {
     switch (tensor->storage) {
     case EB_STORAGE_I8:
-        return "codes are unsigned: add 128 to each, and subtract 128 scales from its row's bias";
+        return "codes are unsigned: add 128 to each, and subtract 128 * scale from its row's bias";
     case EB_STORAGE_F8_E4M3:
     case EB_STORAGE_F8_E5M2:
         return "fp8 with scales is not supported: dequantise the table to F32 or BF16";
@@ -249,7 +249,7 @@ bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
     if (check->has_scales) {
         return eb_failure_set(failure,
             "a row with such codes cannot have the scale %g and bias %g, and %" PRIu64
-            " of %" PRIu64 " rows with codes are like it: scales and biases may be exchanged; give "
+            " of %" PRIu64 " rows with codes are like it: scales and biases may be swapped; give "
             "the right tensors, or correct the rows",
             (double)check->scale.scale, (double)check->scale.bias,
             counters->zero + counters->negative, counters->coded);

@@ -20,7 +20,7 @@ bool eb_table_storage_choose(
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure);
 
-/* Finds the storage and the number of values of rows that hold codes alone. The format must be one
+/* Finds the storage and the number of values of rows that hold only codes. The format must be one
  * of those. `dim` is as above, but rows have no padding. Sets *format, except its layout. Returns
  * false, with the reason but no path in *failure, if the tensor cannot hold such rows. */
 bool eb_table_storage_find_codes(enum eb_model_format name, uint32_t dim,
@@ -31,7 +31,7 @@ enum eb_fused_layout eb_table_storage_scales_layout(enum eb_storage scales);
 
 /* A check of the scales of a table that is read from codes, zeroed at first. */
 struct eb_table_storage_check {
-    bool has_scales; /* scales and biases stand in tensors of their own; this changes only texts */
+    bool has_scales; /* scales and biases are in separate tensors; this changes only error texts */
     struct eb_fused_counters counters;
     uint64_t row; /* number of the first row whose scale is zero or negative */
     struct eb_row_scale scale;

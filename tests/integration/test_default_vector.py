@@ -1,4 +1,4 @@
-"""Default vectors of keyed tables: in empty bags, in the place of missing rows, through features
+"""Default vectors of keyed tables: in empty bags, in place of missing rows, through features
 and groups, and as the catalogue and the tools show them."""
 
 import json
@@ -32,7 +32,7 @@ REDUCTIONS = ('SUM', 'MEAN', 'WEIGHTED_MEAN', 'SQRTN', 'MAX', 'MIN')
 
 
 class DefaultVectors(OwnServerTest):
-    """A table of codes that unknown keys and empty bags reach, and a packed one."""
+    """A table of codes and a packed one, looked up with unknown keys and empty bags."""
 
     def setUp(self):
         super().setUp()

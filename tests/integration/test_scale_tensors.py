@@ -1,4 +1,4 @@
-"""Tables whose scales and biases stand in tensors of their own, as TorchRec writes them.
+"""Tables whose scales and biases are in separate tensors, as TorchRec writes them.
 
 Each row is served bit by bit as fma(scale, code, bias). Versions that seem to have such scales and
 do not mention them are refused.
@@ -67,12 +67,12 @@ class ScaleTensors(OwnServerTest):
                        ''.join(more))
 
     def add(self, name, own, text):
-        """Describes a table, and notes the values with which each row must be served."""
+        """Describes a table, and keeps the values that each row must have when served."""
         self.own[name] = own
         self.described.append('name: %s, %s' % (name, text))
 
     def check_all(self):
-        """Looks up each row of each table alone, and that there are no other tables."""
+        """Looks up each row of each table alone, and checks that there are no other tables."""
         self.describe()
         server = Embagd(self.repository.path)
         self.addCleanup(server.stop)
@@ -190,7 +190,7 @@ class ScaleTensors(OwnServerTest):
         self.save('s', scales)
         self.check_refused("m/1/s.npy: row 17 of table 't': values of scale nan")
         self.save('s', biases)
-        self.check_refused("of table 't': ", 'scales and biases may be exchanged')
+        self.check_refused("of table 't': ", 'scales and biases may be swapped')
         self.described = ['name: t, format: codes_int8']
         self.check_refused('model.yaml: tables[0].scales: is missing but required')
 

@@ -1,4 +1,4 @@
-"""Sequence lookups: the rows of bags that are not pooled, in queries and in groups."""
+"""Sequence lookups, which return the rows of bags without pooling, in queries and in groups."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ class Case:
         self.sequence.set(self.message)
 
     def check(self, result, number=0):
-        """Compares the result; names the case if it differs."""
+        """Compares the result with the expected answer, and names the case if they differ."""
         try:
             sequence_model.check_result(self.expected, self.table, result, number)
         except AssertionError as error:
@@ -51,7 +51,7 @@ class Case:
 
 
 class Sequences(ServedTest):
-    """Queries, on the shared server."""
+    """Sequence lookups of single queries."""
 
     def setUp(self):
         super().setUp()
@@ -127,7 +127,7 @@ class Sequences(ServedTest):
 
 
 class Refused(ServedTest):
-    """Fields that make no sense together."""
+    """Combinations of fields that are not allowed."""
 
     def check(self, pattern, status=INVALID, **fields):
         """Expects a query with these fields to be refused."""
@@ -141,8 +141,8 @@ class Refused(ServedTest):
     def test_with_a_pooling_reduction(self):
         for field, value in (('max_len', 3), ('keep_first', True), ('pad', True),
                              ('unique', True)):
-            self.check(field + ' is set.*NONE.*MEAN', reduction=2, **{field: value})
-            self.check(field + ' is set.*NONE.*SUM', reduction=0, **{field: value})
+            self.check(field + ' is set.*is MEAN: expected NONE', reduction=2, **{field: value})
+            self.check(field + ' is set.*is SUM: expected NONE', reduction=0, **{field: value})
 
     def test_without_max_len(self):
         self.check('keep_first needs a max_len', keep_first=True)
@@ -188,7 +188,7 @@ class Groups(ServedTest):
         return jagged, random_sequence(self.rng, jagged.weights is not None)
 
     def expect(self, jagged, sequence, singles):
-        """Returns shape, lengths, inverse, missing and values of a group from its queries'."""
+        """Returns shape, lengths, inverse, missing and values of a group, from its queries."""
         rows = sum(single.shape[0] for single in singles)
         inverse, base = [], 0
         for single in singles:

@@ -198,8 +198,8 @@ static void check_query(struct fixture *fixture)
     }
 }
 
-/* Returns whether empty bags are filled with zeros instead of the default vector, which no query of
- * a keyed table can say. */
+/* Returns whether empty bags are filled with zeros instead of the default vector. No query of a
+ * keyed table can ask for that. */
 static bool has_zeros_for_vector(const struct fixture *fixture)
 {
     const struct eb_bag_query *query = &fixture->query;

@@ -4,8 +4,8 @@
 #         [--only PATTERN]
 # Without --long: PyTorch alone, from Debian's packages. With --long: the environments of
 # environments.txt, which take some 8 GB in ~/.cache/embag-tests (or $EMBAG_TEST_CACHE) and are kept
-# for the next run. An environment is skipped, with a line that says why, if no package index
-# answers or if the disk is short. Each environment's tests print a line "N passed, N failed"; the
+# for the next run. If no package index answers or the disk has too little room, an environment is
+# skipped, and a line says why. Each environment's tests print a line "N passed, N failed"; the
 # exit status is 0 if none failed.
 set -euo pipefail
 

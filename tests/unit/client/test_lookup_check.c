@@ -601,7 +601,7 @@ static void checks_the_lists_of_a_group(void **state)
     struct embag_request request = {.groups = &group, .group_count = 1};
     group.reduction = EMBAG_NONE;
     expect_sequences(&request, &group.sequence, cases, sizeof cases / sizeof cases[0]);
-    /* Whether a group that names no reduction is a sequence lookup, only its result says. */
+    /* Only the result says whether a group that names no reduction is a sequence lookup. */
     static const struct sequence_case of_features[] = {
         {{0}, 2, {5, 1}, 16, {1, 0, 3, 1}, 0, {0}, NO_TEXT},
         {{0}, 2, {2, 2}, 0, {0}, 0, {0}, NO_TEXT},
@@ -617,7 +617,7 @@ static void checks_the_lists_of_a_group(void **state)
     expect_sequences(&request, &group.sequence, &pooled, 1);
 }
 
-/* The model says how many features the group has, and the answer how many that are. */
+/* The model lists the group's features, and only the answer tells their number. */
 static void multiplies_lengths_without_wrapping(void **state)
 {
     (void)state;

@@ -149,7 +149,7 @@ static void rejects_bad_default_vectors(void **state)
         {"default_vector: [nan]", "'nan' is not a finite"},
         {"default_vector: [1e999]", "'1e999' is not a finite"},
         {"default_vector: [1], default_index: 1",
-            "tables[0].default_vector: is given besides default_index"},
+            "tables[0].default_vector: is given in addition to default_index"},
         {"unknown_row: default_vector",
             "tables[0].unknown_row: 'default_vector' requires a default_vector"},
         {"unknown_row: default_vector, default_vector: []",
@@ -241,7 +241,7 @@ static void rejects_scales_that_do_not_fit_the_format(void **state)
     expect_failure("tables: [{name: a}, {name: b, format: fbgemm_int8, scales: s}]",
         "tables[1].scales: 's' is not possible with this format");
     expect_failure("tables: [{name: a, format: codes_int8}]",
-        "tables[0].scales: is missing but required, since rows of this format hold codes alone");
+        "tables[0].scales: is missing but required, since rows of this format hold only codes");
     expect_failure(
         "tables: [{name: a, format: codes_int8, biases: z}]", "tables[0].scales: is missing");
     expect_failure("tables: [{name: a, format: codes_int8, scales: s, biases: s}]",

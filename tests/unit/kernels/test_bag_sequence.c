@@ -165,7 +165,7 @@ static void draw_sequence_lookup(struct sequence_lookup *lookup)
     query->default_index = 3;
 }
 
-/* Lists the indices that a bag keeps, before max_len applies. Returns their count. */
+/* Lists the indices that a bag keeps before max_len is applied. Returns their count. */
 static uint32_t search_bag(const struct sequence_lookup *lookup, uint32_t bag, uint32_t *positions)
 {
     uint32_t count = 0;
@@ -333,7 +333,7 @@ static void refuses_fields_that_do_not_go_together(void **state)
     query.weights_bytes = sizeof weights;
     query.weights_type = EB_F32;
     assert_sequence_error((struct eb_bag_sequence){.unique = true}, query,
-        "unique is set, but there are weights: a row may have several");
+        "unique is set, but there are weights: a unique row may have several of them");
 }
 
 static void unique_rows_need_a_table_whose_rows_can_be_sorted(void **state)

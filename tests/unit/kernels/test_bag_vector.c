@@ -1,4 +1,4 @@
-/* The default vector of a table: in empty bags, and in the place of missing rows. */
+/* The default vector of a table: in empty bags, and in place of missing rows. */
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "kernels/element.h"
@@ -103,7 +103,7 @@ static void is_rounded_once_to_the_output_type(void **state)
 {
     struct vector_fixture *fixture = *state;
     struct eb_bag_query *query = &fixture->query;
-    /* Just above the middle between two f16, by less than f32 holds. */
+    /* Above the middle between two f16 by less than f32 can express. */
     static const double precise[] = {1.0 + 0x1p-11 + 0x1p-40, -0.0};
     static const double rows[] = {1, 2};
     fixture->table = table_of(EB_F64, rows, 1, 2);
@@ -187,7 +187,7 @@ static void needs_no_vector_rows_if_nothing_is_missing(void **state)
 #define LONG_BAGS 2
 #define LONG_ROW_BYTES_MAX (LONG_DIM * sizeof(float))
 
-/* Two bags of `count` indices each, of which the first and the last are missing. */
+/* Two bags of `count` indices each. The first and the last index of each are missing. */
 struct long_bags {
     struct eb_table table;
     struct eb_bag_query query;

@@ -319,8 +319,8 @@ static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
     plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
 }
 
-/* Three groups of 20 padded rows, which a few bytes ask for. They are begun before the first two
- * groups fail, and so count towards the limits. */
+/* A few bytes ask for three groups of 20 padded rows. The rows are made before the first two groups
+ * fail, so they count against the limits. */
 static void a_padded_group_that_fails_takes_its_rows_of_the_limits(void **state)
 {
     (void)state;

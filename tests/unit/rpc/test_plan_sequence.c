@@ -1,4 +1,4 @@
-/* Sequence lookups in plans and answers: what they weigh, what counts against the caps, and what
+/* Sequence lookups in plans and answers: their weight, what counts against the caps, and what
  * happens if memory runs out. */
 #include "tests/unit/rpc/plan_fixture.h"
 

@@ -36,7 +36,7 @@ static void write_zeros(const struct eb_set_fixture *fixture, enum eb_storage st
     eb_set_fixture_write_npy(fixture, "t.npy", storage, dims, zeros);
 }
 
-/* Expects this vector of a table for the list of its values in model.yaml. */
+/* Expects the list of values in model.yaml to become this vector of the table. */
 static void expect_vector(const struct eb_set_fixture *fixture, enum eb_storage storage,
     const char *list, const void *values, size_t bytes)
 {

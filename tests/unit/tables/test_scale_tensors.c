@@ -1,4 +1,4 @@
-/* Tables whose scales and biases stand in tensors of their own. */
+/* Tables whose scales and biases are in separate tensors. */
 #include "server/tables/scale_tensors.h"
 
 #include "server/tables/table_plan.h"
@@ -439,7 +439,7 @@ static void takes_a_negative_scale_but_not_scales_for_biases(void **state)
     eb_table_set_deinit(&set);
     write_all("s.npy", EB_STORAGE_F32, 0, two_below);
     expect_refused("/s.npy: row 1 of table 't': ",
-        "2 of 5 rows with codes are like it: scales and biases may be exchanged");
+        "2 of 5 rows with codes are like it: scales and biases may be swapped");
 }
 
 /* In rows whose values are nearly equal, rounding to f16 may make the scale negative. */
