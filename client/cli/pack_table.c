@@ -149,7 +149,7 @@ struct packing {
     struct eb_row_scale *scales;         /* [chunk_rows], if they are in separate tensors */
     float *values;                       /* values of one row */
     float *stored;                       /* values of one row as they will be read back */
-    struct eb_table_storage_check check; /* for fused rows and rows of codes alone */
+    struct eb_table_storage_check check; /* for fused rows and rows of only codes */
     struct eb_fused_format fused;        /* as the table's, with the layout that the check needs */
     struct eb_failure *failure;
 };

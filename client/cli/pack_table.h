@@ -17,7 +17,7 @@
 #define EB_PACK_ERROR_BAGS_MAX 256
 #define EB_PACK_ERROR_BYTES_MAX (UINT64_C(64) << 20)
 
-/* A tensor with one number for each row: the scales or the biases of rows of codes alone. */
+/* A tensor with one number for each row: the scales or the biases of rows that hold only codes. */
 struct eb_pack_numbers {
     struct eb_source_file *source; /* NULL: there are none */
     const struct eb_source_table *table;

@@ -22,7 +22,7 @@ struct eb_source_table {
     uint64_t row_stride_bytes;
     uint64_t row_offset_bytes;
     bool is_fused;
-    bool has_scales; /* rows of codes alone: scales and biases are in other tensors */
+    bool has_scales; /* rows hold only codes: scales and biases are in other tensors */
     struct eb_fused_format
         fused;   /* if has_scales, only its storage and elements describe the rows */
     char *unfit; /* why this tensor cannot be a table; NULL if it can */

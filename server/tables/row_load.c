@@ -30,8 +30,8 @@ struct chunk {
     const uint8_t *resident;
     uint8_t *buffer;
     bool has_difference;
-    struct eb_scale_reader scales;       /* for rows of codes alone */
-    struct eb_table_storage_check check; /* check of fused rows, and of rows of codes alone */
+    struct eb_scale_reader scales;       /* for rows that hold only codes */
+    struct eb_table_storage_check check; /* check of fused rows, and of rows of only codes */
     struct eb_failure *failure;
 };
 

@@ -148,7 +148,7 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     return dim == 0 || set_dim(format, dim, tensor->dims[1], failure);
 }
 
-/* Returns what to do about a tensor that cannot be rows of codes alone. */
+/* Returns what to do about a tensor whose rows cannot hold only codes. */
 static const char *find_codes_hint(const struct eb_tensor *tensor)
 {
     switch (tensor->storage) {
@@ -264,7 +264,7 @@ bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
         counters->coded, others);
 }
 
-/* Finds the rows' format as model.yaml describes it: fused, or codes alone. */
+/* Finds the rows' format as model.yaml describes it: fused, or only codes. */
 static bool find_codes(struct eb_planned_table *table, struct eb_failure *failure)
 {
     const struct eb_model_config_table *config = table->config;
