@@ -1,4 +1,4 @@
-"""Writes a checkpoint of sharded tensors from several processes, which talk over loopback.
+"""Writes a checkpoint of sharded tensors from several processes, which communicate over loopback.
 
     dcp_ranks.py DIRECTORY RANKS
 

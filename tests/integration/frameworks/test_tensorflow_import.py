@@ -38,7 +38,7 @@ def read_all(tensor, rows=7):
 
 
 def masked(checksum):
-    """Returns a checksum in the form in which files have it."""
+    """Returns a checksum in the form that files contain."""
     return ((checksum >> 15 | checksum << 17) + 0xa282ead8 & 0xffffffff).to_bytes(4, 'little')
 
 
@@ -63,7 +63,7 @@ def message(*fields):
 
 
 def entry(shape, size, *more):
-    """Returns the entry of an f32 tensor at the begin of the first file."""
+    """Returns the entry of an f32 tensor at the beginning of the first file."""
     dims = message(*((2, message((1, dim))) for dim in shape))
     return message((1, 1), (2, dims), (5, size), *more)
 
@@ -276,7 +276,7 @@ class Layers(CheckpointTest):
         return model
 
     def assert_table(self, found, model):
-        """Checks that the embedding is the one table, and nothing of the optimizer is taken."""
+        """Checks that the embedding is the only table, and that no optimizer state is imported."""
         table, = found.tables
         self.assertEqual(table.name, 'items')
         self.assertEqual(read_all(table.tensor), model.layers[0].get_weights()[0].tobytes())
@@ -321,7 +321,7 @@ class Layers(CheckpointTest):
 
     def test_names_leave_out_what_all_begin_with(self):
         class Part(tf.Module):
-            """Two embeddings, one of them deeper in the model than the other."""
+            """Two embeddings at different depths of the model."""
 
             def __init__(self):
                 super().__init__()
@@ -425,7 +425,7 @@ class KeyedTables(CheckpointTest):
 
 
 class Damage(CheckpointTest):
-    """Files that are damaged, cut short, or made to do harm."""
+    """Files that are damaged, truncated or malicious."""
 
     def setUp(self):
         super().setUp()

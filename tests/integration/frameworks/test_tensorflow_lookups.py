@@ -28,7 +28,7 @@ SMALLEST = {'f32': 2.0 ** -150, 'f64': 0.0, 'f16': 2.0 ** -25, 'bf16': 2.0 ** -1
 
 
 def array_of(table):
-    """Returns a table's rows in the type that TensorFlow has for them."""
+    """Returns a table's rows in the corresponding type of TensorFlow."""
     return table.raw.view(NUMPY_TYPES[table.storage])
 
 
@@ -179,7 +179,7 @@ class Lookups(PackageTest):
 
 
 class Forms(PackageTest):
-    """Ids and weights of every form, and those that are refused."""
+    """Ids and weights in every form, and those that are refused."""
 
     def setUp(self):
         super().setUp()

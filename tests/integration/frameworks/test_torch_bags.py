@@ -8,7 +8,7 @@ import embag
 from served import SEED, OwnServerTest, scaled
 from table_files import Table
 
-# The cases are small, and other tests run beside these.
+# The cases are small, and other tests run at the same time.
 torch.set_num_threads(1)
 
 TYPES = {'f32': torch.float32, 'f64': torch.float64, 'f16': torch.float16, 'bf16': torch.bfloat16}
@@ -134,7 +134,7 @@ class TorchBags(OwnServerTest):
             exact = case.torch(torch.from_numpy(self.doubles[case.kind]), case.weights)
             slack = (counts + 4) * torch.finfo(TYPES[output]).eps / 2 * terms
             rounding = half_unit(exact, output)
-            # The reference in double precision has rounding errors of its own for f64 tables.
+            # For f64 tables, the reference in double precision has rounding errors too.
             own = slack if case.kind == 'f64' else 0
             self.assertTrue((np.abs(got - exact) <= slack + own + rounding).all(), vars(case))
             if case.kind in native:

@@ -1,4 +1,4 @@
-"""embag-import: files of torch.save, from the file to the answer, and files that attack."""
+"""embag-import: files of torch.save, from the file to the answer, and malicious files."""
 
 import io
 import json

@@ -31,7 +31,7 @@ class Model(nn.Module):
 
 
 class Configuration(unittest.TestCase):
-    """How tables and features are called."""
+    """Names of tables and features."""
 
     def test_each_module_is_a_table_and_a_feature(self):
         checkpoint = open_module(Model())

@@ -24,7 +24,7 @@ ROWS = 50
 GRPC = tuple(int(number) for number in grpc.__version__.split('.')[:2])
 # The oldest version whose forks were tested. 1.51 hangs in some, or cannot connect after them.
 FORK_GRPC_MIN = (1, 85)
-# Prints the vectors of a pickled module and its input, in a process that shares nothing with ours.
+# Prints the vectors of a pickled module and its input, in a separate process.
 UNPICKLE = '''
 import pickle, sys
 module, bags = pickle.load(sys.stdin.buffer)

@@ -96,7 +96,7 @@ def jagged(rng, sizes, weighted=False):
 
 
 class Names(unittest.TestCase):
-    """How tables, features and groups are called."""
+    """Names of tables, features and groups."""
 
     def names(self, module):
         """Returns the names of tables with their tensors, features, and groups."""

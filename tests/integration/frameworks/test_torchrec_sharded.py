@@ -1,5 +1,5 @@
 """TorchRec models that DistributedModelParallel shards over processes: their checkpoints are read
-bit by bit, and the live module is described as the one that is not sharded."""
+bit by bit, and the live module gets the same description as the one that is not sharded."""
 
 import json
 import os

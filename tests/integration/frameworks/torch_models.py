@@ -9,7 +9,7 @@ import embag.torch
 from embagd_process import Embagd
 from served import OwnServerTest
 
-# The cases are small, and other tests run beside these.
+# The cases are small, and other tests run at the same time.
 torch.set_num_threads(1)
 
 

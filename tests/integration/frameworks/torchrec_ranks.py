@@ -1,4 +1,4 @@
-"""Saves a sharded TorchRec model from several processes, which talk over loopback.
+"""Saves a sharded TorchRec model from several processes, which communicate over loopback.
 
     torchrec_ranks.py DIRECTORY RANKS
 

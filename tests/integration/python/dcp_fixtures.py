@@ -149,7 +149,7 @@ class Names:
         return made
 
     def chunk(self, offsets, sizes):
-        """Returns the place of a shard in its tensor."""
+        """Returns the position of a shard in its tensor."""
         return self.make(self.ChunkStorageMetadata, offsets=self.size(offsets),
                          sizes=self.size(sizes))
 
@@ -163,7 +163,7 @@ class Names:
         return self.make(self.MetadataIndex, fqn=name, offset=self.size(offsets), index=None)
 
     def info(self, file, offset, length, **more):
-        """Returns the place of a shard in a file."""
+        """Returns the position of a shard in a file."""
         return self.make(self.StorageInfo, relative_path=file, offset=offset, length=length, **more)
 
     def pickle(self, tensors, stored, **more):

@@ -116,7 +116,7 @@ installs_from_sdist() {
     installed_files debian | diff "$work/from_checkout" -
 }
 
-# Where grpcio and others are missing, both pip and Python name them.
+# If grpcio and others are missing, both pip and Python name them.
 names_what_is_missing() {
     local output
     fails_saying 'grpcio' install_on_bare "$work"/dist/embag-*.whl || return 1

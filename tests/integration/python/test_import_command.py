@@ -23,7 +23,7 @@ PREFIX = 'sparse_arch.embedding_bag_collection.embedding_bags.'
 
 
 class Selection(ImportTest):
-    """Which tensors are tables, and what they are called."""
+    """Which tensors become tables, and the names of the tables."""
 
     def write(self, *names, **others):
         """Writes a checkpoint with matrices of these names, and other tensors."""

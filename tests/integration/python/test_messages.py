@@ -1,4 +1,4 @@
-"""The messages, which the package builds when it is imported, and what it needs to do so."""
+"""The messages that the package builds when it is imported, and its requirements for that."""
 
 import copy
 import importlib.util
@@ -42,7 +42,7 @@ def run(program, **keywords):
 
 
 class Messages(unittest.TestCase):
-    """Modules that have what generated ones have."""
+    """Modules with the same contents as generated ones."""
 
     def test_fields_enums_and_nested_messages(self):
         query = pb.BagQuery(table='t', reduction=pb.REDUCTION_MAX)
@@ -82,7 +82,7 @@ class Messages(unittest.TestCase):
 
 
 class Missing(unittest.TestCase):
-    """What `import embag` says if it cannot work."""
+    """Errors of `import embag` if it cannot work."""
 
     def failure(self, program, **keywords):
         """Runs a program that must fail; returns the last line of its messages."""

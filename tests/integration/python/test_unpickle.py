@@ -1,4 +1,4 @@
-"""Pickles from anywhere: what they name is refused or stays a name, and nothing of it runs."""
+"""Untrusted pickles: the names in them are refused or stay names, and nothing is executed."""
 
 import builtins
 import collections
