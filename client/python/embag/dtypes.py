@@ -50,7 +50,11 @@ def number_of(prefix: str, name: str | None) -> Any:
     full = prefix + (name or 'unspecified').upper()
     number = getattr(pb, full, None)
     if not isinstance(number, int):
-        raise ValueError('unknown %s %r' % (prefix.rstrip('_').lower().replace('_', ' '), name))
+        names = [each[len(prefix):].lower() for each in dir(pb)
+                 if each.startswith(prefix) and getattr(pb, each) != 0]
+        names.sort(key=lambda each: getattr(pb, prefix + each.upper()))
+        raise ValueError('unknown %s %r: expected %s' % (
+            prefix.rstrip('_').lower().replace('_', ' '), name, ', '.join(names)))
     return number
 
 

@@ -111,6 +111,8 @@ def shared_name(feature: str, name: str) -> str:
 
 def outputs_of(features: Features, reduction: Reduction = None) -> list[Output]:
     """Returns the keys of the output for the arguments of a `RemoteEmbeddingBagCollection`."""
+    if isinstance(features, str):
+        raise TypeError('features is %r: expected a list of names or a dict' % features)
     every = (features.items() if isinstance(features, Mapping)
              else [(key, key) for key in features])
     outputs = []
@@ -181,7 +183,11 @@ class Bags:
 
     def place(self, key: str) -> int:
         """Returns the position of a key. Raises KeyError for a key that the input lacks."""
-        return self._places[key]
+        place = self._places.get(key)
+        if place is None:
+            raise KeyError('the input has no key %r: its keys are %s' % (
+                key, ', '.join(self.keys) or 'none'))
+        return place
 
     def range(self, key: str) -> slice:
         """Returns the values that belong to one key."""
@@ -375,10 +381,12 @@ class Collection:
         known, sizes = self._known
         return sizes if known == version and sizes else None
 
-    def learn(self, version: int, model: pb.Model) -> dict[str, int]:
+    def learn(self, version: int, model: pb.Model,
+              check: Callable[[dict[str, int]], None] | None = None) -> dict[str, int]:
         """Stores the number of columns of each key in `version`, and returns them.
 
-        Raises `Internal` if the model's description lacks one of the names.
+        Raises `Internal` if the model's description lacks one of the names. If `check` raises an
+        error, nothing is stored, so that the next answer raises it too.
         """
         tables = tables_by_name(model, version)
         for output in self.outputs:
@@ -386,6 +394,8 @@ class Collection:
                 refuse('it is from version %d and has %r, which the description of that version '
                        'does not have' % (version, output.name))
         sizes = {output.key: row_size(tables[output.name]) for output in self.outputs}
+        if check is not None:
+            check(sizes)
         self._known = version, sizes
         return sizes
 

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import unittest
+import unittest.mock
 import warnings
 
 import grpc
@@ -182,6 +183,23 @@ class TorchModules(PlainModel):
             third = self.look_up()
             third.requires_grad_().sum().backward()
 
+    def test_large_outputs_share_the_memory_of_the_answer_and_small_ones_do_not(self):
+        remote = embag.torch.RemoteEmbeddingBagCollection(self.address, features=['user'])
+        for bags in 1, 2048, 2049:
+            ids = torch.from_numpy(self.rng.integers(0, ROWS, bags))
+            given = embag.torch.KeyedBags(['user'], ids, torch.ones(bags, dtype=torch.int64))
+            answers, look_up = [], embag.Client.lookup
+
+            def kept(*arguments, **fields):
+                answers.append(look_up(*arguments, **fields))
+                return answers[-1]
+            with unittest.mock.patch('embag.Client.lookup', kept):
+                got = remote(given).values()
+            self.assertTrue(torch.equal(got, self.model.user.weight.detach()[ids]))
+            got.fill_(7)
+            # Rows of 8 float32: 2048 of them are the 64 KiB up to which outputs are copied.
+            self.assertEqual(bool((answers[0].values == 7).all()), bags > 2048)
+
     def test_a_module_has_no_state(self):
         remote = self.remote.train().eval()
         self.assertEqual((list(remote.parameters()), list(remote.buffers())), ([], []))
@@ -264,6 +282,42 @@ class TorchModules(PlainModel):
             self.address, tables)._collection.keys, ['t'])
         with self.assertRaisesRegex(ValueError, 'a list of features'):
             embag.torch.RemoteEmbeddingBagCollection(self.address, tables, features=['t'])
+        with self.assertRaisesRegex(TypeError, "'user': expected a list"):
+            embag.torch.RemoteEmbeddingBagCollection(self.address, features='user')
+        with self.assertRaisesRegex(ValueError, "unknown reduction 'avg': expected sum, mean, "):
+            self.look_up(embag.torch.RemoteEmbeddingBagCollection(
+                self.address, features=['user'], reduction='avg'))
+
+    def test_a_key_that_the_input_lacks(self):
+        with self.assertRaisesRegex(KeyError, "the input has no key 'item': its keys are user"):
+            self.look_up(self.remote)
+
+    def test_a_table_of_other_columns_is_refused_each_time(self):
+        tables = [embag.torch.EmbeddingBagConfig('user', 6, ROWS)]
+        remotes = (embag.torch.RemoteEmbeddingBagCollection(self.address, tables),
+                   embag.torch.RemoteEmbeddingCollection(self.address, tables))
+        for remote in remotes:
+            for _ in range(2):
+                with self.assertRaisesRegex(ValueError, 'embedding_dim 6, .* rows of 8'):
+                    remote(one_bag([1]))
+
+    @unittest.skipUnless(hasattr(torch, 'compiler') and hasattr(torch.compiler, 'disable'),
+                         'torch %s has no torch.compiler.disable' % torch.__version__)
+    def test_a_compiled_model_with_a_module_that_is_not_compiled(self):
+        class Doubled(nn.Module):
+            """Has a remote module."""
+
+            def __init__(self, remote):
+                super().__init__()
+                self.remote = remote
+
+            def forward(self, bags):
+                """Returns twice the vectors."""
+                return self.remote(bags).values() * 2
+        remote = torch.compiler.disable(
+            embag.torch.RemoteEmbeddingBagCollection(self.address, features=['user']))
+        compiled = torch.compile(Doubled(remote), backend='eager')
+        torch.testing.assert_close(compiled(one_bag([1, 2])), 2 * self.pooled([1, 2]))
 
 
 class TorchEmbeddingBag(PlainModel):

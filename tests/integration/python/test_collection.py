@@ -2,7 +2,11 @@
 bags."""
 
 import asyncio
+import importlib
 import re
+import sys
+import unittest
+import unittest.mock
 from dataclasses import dataclass
 from typing import Optional
 
@@ -297,3 +301,13 @@ class Traces(OwnServerTest):
         server.stop()
         told = re.findall(r'event=request .*/Lookup.* trace_id=(\w+) span_id=(\w+) ', server.log)
         self.assertEqual(['00-%s-%s-01' % ids for ids in told], traces)
+
+
+class WithoutTorch(unittest.TestCase):
+    """embag.torch where PyTorch is not installed."""
+
+    def test_the_error_says_what_to_install(self):
+        with unittest.mock.patch.dict(sys.modules, {'torch': None}):
+            sys.modules.pop('embag.torch', None)
+            with self.assertRaisesRegex(ModuleNotFoundError, 'run `pip install torch`'):
+                importlib.import_module('embag.torch')

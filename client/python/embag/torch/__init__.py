@@ -11,6 +11,15 @@ or `JaggedVectors`. They have no parameters and an empty state_dict, and give no
 the module's tables. PYTORCH.md leads from a checkpoint to a served model.
 """
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != 'torch':
+        raise
+    raise ModuleNotFoundError('embag.torch needs PyTorch, which is not installed: run `pip install '
+                              'torch`, or on Debian `apt-get install python3-torch`',
+                              name='torch') from None
+
 from embag.jagged import KeyedVectors
 from embag.torch.bag import RemoteEmbeddingBag
 from embag.torch.collection import (EmbeddingBagConfig, RemoteEmbeddingBagCollection,

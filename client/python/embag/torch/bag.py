@@ -75,7 +75,7 @@ class RemoteEmbeddingBag(nn.Module):
         if per_sample_weights is not None and per_sample_weights.shape != input.shape:
             raise ValueError('per_sample_weights of shape %s: expected that of the input, %s' % (
                 tuple(per_sample_weights.shape), tuple(input.shape)))
-        device = input.device
+        given = input
         layout: dict[str, Any] = {}
         if self.padding_idx is not None:
             input, lengths, per_sample_weights = self._without_padding(
@@ -88,7 +88,7 @@ class RemoteEmbeddingBag(nn.Module):
         answer = self._connection.client.lookup(
             self._name, numpy_of(input), weights=weights, reduction=self.mode,
             missing=self._missing, model=self._model, version=self._version, **layout)
-        return tensor_of(answer.values).to(device)
+        return tensor_of(answer.values, given)
 
     def _without_padding(self, input: Tensor, offsets: Tensor | None, weights: Tensor | None
                          ) -> tuple[Tensor, Tensor, Tensor | None]:

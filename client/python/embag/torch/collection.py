@@ -102,15 +102,18 @@ class _Remote(nn.Module):
         sizes = collection.sizes(version)
         if sizes is None:
             model = self._connection.client.model(collection.model, version)
-            sizes = collection.learn(version, model)
-            for config, its_outputs in zip(self._configs or (), self._outputs_by_table()):
-                for output in its_outputs:
-                    if sizes[output.key] != config.embedding_dim:
-                        raise ValueError(
-                            'table %r has embedding_dim %d, but %r in the server has rows of %d '
-                            'values' % (config.name, config.embedding_dim, output.name,
-                                        sizes[output.key]))
+            sizes = collection.learn(version, model, self._check_sizes)
         return sizes
+
+    def _check_sizes(self, sizes: dict[str, int]) -> None:
+        """Raises ValueError if the outputs have other columns than the configurations say."""
+        for config, its_outputs in zip(self._configs or (), self._outputs_by_table()):
+            for output in its_outputs:
+                if sizes[output.key] != config.embedding_dim:
+                    raise ValueError(
+                        'table %r has embedding_dim %d, but %r in the server has rows of %d '
+                        'values' % (config.name, config.embedding_dim, output.name,
+                                    sizes[output.key]))
 
     def _outputs_by_table(self) -> list[list[Output]]:
         """Returns the outputs of each configuration."""
@@ -209,11 +212,11 @@ class RemoteEmbeddingBagCollection(_Remote):
         asked = collection.ask(features)
         answer = self._connection.client.lookup(asked.groups, **collection.fields)
         sizes = self._sizes(answer.version)
-        device = features.values().device
-        tensors = [tensor_of(result.values).to(device) for result in answer]
+        ids = features.values()
+        tensors = [tensor_of(result.values, ids) for result in answer]
         columns = collection.columns(asked, tensors, sizes)
         if asked.inverse is not None:
-            columns = [tensor.index_select(0, bags.to(device))
+            columns = [tensor.index_select(0, bags.to(ids.device))
                        for tensor, bags in zip(columns, asked.inverse)]
         return keyed_vectors(features, collection.keys, [sizes[key] for key in collection.keys],
                              columns[0] if len(columns) == 1 else torch.cat(columns, 1))
@@ -281,7 +284,7 @@ class RemoteEmbeddingCollection(_Remote):
         every = features.values()
         vectors = {}
         for output, result in zip(collection.outputs, answer):
-            values = tensor_of(result.values).to(every.device)
+            values = tensor_of(result.values, every)
             ids = every[bags.range(output.feature)] if self._need_indices else None
             lengths = torch.as_tensor(bags.lengths(output.feature), device=every.device)
             vectors[output.key] = jagged_vectors(

@@ -15,8 +15,9 @@ from torch import Tensor
 from embag.dtypes import BFLOAT16
 from embag.jagged import KeyedVectors
 
-# Python may use the same bytes object everywhere for bytes that are this short.
-_SHARED_BYTES_MAX = 1
+# Up to this size a copy takes less time than sharing the memory (13 us after a lookup). Objects of
+# one byte must be copied, because Python may use one of them everywhere.
+_COPIED_BYTES_MAX = 65536
 
 
 class _Memory:
@@ -29,22 +30,26 @@ class _Memory:
         self.__array_interface__ = interface
 
 
-def tensor_of(array: NDArray[Any]) -> Tensor:
+def tensor_of(array: NDArray[Any], given: Tensor) -> Tensor:
     """Returns a writable tensor with the values of a result that nothing else refers to.
 
-    It shares the memory of the array, which is read-only for everyone else because it belongs to a
-    bytes object: the answer, which the caller must not keep. If the memory is not aligned, the
-    values are copied.
+    It is on the device of `given`, a tensor of the input. In host memory it shares the memory of
+    the array, which is read-only for everyone else because it belongs to a bytes object: the
+    answer, which the caller must not keep. If the memory is small or not aligned, the values are
+    copied.
     """
     is_bfloat16 = array.dtype == BFLOAT16
     if is_bfloat16:
         array = array.view('<i2')
-    if not array.flags.aligned or array.nbytes <= _SHARED_BYTES_MAX:
+    if array.nbytes <= _COPIED_BYTES_MAX or not array.flags.aligned:
         array = array.copy()
-    if not array.flags.writeable:
+    else:
         array = np.asarray(_Memory(array))
     tensor = torch.from_numpy(array)
-    return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+    if is_bfloat16:
+        tensor = tensor.view(torch.bfloat16)
+    # Even a call of `to` that does nothing takes 15 us after a lookup.
+    return tensor if given.is_cpu else tensor.to(given.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,7 @@ class KeyedBags:
 
     def lengths(self) -> Tensor:
         """Returns the sizes of all bags, [features * bags]."""
-        return self.sizes.reshape(-1)
+        return self.sizes if self.sizes.dim() == 1 else self.sizes.reshape(-1)
 
     def values(self) -> Tensor:
         """Returns the ids of all bags."""
