@@ -18,6 +18,7 @@ from torch import nn
 
 import embag
 import embag.torch
+from embag import aio
 from served import SEED, scaled
 from torch_models import ModuleTest
 
@@ -284,6 +285,11 @@ class TorchModules(PlainModel):
             embag.torch.RemoteEmbeddingBagCollection(self.address, tables, features=['t'])
         with self.assertRaisesRegex(TypeError, "'user': expected a list"):
             embag.torch.RemoteEmbeddingBagCollection(self.address, features='user')
+        with self.assertRaisesRegex(TypeError, "'user': expected a configuration.* features="):
+            embag.torch.RemoteEmbeddingBagCollection(self.address, ['user'])
+        for client in None, aio.Client:
+            with self.assertRaisesRegex(TypeError, 'expected an embag.Client, or '):
+                embag.torch.RemoteEmbeddingBagCollection(client, features=['user'])
         with self.assertRaisesRegex(ValueError, "unknown reduction 'avg': expected sum, mean, "):
             self.look_up(embag.torch.RemoteEmbeddingBagCollection(
                 self.address, features=['user'], reduction='avg'))

@@ -42,6 +42,10 @@ def _reduction_of(config: Any) -> str:
 
 def _outputs_of_tables(tables: Sequence[Any], names: Mapping[str, str]) -> list[Output]:
     """Returns the keys of the output for the configurations of tables, named as TorchRec does."""
+    for config in tables:
+        if isinstance(config, str):
+            raise TypeError('tables has %r: expected a configuration of a table; names of features '
+                            'are given as features=[...]' % config)
     features = [config.feature_names or [config.name] for config in tables]
     counts = Counter(feature for each in features for feature in each)
     outputs = []

@@ -28,6 +28,9 @@ class Connection:
         if isinstance(client, str):
             self._address, self._settings = client, dict[str, Any]()
             self._held: tuple[int, Client] | None = None
+        elif not isinstance(client, Client):
+            raise TypeError("client is %r: expected an embag.Client, or 'HOST:PORT' or 'unix:PATH'"
+                            % (client,))
         else:
             self._address, self._settings = client.address, dict(client.settings)
             self._held = os.getpid(), client
