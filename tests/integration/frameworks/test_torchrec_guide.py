@@ -99,6 +99,8 @@ class Guide(OwnServerTest):
             if block.word == 'plain' and 'models/plain' in block.text:
                 wait_until(lambda: 'model=plain' in self.server.log, 60, 'the model "plain"')
         print('\n%6.1f s  in all' % self.seconds, flush=True)
+        # Earlier steps work again beside the second model.
+        self.assertIn('all within their bounds', self.run_command('python compare.py'))
         self.assertLessEqual(self.seconds, SECONDS_MAX)
         manifests = {self.manifest(model)
                      for model in ('models/dlrm', 'more/distributed', 'more/found')}

@@ -20,8 +20,8 @@ class Connection:
     - client: a client, whose address and settings other processes use too; or 'HOST:PORT' or
       'unix:PATH'
 
-    Copies of a module share its connection. A pickled one has the client's settings in clear, also
-    a token: a token_file is read where it is used.
+    Copies of a module share its connection. A pickled one holds the client's settings unencrypted,
+    including a token. A token_file is read where it is used.
     """
 
     def __init__(self, client: Client | str) -> None:
