@@ -45,8 +45,8 @@ from embag.typed import Unpack
 try:
     import tensorflow as tf
 except ImportError as error:
-    raise ImportError("embag.tensorflow needs TensorFlow: install it with pip install "
-                      "'embag[tensorflow]', or install tensorflow-cpu") from error
+    raise ImportError('embag.tensorflow needs TensorFlow, which is not installed: run `pip install '
+                      'tensorflow` or `pip install tensorflow-cpu`') from error
 
 _Function = TypeVar('_Function', bound=Callable[..., Any])
 

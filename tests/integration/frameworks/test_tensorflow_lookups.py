@@ -322,5 +322,5 @@ class WithoutTensorFlow(unittest.TestCase):
         code = "import sys; sys.modules['tensorflow'] = None; import embag.tensorflow"
         done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                               timeout=60, check=False)
-        self.assertIn("ImportError: embag.tensorflow needs TensorFlow: install it with pip "
-                      "install 'embag[tensorflow]', or install tensorflow-cpu", done.stderr)
+        self.assertIn('ImportError: embag.tensorflow needs TensorFlow, which is not installed: '
+                      'run `pip install tensorflow` or `pip install tensorflow-cpu`', done.stderr)
