@@ -19,7 +19,7 @@
 
 /* A tensor with one number for each row: the scales or the biases of rows that hold only codes. */
 struct eb_pack_numbers {
-    struct eb_source_file *source; /* NULL: there are none */
+    struct eb_source_file *source; /* file with the tensor; NULL if there are no numbers */
     const struct eb_source_table *table;
 };
 
@@ -27,7 +27,7 @@ struct eb_pack_plan {
     struct eb_source_file *source;
     const struct eb_source_table *table; /* one of the source's tables */
     struct eb_pack_numbers scales;       /* of a table with has_scales */
-    struct eb_pack_numbers biases;       /* if there are none, all are 0 */
+    struct eb_pack_numbers biases;       /* without a source, every bias is 0 */
     const struct eb_pack_keys *keys;     /* keys of all its rows; NULL: none */
     enum eb_storage storage; /* storage of the packed rows, one that the table's type may have */
     uint32_t parts;          /* the rows r with r mod parts == part are packed */
