@@ -1,7 +1,6 @@
 """Runs embag-import, and writes checkpoints for it."""
 
 import contextlib
-import importlib.util
 import io
 import os
 import shutil
@@ -16,9 +15,6 @@ from table_files import safetensors_bytes
 
 # The result of a run, with the names of subprocess.CompletedProcess.
 Done = namedtuple('Done', 'returncode stdout stderr')
-# The readers that must be asked about a directory, or about a file that nobody else recognises.
-HAS_ALL_READERS = all(importlib.util.find_spec('embag.importer.' + name)
-                      for name in ('dcp', 'tf_checkpoint'))
 # Names of NumPy's types in safetensors files.
 _KINDS = {'f': 'F', 'i': 'I', 'u': 'U'}
 

@@ -16,7 +16,7 @@ import yaml
 
 import served
 from embagd_process import wait_until
-from import_run import HAS_ALL_READERS, ImportTest, command, tree, write_tensors
+from import_run import ImportTest, command, tree, write_tensors
 
 ROWS = np.arange(24, dtype='<f4').reshape(6, 4)
 PREFIX = 'sparse_arch.embedding_bag_collection.embedding_bags.'
@@ -643,7 +643,6 @@ class Errors(ImportTest):
         self.assertIn('embag-import model.pt --out models/dlrm\n', done.stdout)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
 
-    @unittest.skipUnless(HAS_ALL_READERS, 'not all readers are there')
     def test_every_reader_can_be_imported(self):
         from embag.importer.readers import READERS
         for reader in READERS:

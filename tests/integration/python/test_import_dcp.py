@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import unittest
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from dcp_fixtures import write_checkpoint
 from embag.importer import cli
 from embag.importer.readers import find_reader
 from embagd_process import Embagd
-from import_run import HAS_ALL_READERS
 from served import SEED, OwnServerTest
 
 
@@ -55,7 +53,6 @@ class ImportedCheckpoint(OwnServerTest):
             got = client.lookup(called, np.arange(len(array)), model='m', reduction='none').values
             np.testing.assert_array_equal(got, array)
 
-    @unittest.skipUnless(HAS_ALL_READERS, 'not all readers are there')
     def test_the_directory_is_recognised(self):
         write_checkpoint(self.source, {'emb': (np.ones((4, 3), 'f4'), [((0, 0), (4, 3))])})
         self.assertEqual(find_reader(self.source, None).format, 'dcp')

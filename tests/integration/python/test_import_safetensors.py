@@ -2,11 +2,10 @@
 
 import json
 import os
-import unittest
 
 import numpy as np
 
-from import_run import HAS_ALL_READERS, ImportTest, write_tensors
+from import_run import ImportTest, write_tensors
 from served import SEED, scaled
 from table_files import safetensors_bytes
 
@@ -157,7 +156,6 @@ class Shards(ImportTest):
         write_tensors(self.join('tables', 'c.safetensors'), {'emb.a': ROWS})
         self.refuses('tables', '--format', 'safetensors', because='expected it once')
 
-    @unittest.skipUnless(HAS_ALL_READERS, 'not all readers are there')
     def test_directories_are_recognised(self):
         self.list_shards({'model.embed_tokens.weight': 'model-00001-of-00002.safetensors'})
         self.imports('hub')
