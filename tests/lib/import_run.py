@@ -15,6 +15,24 @@ from table_files import safetensors_bytes
 
 # The result of a run, with the names of subprocess.CompletedProcess.
 Done = namedtuple('Done', 'returncode stdout stderr')
+# A program that imports its first argument as its second one. It prints the most KiB by which its
+# anonymous memory grew.
+MEASURED_IMPORT = '''
+import sys
+from embag.importer import import_checkpoint, open_source
+
+def anonymous():
+    with open('/proc/self/status') as file:
+        return next(int(line.split()[1]) for line in file if line.startswith('RssAnon'))
+
+def advance(size):
+    global most
+    most = max(most, anonymous() - base)
+
+most, base = 0, anonymous()
+import_checkpoint(open_source(sys.argv[1]), sys.argv[2], advance=advance)
+print(most)
+'''
 # Names of NumPy's types in safetensors files.
 _KINDS = {'f': 'F', 'i': 'I', 'u': 'U'}
 

@@ -21,7 +21,7 @@ _UNSPECIFIED, _NONE = int(pb.REDUCTION_UNSPECIFIED), int(pb.REDUCTION_NONE)
 
 # The facts about one query or group that the checks use: number of bags; number of indices, or of a
 # group's values; number of the reduction; number of a group's features, 0 if the model lists them,
-# None for a query; fields of a sequence lookup, None if there are none.
+# None for a query; fields of a sequence lookup, or None.
 Extent = tuple[int, int, int, Optional[int], Optional[Rows]]
 
 

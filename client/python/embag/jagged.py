@@ -203,7 +203,7 @@ class Bags:
         return _rows(self._lengths, self._starts, [self.place(key)])
 
     def weights(self, key: str) -> NDArray[Any] | None:
-        """Returns the weights of one key, without a copy; None if there are none."""
+        """Returns the weights of one key, without a copy, or None if the input has no weights."""
         return None if self._weights is None else self._weights[self.range(key)]
 
     def group(self, division: Division, missing: str | None) -> Group:

@@ -17,7 +17,7 @@ import torch
 import embag
 import served
 from embagd_process import Embagd
-from import_run import ImportTest
+from import_run import MEASURED_IMPORT, ImportTest
 from served import SEED
 
 MAPS_FILES = tuple(int(n) for n in torch.__version__.split('.')[:2]) >= (2, 1)
@@ -124,17 +124,7 @@ class Files(TorchImportTest):
 
     @unittest.skipUnless(MAPS_FILES, 'this torch cannot map files')
     def test_memory_does_not_grow_with_the_file(self):
-        code = ('import sys, torch\n'
-                'from embag.importer import import_checkpoint, open_source\n'
-                'def anonymous():\n'
-                '    with open("/proc/self/status") as file:\n'
-                '        return next(int(l.split()[1]) for l in file if l.startswith("RssAnon"))\n'
-                'base = anonymous()\n'
-                'most = [0]\n'
-                'def advance(size):\n'
-                '    most[0] = max(most[0], anonymous() - base)\n'
-                'import_checkpoint(open_source(sys.argv[1]), sys.argv[2], advance=advance)\n'
-                'print(most[0])\n')
+        code = 'import torch\n' + MEASURED_IMPORT
         self.save({'emb.weight': torch.zeros(1 << 20, 128)})
         done = subprocess.run([sys.executable, '-I', '-B', '-c', code, self.join('m.pt'), self.out],
                               capture_output=True, text=True, timeout=300, check=False)

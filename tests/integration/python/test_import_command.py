@@ -16,7 +16,7 @@ import yaml
 
 import served
 from embagd_process import wait_until
-from import_run import ImportTest, command, tree, write_tensors
+from import_run import MEASURED_IMPORT, ImportTest, command, tree, write_tensors
 
 ROWS = np.arange(24, dtype='<f4').reshape(6, 4)
 PREFIX = 'sparse_arch.embedding_bag_collection.embedding_bags.'
@@ -469,17 +469,6 @@ class Writing(ImportTest):
         self.imports('m.safetensors')
 
     def test_memory_does_not_grow_with_the_table(self):
-        code = ('import sys\n'
-                'from embag.importer import import_checkpoint, open_source\n'
-                'def anonymous():\n'
-                '    with open("/proc/self/status") as file:\n'
-                '        return next(int(l.split()[1]) for l in file if l.startswith("RssAnon"))\n'
-                'base = anonymous()\n'
-                'most = [0]\n'
-                'def advance(size):\n'
-                '    most[0] = max(most[0], anonymous() - base)\n'
-                'import_checkpoint(open_source(sys.argv[1]), sys.argv[2], advance=advance)\n'
-                'print(most[0])\n')
         from table_files import safetensors_bytes
         rows = 1 << 20
         with open(self.join('big.safetensors'), 'wb') as file:
@@ -487,7 +476,8 @@ class Writing(ImportTest):
                 'dtype': 'F32', 'shape': [rows, 256], 'data_offsets': [0, rows * 1024]}}, b''))
             file.truncate(file.tell() + rows * 1024)
         done = subprocess.run(
-            [sys.executable, '-I', '-B', '-c', code, self.join('big.safetensors'), self.out],
+            [sys.executable, '-I', '-B', '-c', MEASURED_IMPORT, self.join('big.safetensors'),
+             self.out],
             capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLess(int(done.stdout), 64 << 10)
