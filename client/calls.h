@@ -8,6 +8,7 @@
 #include "client/embag_async.h"
 #include "client/lookup_call.h"
 #include "client/models_call.h"
+#include "client/settings_call.h"
 #include "proto/list.h"
 #include "proto/net/mailbox.h"
 #include "proto/status.h"
@@ -19,7 +20,13 @@ struct eb_completion_queue;
 struct eb_dispatcher;
 struct eb_grpc_client_call;
 
-enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS, EB_CALL_COMMAND };
+enum eb_call_kind {
+    EB_CALL_LOOKUP,
+    EB_CALL_LIST_MODELS,
+    EB_CALL_COMMAND,
+    EB_CALL_LIST_SETTINGS,
+    EB_CALL_RELOAD
+};
 
 /* In the order in which waiting calls are sent. */
 enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
@@ -59,7 +66,9 @@ struct eb_call {
     uint32_t attempts;
     uint32_t retry_after_ms;
     bool was_sent; /* sent at least once; `attempts` includes attempts without a connection */
-    void *answer;  /* eb_lookup_answer, eb_models_list or eb_models_progress; NULL: see error */
+    /* Depending on the kind, an eb_lookup_answer, eb_models_list, eb_models_progress,
+     * eb_settings_list or embag_reload. NULL: see error. */
+    void *answer;
     struct eb_error error;
 
     /* Used by the client's thread only, even while the record is free or another thread has it:
@@ -71,7 +80,8 @@ struct eb_call {
     uint64_t sent_ns;
     bool was_alone;                    /* sent while no other call of its priority was in flight */
     struct eb_list link;               /* link in the list of waiting calls or of a connection's */
-    struct eb_grpc_client_call *unary; /* NULL: sent on the stream */
+    struct eb_grpc_client_call *unary; /* NULL: sent on a stream */
+    bool is_on_former;                 /* the stream is the connection's former one */
     struct eb_alarm alarm;
 };
 

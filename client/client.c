@@ -27,6 +27,7 @@ struct embag_client {
     struct eb_engine engine;
     struct eb_completion_queue queue;
     struct eb_credentials credentials;
+    struct eb_credentials_watch renewal; /* of the credentials */
     uint64_t timeout_us;
     char address[]; /* address as given; also the authority of calls */
 };
@@ -64,6 +65,29 @@ static uint32_t pick_retries(int32_t value)
     return value < 0 ? 0 : pick_count((uint32_t)value, RETRIES_DEFAULT, RETRIES_MAX);
 }
 
+/* Reads the files of `access` and prepares their watch. */
+static bool open_access(struct embag_client *client, const struct embag_access *access,
+    const struct eb_endpoint *endpoint, struct eb_error *error)
+{
+    struct eb_file_list files = {.files = NULL};
+    if (!eb_credentials_open(&client->credentials, access, endpoint, &files, error)) {
+        eb_file_list_deinit(&files);
+        return false;
+    }
+    if (!eb_credentials_watch_init(
+            &client->renewal, &client->credentials, access, endpoint, &files)) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
+        return false;
+    }
+    return true;
+}
+
+static void close_access(struct embag_client *client)
+{
+    eb_credentials_watch_deinit(&client->renewal);
+    eb_credentials_close(&client->credentials);
+}
+
 static bool start_engine(
     struct embag_client *client, const struct embag_options *options, struct eb_error *error)
 {
@@ -88,8 +112,8 @@ static bool start_engine(
     if (wanted.endpoint.is_unix) {
         wanted.authority = "localhost";
     }
-    return eb_credentials_open(&client->credentials, &options->access, &wanted.endpoint, error) &&
-           eb_engine_open(&client->engine, &wanted,
+    return open_access(client, &options->access, &wanted.endpoint, error) &&
+           eb_engine_open(&client->engine, &wanted, &client->renewal,
                pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
 }
 
@@ -112,7 +136,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
     if (start_engine(opened, chosen, &failure)) {
         *client = opened;
     } else {
-        eb_credentials_close(&opened->credentials);
+        close_access(opened);
         eb_completion_queue_deinit(&opened->queue);
         free(opened);
     }
@@ -135,7 +159,7 @@ void embag_close(struct embag_client *client)
     }
     eb_completion_queue_deinit(&client->queue);
     eb_engine_deinit(&client->engine);
-    eb_credentials_close(&client->credentials);
+    close_access(client);
     free(client);
 }
 
@@ -436,6 +460,55 @@ enum embag_status embag_command_version(struct embag_client *client,
     }
     free(done);
     return status;
+}
+
+/* ---- settings ---- */
+
+/* Calls a method about settings and waits for its answer. Returns NULL with *error set. */
+static void *call_settings(
+    struct embag_client *client, enum eb_call_kind kind, const char *path, struct eb_error *error)
+{
+    void *answer = NULL;
+    eb_calls_enter(&client->engine.calls);
+    uint64_t deadline_ns = find_deadline_ns(client, 0);
+    struct eb_call *call = take_blocking(client, deadline_ns, error);
+    if (call) {
+        call->kind = kind;
+        call->path = path;
+        call->deadline_ns = deadline_ns;
+        call->request = eb_settings_call_encode(&client->engine.requests.memory, error);
+        answer = call_and_wait(client, call, error);
+    }
+    eb_calls_leave(&client->engine.calls);
+    return answer;
+}
+
+enum embag_status embag_list_settings(
+    struct embag_client *client, struct embag_setting_list **list, struct embag_error *error)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    struct eb_settings_list *answer =
+        call_settings(client, EB_CALL_LIST_SETTINGS, "/embag.v1.ModelAdmin/ListSettings", &failure);
+    *list = answer ? &answer->list : NULL;
+    return report_client_error(&failure, error);
+}
+
+void embag_setting_list_free(struct embag_setting_list *list)
+{
+    eb_settings_call_free(list ? EB_CONTAINER_OF(list, struct eb_settings_list, list) : NULL);
+}
+
+enum embag_status embag_reload_settings(
+    struct embag_client *client, struct embag_reload *reload, struct embag_error *error)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    struct embag_reload *answer =
+        call_settings(client, EB_CALL_RELOAD, "/embag.v1.ModelAdmin/ReloadSettings", &failure);
+    if (answer && reload) {
+        *reload = *answer;
+    }
+    free(answer);
+    return report_client_error(&failure, error);
 }
 
 /* ---- names ---- */

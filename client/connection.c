@@ -47,7 +47,8 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
     eb_call_list_remove(&connection->calls, call);
     connection->has_answered |= status == EB_STATUS_OK;
     /* The duration of a command says nothing about lookups. */
-    if (status == EB_STATUS_OK && call->kind != EB_CALL_COMMAND) {
+    bool is_command = call->kind == EB_CALL_COMMAND || call->kind == EB_CALL_RELOAD;
+    if (status == EB_STATUS_OK && !is_command) {
         struct eb_window_sample sample = {
             .latency_ns = read_ns > call->sent_ns ? read_ns - call->sent_ns : 0,
             .left_ns = call->deadline_ns - call->sent_ns,
@@ -59,53 +60,82 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
     }
 }
 
-static void on_connection_message(void *context, struct eb_grpc_client_call *stream, void *user,
-    const uint8_t *bytes, size_t size)
+/* Returns the stream that the session knows as `call`; NULL if `call` is not a stream in use. */
+static struct eb_connection_stream *find_stream(
+    struct eb_connection *connection, const struct eb_grpc_client_call *call)
+{
+    if (call == connection->stream.call) {
+        return &connection->stream;
+    }
+    return call == connection->former.call ? &connection->former : NULL;
+}
+
+/* Returns the stream that a call was sent on; NULL if it is unary. */
+static struct eb_connection_stream *find_stream_of(
+    struct eb_connection *connection, const struct eb_call *call)
+{
+    if (call->unary) {
+        return NULL;
+    }
+    return call->is_on_former ? &connection->former : &connection->stream;
+}
+
+static void on_connection_message(
+    void *context, struct eb_grpc_client_call *from, void *user, const uint8_t *bytes, size_t size)
 {
     struct eb_connection *connection = context;
     struct eb_call *call = user;
-    if (stream != connection->stream) {
-        if (call->unary == stream) {
+    struct eb_connection_stream *stream = find_stream(connection, from);
+    if (!stream) {
+        if (call && call->unary == from) {
             connection->config->handler->on_message(call, bytes, size);
         } /* Otherwise it was given up earlier. */
         return;
     }
-    if (!connection->is_unsound && !connection->config->handler->on_stream_message(
-                                       connection, bytes, size, &connection->stream_end)) {
-        connection->is_unsound = true;
+    if (!stream->is_unsound &&
+        !connection->config->handler->on_stream_message(connection, bytes, size, &stream->end)) {
+        stream->is_unsound = true;
         connection->is_dirty = true;
-        eb_grpc_client_cancel(stream);
+        eb_grpc_client_cancel(from);
     }
 }
 
-static void end_stream(struct eb_connection *connection, const struct eb_error *error)
+/* A stream that is over sends no late answers. */
+static void forget_late(struct eb_connection *connection)
 {
-    connection->stream = NULL;
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
         eb_window_forget_late(&connection->windows[i]);
     }
-    connection->is_stream_over = true;
-    if (connection->is_unsound) {
+}
+
+static void end_stream(struct eb_connection *connection, struct eb_connection_stream *stream,
+    const struct eb_error *error)
+{
+    stream->call = NULL;
+    forget_late(connection);
+    stream->is_over = true;
+    if (stream->is_unsound) {
         return;
     }
-    connection->stream_end = *error;
+    stream->end = *error;
     if (error->status == EB_STATUS_OK) {
-        eb_error_set(&connection->stream_end, EB_STATUS_UNAVAILABLE, "the server ended the stream");
+        eb_error_set(&stream->end, EB_STATUS_UNAVAILABLE, "the server ended the stream");
     }
 }
 
 static void on_finish(
-    void *context, struct eb_grpc_client_call *stream, void *user, const struct eb_error *error)
+    void *context, struct eb_grpc_client_call *from, void *user, const struct eb_error *error)
 {
     struct eb_connection *connection = context;
     struct eb_call *call = user;
     if (connection->is_ending) {
         return;
     }
-    if (stream == connection->stream) {
-        end_stream(connection, error);
-    } else if (call->unary == stream) {
-        uint32_t pushback_ms = eb_grpc_client_pushback_ms(stream);
+    struct eb_connection_stream *stream = find_stream(connection, from);
+    if (stream) {
+        end_stream(connection, stream, error);
+    } else if (call && call->unary == from) {
+        uint32_t pushback_ms = eb_grpc_client_pushback_ms(from);
         call->unary = NULL;
         take_ended(connection, call, error->status, pushback_ms);
         connection->config->handler->on_end(call, error, pushback_ms);
@@ -156,14 +186,16 @@ static void explain_connection(const struct eb_connection *connection, struct eb
         may_want_tls ? "; if the server requires TLS, set tls or tls_ca" : "");
 }
 
-static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)
+/* Drops the calls of a stream, or all calls if `stream` is NULL. */
+static void drop_calls(struct eb_connection *connection, const struct eb_connection_stream *stream,
+    const struct eb_error *why)
 {
     struct eb_list *links = &connection->calls.links;
     struct eb_list *next;
     for (struct eb_list *link = links->next; link != links; link = next) {
         struct eb_call *call = EB_CONTAINER_OF(link, struct eb_call, link);
         next = link->next;
-        if (all || !call->unary) {
+        if (!stream || find_stream_of(connection, call) == stream) {
             call->unary = NULL;
             eb_call_list_remove(&connection->calls, call);
             eb_window_drop(find_window(connection, call), false);
@@ -182,10 +214,8 @@ static void on_connection_close(void *context)
     connection->is_ending = true;
     eb_grpc_client_destroy(connection->session);
     connection->session = NULL;
-    connection->stream = NULL;
-    connection->is_stream_over = false;
     connection->is_dirty = false;
-    drop_calls(connection, true, &why);
+    drop_calls(connection, NULL, &why);
     assert(connection->calls.count == 0);
     connection->config->handler->on_close(connection->config->context, connection, &why);
 }
@@ -204,7 +234,8 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     }
     eb_call_list_init(&connection->calls);
     connection->is_ending = false;
-    connection->is_unsound = false;
+    connection->stream = (struct eb_connection_stream){.call = NULL};
+    connection->former = (struct eb_connection_stream){.call = NULL};
     connection->has_spoken = false;
     connection->has_answered = false;
     for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
@@ -228,7 +259,7 @@ void eb_connection_close(struct eb_connection *connection)
 bool eb_connection_is_usable(const struct eb_connection *connection)
 {
     return connection->session && connection->transport.state == EB_TRANSPORT_OPEN &&
-           !connection->is_stream_over && eb_grpc_client_is_usable(connection->session);
+           !connection->stream.is_over && eb_grpc_client_is_usable(connection->session);
 }
 
 static uint64_t find_left_ns(const struct eb_call *call, uint64_t now_ns)
@@ -260,17 +291,19 @@ static struct eb_grpc_client_call *start_unary(
 
 static struct eb_grpc_client_call *start_stream(struct eb_connection *connection)
 {
-    if (!connection->stream) {
-        connection->is_unsound = false;
-        connection->stream = eb_grpc_client_start(connection->session, stream_path, 0, NULL);
+    struct eb_connection_stream *stream = &connection->stream;
+    if (!stream->call) {
+        stream->is_unsound = false;
+        stream->call = eb_grpc_client_start(connection->session, stream_path, 0, NULL);
     }
-    return connection->stream;
+    return stream->call;
 }
 
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
     uint64_t timeout_us = find_left_ns(call, now_ns) / NS_PER_US + 1;
     call->unary = NULL;
+    call->is_on_former = false;
     struct eb_grpc_client_call *stream =
         call->is_unary ? start_unary(connection, call, timeout_us) : start_stream(connection);
     if (!stream) {
@@ -325,7 +358,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     struct eb_outgoing *request =
         eb_lookup_call_encode_cancel(call->id, connection->config->memory);
     if (request) {
-        eb_grpc_client_write(connection->stream, request, false);
+        eb_grpc_client_write(connection->stream.call, request, false);
         connection->is_dirty = true;
     }
 }
@@ -344,7 +377,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 {
     take_call_back(connection, call);
     eb_window_drop(find_window(connection, call), false);
-    if (!call->unary && connection->stream) {
+    if (find_stream_of(connection, call) == &connection->stream && connection->stream.call) {
         ask_to_forget(connection, call);
     }
     call->unary = NULL;
@@ -357,8 +390,9 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
  * only to say that the deadline has passed. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
+    const struct eb_connection_stream *stream = find_stream_of(connection, call);
     take_call_back(connection, call);
-    eb_window_expire(find_window(connection, call), !call->unary && connection->stream);
+    eb_window_expire(find_window(connection, call), stream && stream->call);
     call->unary = NULL;
     bool has_left = call->request->holds == 1;
     if (find_silence_ns(connection, now_ns) > (has_left ? SILENCE_NS_MAX : STUCK_NS_MAX)) {
@@ -378,15 +412,57 @@ void eb_connection_check(struct eb_connection *connection, uint64_t now_ns)
     }
 }
 
+static void settle_stream(struct eb_connection *connection, struct eb_connection_stream *stream)
+{
+    if (stream->is_over) {
+        stream->is_over = false;
+        drop_calls(connection, stream, &stream->end);
+    }
+}
+
+/* Gives the former stream up. Its calls may be sent again. */
+static void drop_former(struct eb_connection *connection)
+{
+    struct eb_connection_stream *former = &connection->former;
+    if (former->call) {
+        eb_grpc_client_cancel(former->call);
+        eb_error_set(&former->end, EB_STATUS_UNAVAILABLE,
+            "the token has changed again before the server answered");
+        former->call = NULL;
+        former->is_over = true;
+        forget_late(connection);
+    }
+    settle_stream(connection, former);
+}
+
+void eb_connection_renew_stream(struct eb_connection *connection)
+{
+    if (!connection->session || !connection->stream.call) {
+        return;
+    }
+    drop_former(connection);
+    connection->former = connection->stream;
+    connection->stream = (struct eb_connection_stream){.call = NULL};
+    struct eb_list *links = &connection->calls.links;
+    for (struct eb_list *link = links->next; link != links; link = link->next) {
+        EB_CONTAINER_OF(link, struct eb_call, link)->is_on_former = true;
+    }
+    eb_grpc_client_end_write(connection->former.call);
+    connection->is_dirty = true;
+}
+
+bool eb_connection_must_settle(const struct eb_connection *connection)
+{
+    return connection->stream.is_over || connection->former.is_over;
+}
+
 void eb_connection_settle(struct eb_connection *connection)
 {
     if (!connection->session) {
         return;
     }
-    if (connection->is_stream_over) {
-        connection->is_stream_over = false;
-        drop_calls(connection, false, &connection->stream_end);
-    }
+    settle_stream(connection, &connection->stream);
+    settle_stream(connection, &connection->former);
     if (connection->transport.state == EB_TRANSPORT_OPEN && connection->calls.count == 0 &&
         !eb_grpc_client_is_usable(connection->session)) {
         eb_connection_close(connection);

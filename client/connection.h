@@ -1,5 +1,7 @@
 /* One connection to the server: a transport, the HTTP/2 session on it, and the calls that were sent
- * over it. Calls share one LookupStream, or are unary calls of their own.
+ * over it. Calls share one LookupStream, or are unary calls of their own. When the token changes, a
+ * new LookupStream replaces the former one, because a stream keeps the token that it began with.
+ * The former one lasts until its calls are answered.
  * Thread: the loop's. Memory: a closed connection holds none. Calls are linked while they are sent;
  * they and their requests belong to their owner. */
 #pragma once
@@ -37,24 +39,30 @@ struct eb_connection_config {
     bool is_unpaced; /* sends calls even if their answers will likely be late */
 };
 
+/* A LookupStream. A zeroed one has not begun. */
+struct eb_connection_stream {
+    struct eb_grpc_client_call *call; /* NULL: it has not begun, or has ended */
+    bool is_over;                     /* it has ended as `end` says; its calls are yet to be told */
+    bool is_unsound;                  /* this side has ended it; `end` says why */
+    struct eb_error end;
+};
+
 struct eb_connection {
     /* Set by the owner, like the first fields of the transport. */
     const struct eb_connection_config *config;
     void *context; /* the owner's */
     struct eb_transport transport;
-    struct eb_grpc_client *session;     /* NULL if the connection is closed */
-    struct eb_grpc_client_call *stream; /* NULL if it has not started, or has ended */
+    struct eb_grpc_client *session; /* NULL if the connection is closed */
+    struct eb_connection_stream stream;
+    struct eb_connection_stream former; /* gets no more calls */
     struct eb_call_list calls;
-    bool is_dirty;       /* there is something to write */
-    bool is_stream_over; /* the stream has ended as stream_end says; its calls are not told yet */
-    bool is_ending;      /* the session is being destroyed */
-    bool is_unsound;     /* this side has ended the stream; stream_end says why */
-    bool has_spoken;     /* the server has sent valid HTTP/2 */
-    bool has_answered;   /* the server has answered a call, not just refused it */
+    bool is_dirty;     /* there is something to write */
+    bool is_ending;    /* the session is being destroyed */
+    bool has_spoken;   /* the server has sent valid HTTP/2 */
+    bool has_answered; /* the server has answered a call, not just refused it */
     struct eb_window windows[EB_CALL_PRIORITIES];
     uint64_t asked_ns; /* send time of the first call since the last read; 0: none in flight */
     uint64_t last_read_ns;
-    struct eb_error stream_end;
 };
 
 /* Opens a closed connection; on_open or on_close follows. Returns false if out of memory; then
@@ -89,6 +97,11 @@ void eb_connection_expire(struct eb_connection *connection, struct eb_call *call
  * a call that was not sent has passed: if the window is full of late calls, no more calls are sent,
  * and so none can expire and show that the server is dead. */
 void eb_connection_check(struct eb_connection *connection, uint64_t now_ns);
+/* Sends later calls on a new stream, with the current token. Calls that were sent on the former
+ * stream are answered there. */
+void eb_connection_renew_stream(struct eb_connection *connection);
+/* Returns whether eb_connection_settle has calls to tell. */
+bool eb_connection_must_settle(const struct eb_connection *connection);
 /* Tells the calls of a stream that has ended, and closes a connection that takes no more calls and
  * has none. */
 void eb_connection_settle(struct eb_connection *connection);

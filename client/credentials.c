@@ -9,6 +9,7 @@
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char scheme[] = EB_GRPC_BEARER;
 
@@ -135,6 +136,7 @@ static bool check_sense(
     return !what;
 }
 
+/* Sets `tls` and `server_name`. If that fails, `tls` may be set all the same. */
 static bool open_credential_tls(struct eb_credentials *credentials,
     const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
 {
@@ -184,19 +186,114 @@ static bool check_way(
     return false;
 }
 
+/* Adds the files to the list with the stamps that they have before they are read. Keeps those of
+ * TLS in the credentials too. */
+static bool note_files(struct eb_credentials *credentials, const struct embag_access *access,
+    struct eb_file_list *files, struct eb_error *error)
+{
+    const char *const paths[EB_CREDENTIALS_TLS_FILES + 1] = {
+        access->tls_ca, access->tls_cert, access->tls_key, access->token_file};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (paths[i] && !eb_file_list_add(files, paths[i])) {
+            eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
+            return false;
+        }
+        if (paths[i] && i < EB_CREDENTIALS_TLS_FILES) {
+            credentials->tls_stamps[i] = files->files[files->count - 1].stamp;
+        }
+    }
+    return true;
+}
+
+/* Returns whether all of the files are regular ones. Opening another kind again, such as a FIFO,
+ * could block for ever. A file that is missing passes: reading it fails, and gives the reason. */
+static bool are_regular(const struct eb_file_list *files, struct eb_error *error)
+{
+    struct stat status;
+    for (size_t i = 0; i < files->count; i++) {
+        const char *path = files->files[i].path;
+        if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+            return refuse_credential(error, path, "is not a regular file");
+        }
+    }
+    return true;
+}
+
 bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_access *access,
-    const struct eb_endpoint *endpoint, struct eb_error *error)
+    const struct eb_endpoint *endpoint, struct eb_file_list *files, struct eb_error *error)
 {
     *credentials = (struct eb_credentials){.tls = NULL};
     ERR_clear_error(); /* Drops errors that the caller has left, so that they are not reported as
                           ours. */
-    if (check_way(access, endpoint, error) &&
+    if (note_files(credentials, access, files, error) && check_way(access, endpoint, error) &&
         open_credential_tls(credentials, access, endpoint, error) &&
         read_credential_token(access->token_file, credentials->authorization, error)) {
         return true;
     }
     eb_credentials_close(credentials);
     return false;
+}
+
+void eb_credentials_reopen(struct eb_credentials *fresh, const struct embag_access *access,
+    const struct eb_endpoint *endpoint, struct eb_file_list *files)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    *fresh = (struct eb_credentials){.tls = NULL};
+    ERR_clear_error();
+    if (!note_files(fresh, access, files, &error)) {
+        eb_file_list_deinit(files);
+        (void)strcpy(fresh->stale_reason, error.text);
+        return;
+    }
+    if (!are_regular(files, &error)) {
+        (void)strcpy(fresh->stale_reason, error.text);
+        return;
+    }
+    if (!read_credential_token(access->token_file, fresh->authorization, &error)) {
+        explicit_bzero(fresh->authorization, sizeof fresh->authorization);
+    }
+    if (!open_credential_tls(fresh, access, endpoint, &error)) {
+        SSL_CTX_free(fresh->tls);
+        fresh->tls = NULL;
+    }
+    if (error.status != EB_STATUS_OK) {
+        static_assert(sizeof fresh->stale_reason == sizeof error.text, "it is copied");
+        (void)strcpy(fresh->stale_reason, error.text);
+    }
+}
+
+/* Returns whether the files of TLS are the same, and have not changed. */
+static bool has_same_tls(
+    const struct eb_credentials *credentials, const struct eb_credentials *fresh)
+{
+    bool is_same = true;
+    for (size_t i = 0; i < EB_CREDENTIALS_TLS_FILES; i++) {
+        is_same =
+            is_same && eb_watched_stamp_is_same(&credentials->tls_stamps[i], &fresh->tls_stamps[i]);
+    }
+    return is_same;
+}
+
+struct eb_credentials_change eb_credentials_replace(
+    struct eb_credentials *credentials, struct eb_credentials *fresh)
+{
+    struct eb_credentials_change change = {
+        .is_token_new = fresh->authorization[0] &&
+                        strcmp(credentials->authorization, fresh->authorization) != 0,
+        .is_tls_new = fresh->tls && !has_same_tls(credentials, fresh),
+    };
+    if (change.is_token_new) {
+        memcpy(credentials->authorization, fresh->authorization, sizeof credentials->authorization);
+    }
+    if (fresh->tls) {
+        SSL_CTX_free(credentials->tls);
+        credentials->tls = fresh->tls;
+        memcpy(credentials->tls_stamps, fresh->tls_stamps, sizeof credentials->tls_stamps);
+        fresh->tls = NULL;
+    }
+    memcpy(credentials->stale_reason, fresh->stale_reason, sizeof credentials->stale_reason);
+    eb_credentials_close(fresh);
+    return change;
 }
 
 void eb_credentials_close(struct eb_credentials *credentials)

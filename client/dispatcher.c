@@ -3,6 +3,7 @@
 #include "client/models_call.h"
 #include "client/retry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +24,24 @@ static void discard_answer(struct eb_call *call)
     switch (call->kind) {
     case EB_CALL_LOOKUP: eb_lookup_call_free(call->answer); break;
     case EB_CALL_LIST_MODELS: eb_models_call_free(call->answer); break;
-    case EB_CALL_COMMAND: free(call->answer); break;
+    case EB_CALL_LIST_SETTINGS: eb_settings_call_free(call->answer); break;
+    case EB_CALL_COMMAND:
+    case EB_CALL_RELOAD: free(call->answer); break;
     }
     call->answer = NULL;
+}
+
+/* Adds to an error that the server may have refused former credentials because the present ones
+ * cannot be read. */
+static void blame_credentials(const struct eb_credentials *credentials, struct eb_error *error)
+{
+    bool is_likely =
+        error->status == EB_STATUS_UNAUTHENTICATED || error->status == EB_STATUS_UNAVAILABLE;
+    if (is_likely && credentials->stale_reason[0]) {
+        size_t used = strlen(error->text);
+        (void)snprintf(error->text + used, sizeof error->text - used,
+            "; former credentials are in use: %s", credentials->stale_reason);
+    }
 }
 
 static void fail_call(struct eb_call *call, const struct eb_error *why)
@@ -33,6 +49,7 @@ static void fail_call(struct eb_call *call, const struct eb_error *why)
     discard_answer(call);
     call->error.status = why->status;
     (void)strcpy(call->error.text, why->text);
+    blame_credentials(call->dispatcher->options.credentials, &call->error);
     end_dispatcher_call(call->dispatcher, call);
 }
 
@@ -126,6 +143,12 @@ static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
     return dispatcher->random;
 }
 
+/* Returns whether the call changes something, so that it is never sent twice. */
+static bool changes_server(const struct eb_call *call)
+{
+    return call->kind == EB_CALL_COMMAND || call->kind == EB_CALL_RELOAD;
+}
+
 /* Ends a call that has failed, or makes it wait before it is sent again. */
 static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
 {
@@ -134,7 +157,7 @@ static void retry_or_fail(struct eb_call *call, const struct eb_error *why)
         .status = why->status,
         .retry_after_ms = call->retry_after_ms,
         .attempts = call->attempts,
-        .retries_max = call->kind == EB_CALL_COMMAND ? 0 : dispatcher->options.retries_max,
+        .retries_max = changes_server(call) ? 0 : dispatcher->options.retries_max,
         .now_ns = uv_hrtime(),
         .deadline_ns = call->deadline_ns,
     };
@@ -221,6 +244,12 @@ static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
     if (call->kind == EB_CALL_COMMAND) {
         return decode_progress(call, bytes, size);
     }
+    if (call->kind == EB_CALL_LIST_SETTINGS) {
+        return eb_settings_call_decode(bytes, size, &call->error);
+    }
+    if (call->kind == EB_CALL_RELOAD) {
+        return eb_settings_call_decode_reload(bytes, size, &call->error);
+    }
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &call->error);
     if (answer) {
         call->retry_after_ms = answer->response->retry_after_ms;
@@ -266,6 +295,12 @@ static void on_drop(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
     discard_answer(call);
+    if (call->request->holds > 1) {
+        /* The request is still in the send queue of a stream that was given up, and cannot be in
+         * another. */
+        fail_call(call, why);
+        return;
+    }
     if (why->status == EB_STATUS_UNAVAILABLE) {
         retry_or_fail(call, why);
         return;
@@ -526,9 +561,18 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
     connect_missing(dispatcher, dispatcher->now_ns);
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         eb_connection_flush(&dispatcher->connections[i]);
-        again |= dispatcher->connections[i].is_stream_over;
+        again |= eb_connection_must_settle(&dispatcher->connections[i]);
     }
     return again;
+}
+
+void eb_dispatcher_renew(struct eb_dispatcher *dispatcher, bool is_token_new)
+{
+    dispatcher->connect_failures = 0;
+    dispatcher->connect_not_before_ns = 0;
+    for (uint32_t i = 0; is_token_new && i < dispatcher->connection_count; i++) {
+        eb_connection_renew_stream(&dispatcher->connections[i]);
+    }
 }
 
 /* ---- start and end ---- */

@@ -64,5 +64,9 @@ void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const ch
 /* Does everything that is due, with one write per connection. Returns whether another round must
  * follow at once. */
 bool eb_dispatcher_run(struct eb_dispatcher *dispatcher);
+/* Must be called when the credentials have changed. An attempt to connect that was delayed after a
+ * failure is made at once. If the token is another one, it is sent with all later calls.
+ * Connections and the calls on them continue. */
+void eb_dispatcher_renew(struct eb_dispatcher *dispatcher, bool is_token_new);
 /* Ends every call with CANCELLED and closes every connection; on_ended follows. */
 void eb_dispatcher_end(struct eb_dispatcher *dispatcher);

@@ -154,7 +154,9 @@ struct embag_answer {
  * sent again as a unary call. */
 enum embag_mode { EMBAG_MODE_STREAM = 0, EMBAG_MODE_UNARY = 1 };
 
-/* How a client and its server authenticate each other. embag_open reads the files, once. TLS is
+/* How a client and its server authenticate each other. embag_open reads the files, and the client
+ * reads them again when they change: later calls are sent with the new token, and new connections
+ * use the new certificates. While changed files are not valid, the former ones are used. TLS is
  * used, over TCP only, if any of the TLS fields is set. */
 struct embag_access {
     bool tls; /* TLS even if no other TLS field is set */
@@ -190,7 +192,9 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
 /* Ends every call in flight with CANCELLED. Returns when all other threads have returned from the
  * client's functions and nothing of the client is left. Once embag_close has begun, no thread may
  * call another of these functions. Callbacks may until embag_close returns, but their calls are
- * refused. Must not be called from a callback of the client. */
+ * refused. Must not be called from a callback of the client. If the file system of a file in
+ * embag_access does not respond while the client reads or compares the file again, embag_close
+ * waits until it does. */
 void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer. If in_flight_max calls are in flight, it waits for

@@ -1,7 +1,7 @@
-/* embag: lists, loads, unloads and serves the versions of a server's models. For callers who may
- * use ModelAdmin: over the unix socket of the server's setting admin_listen, or on its data port if
- * admin_on_data_port allows it. For others all calls here end with PERMISSION_DENIED.
- * Thread, memory: as in embag.h. */
+/* embag: lists, loads, unloads and serves the versions of a server's models, and lists and reloads
+ * its settings. For callers who may use ModelAdmin: over the unix socket of the server's setting
+ * admin_listen, or on its data port if admin_on_data_port allows it. For others all calls here end
+ * with PERMISSION_DENIED. Thread, memory: as in embag.h. */
 #pragma once
 
 #include "embag.h"
@@ -38,6 +38,46 @@ enum embag_status embag_command_version(struct embag_client *client,
  * all models. */
 enum embag_status embag_list_versions(struct embag_client *client, const char *model,
     struct embag_model_list **list, struct embag_error *error);
+
+enum embag_setting_origin {
+    EMBAG_ORIGIN_DEFAULT = 0,
+    EMBAG_ORIGIN_FILE = 1,
+    EMBAG_ORIGIN_ENVIRONMENT = 2,
+    EMBAG_ORIGIN_FLAG = 3
+};
+
+/* A setting of a server. */
+struct embag_setting {
+    const char *name;  /* as in the file of settings */
+    const char *value; /* in force; empty: not set */
+    enum embag_setting_origin origin;
+    bool live;                 /* a change takes effect at a reload; otherwise at the next start */
+    bool pending;              /* another value was read, which takes effect at the next start */
+    const char *pending_value; /* that value; empty: not set */
+};
+
+struct embag_setting_list {
+    size_t count;
+    const struct embag_setting *settings;
+};
+
+/* Lists all settings of the server. The caller frees the list. */
+enum embag_status embag_list_settings(
+    struct embag_client *client, struct embag_setting_list **list, struct embag_error *error);
+/* Accepts NULL. */
+void embag_setting_list_free(struct embag_setting_list *list);
+
+/* The outcome of a reload. */
+struct embag_reload {
+    uint32_t changed; /* settings whose value has changed */
+    uint32_t pending; /* settings whose value will change at the next start */
+};
+
+/* Makes the server read its settings again. Returns EMBAG_OK when the changed settings apply to
+ * every later call, and FAILED_PRECONDITION if something is wrong with one of them; then nothing
+ * has changed. The request is never sent twice. reload may be NULL. */
+enum embag_status embag_reload_settings(
+    struct embag_client *client, struct embag_reload *reload, struct embag_error *error);
 
 #ifdef __cplusplus
 }

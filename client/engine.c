@@ -90,6 +90,7 @@ static void on_opened(void *context, const struct eb_error *why)
 static void close_engine_handles(struct eb_engine *engine)
 {
     engine->has_ended = true;
+    eb_credentials_watch_stop(engine->renewal);
     uv_close((uv_handle_t *)&engine->before_sleep, NULL);
     uv_close((uv_handle_t *)&engine->timer, NULL);
     assert(eb_mailbox_is_empty(&engine->mailbox));
@@ -117,6 +118,14 @@ static void close_engine_loop(struct eb_engine *engine)
     assert(rc == 0);
 }
 
+static void on_engine_read(void *context, struct eb_credentials_change change)
+{
+    struct eb_engine *engine = context;
+    if (change.is_token_new || change.is_tls_new) {
+        eb_dispatcher_renew(&engine->dispatcher, change.is_token_new);
+    }
+}
+
 /* Opens the loop and its handles. Returns 0, or a negative libuv code with nothing left of the
  * loop. */
 static int open_loop(struct eb_engine *engine)
@@ -127,6 +136,15 @@ static int open_loop(struct eb_engine *engine)
     }
     rc = eb_mailbox_open(&engine->mailbox, &engine->loop);
     if (rc != 0) {
+        close_engine_loop(engine);
+        return rc;
+    }
+    engine->renewal->on_read = on_engine_read;
+    engine->renewal->context = engine;
+    rc = eb_credentials_watch_start(engine->renewal, &engine->loop);
+    if (rc != 0) {
+        eb_mailbox_close(&engine->mailbox);
+        run_engine(engine);
         close_engine_loop(engine);
         return rc;
     }
@@ -198,10 +216,10 @@ static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 }
 
 bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
-    uint32_t in_flight_max, struct eb_error *error)
+    struct eb_credentials_watch *renewal, uint32_t in_flight_max, struct eb_error *error)
 {
-    *engine =
-        (struct eb_engine){.dispatcher = {.options = *options}, .end = {.deliver = on_engine_end}};
+    *engine = (struct eb_engine){
+        .dispatcher = {.options = *options}, .end = {.deliver = on_engine_end}, .renewal = renewal};
     int rc = uv_sem_init(&engine->opened, 0);
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->requests, REQUEST_BYTES_MAX, KEPT_BYTES_MAX);

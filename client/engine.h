@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/block_pool.h"
+#include "client/credentials_watch.h"
 #include "client/dispatcher.h"
 
 struct eb_engine {
@@ -16,6 +17,7 @@ struct eb_engine {
     struct eb_mail end;
     uv_sem_t opened;
     struct eb_error open_error; /* valid once `opened` is posted */
+    struct eb_credentials_watch *renewal;
 
     /* Used by the engine's thread only. */
     uv_loop_t loop;
@@ -27,10 +29,11 @@ struct eb_engine {
     bool has_ended;
 };
 
-/* Starts the thread and waits for the first connection. Returns false with *error set and nothing
- * left to undo. */
+/* Starts the thread and waits for the first connection. Uses `renewal`, which is initialised with
+ * the credentials of the options, until close. Returns false with *error set and nothing left to
+ * undo. */
 bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
-    uint32_t in_flight_max, struct eb_error *error);
+    struct eb_credentials_watch *renewal, uint32_t in_flight_max, struct eb_error *error);
 /* Ends every call with CANCELLED, closes everything, and joins the thread. The table of calls is
  * closed; it and the pools live until eb_engine_deinit. */
 void eb_engine_close(struct eb_engine *engine);

@@ -35,3 +35,13 @@ install(
   DESTINATION ${package_folder} COMPONENT dev)
 install(EXPORT embag FILE embagTargets.cmake NAMESPACE embag:: DESTINATION ${package_folder}
   COMPONENT dev)
+
+# libembag_local, which has no static form: it consists of much of the server.
+if(TARGET embag_tables)
+  install(FILES embag_local.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+  install(FILES examples/local_example.c
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT dev)
+  configure_file(libembag_local.pc.in libembag_local.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/libembag_local.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+endif()

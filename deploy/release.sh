@@ -2,7 +2,8 @@
 # Builds everything that a release consists of from one tag, into one folder:
 #     deploy/release.sh [--only PART,...] [--base IMAGE] TAG FOLDER
 #
-#   embag-server_V_ARCH.deb, embag-tools_..., libembag..., libembag-dev_...   part debs
+#   embag-server_V_ARCH.deb, embag-tools_..., libembag..., libembag-local...,   part debs
+#       libembag-dev_...
 #   embag-V-ARCH.oci.tar        container image, an OCI archive               part image
 #   embag-V.tgz                 Helm chart                                    part chart
 #   embag-V.tar.gz, embag-V-py3-none-any.whl   Python package                 part python

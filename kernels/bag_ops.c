@@ -47,12 +47,12 @@ static bool lowers_clock(enum eb_processor_family family)
     return family == EB_PROCESSOR_SKYLAKE;
 }
 
-EB_BAG_VARIANT_DEFINE(avx2, avx2);
-EB_BAG_VARIANT_DEFINE(avx512vl, avx2);
-EB_BAG_VARIANT_DEFINE(avx512, avx512);
+EB_BAG_VARIANT_DEFINE(avx2, avx2, avx2);
+EB_BAG_VARIANT_DEFINE(avx512vl, avx2, avx2);
+EB_BAG_VARIANT_DEFINE(avx512, avx512, avx2);
 #endif
 #ifdef __aarch64__
-EB_BAG_VARIANT_DEFINE(neon, neon);
+EB_BAG_VARIANT_DEFINE(neon, neon, neon);
 #endif
 
 /* All tables of functions in this build. Each is faster than those before it, except on the

@@ -207,6 +207,7 @@ const struct eb_bag_index_fns eb_bag_ref_index = {
 const struct eb_bag_variant eb_bag_ref = {
     .name = "ref",
     .index = &eb_bag_ref_index,
+    .quantize_rows = eb_quantize_ref_rows,
     .pool =
         {
 #define X(name, number, bytes, text) [number] = pool_reference,

@@ -1,4 +1,5 @@
-/* The functions of one instruction set: an index pass, and a pool function for every storage.
+/* The functions of one instruction set: an index pass, a pool function for every storage, and the
+ * conversion of rows.
  * Included only by files that define a variant, choose one or call into one.
  * Thread: the tables are const. Memory: none. */
 #pragma once
@@ -10,9 +11,16 @@
  * `ahead` is NULL. */
 typedef void (*eb_bag_pool_fn)(const struct eb_bag_range *range, const struct eb_bag_ahead *ahead);
 
+struct eb_quantize_job;
+
+/* Does the same as eb_quantize_rows (quantize.h). */
+typedef uint64_t (*eb_quantize_rows_fn)(
+    const struct eb_quantize_job *job, const uint8_t *rows, uint64_t count, uint8_t *out);
+
 struct eb_bag_variant {
     const char *name;
     const struct eb_bag_index_fns *index;
+    eb_quantize_rows_fn quantize_rows;
     eb_bag_pool_fn pool[EB_STORAGE_COUNT];
     bool prefetches; /* whether its functions prefetch rows */
 };
@@ -27,6 +35,12 @@ struct eb_bag_ops {
 };
 
 extern const struct eb_bag_variant eb_bag_ref;
+uint64_t eb_quantize_ref_rows(
+    const struct eb_quantize_job *job, const uint8_t *rows, uint64_t count, uint8_t *out);
+uint64_t eb_quantize_avx2_rows(
+    const struct eb_quantize_job *job, const uint8_t *rows, uint64_t count, uint8_t *out);
+uint64_t eb_quantize_neon_rows(
+    const struct eb_quantize_job *job, const uint8_t *rows, uint64_t count, uint8_t *out);
 
 /* Declares the functions of an instruction set for rows whose sums are f32. */
 #define EB_BAG_VARIANT_DECLARE_F32(isa)                                                            \
@@ -53,11 +67,13 @@ EB_BAG_VARIANT_DECLARE_F32(neon) /* aarch64 */
 EB_BAG_VARIANT_DECLARE_OTHERS(neon)
 
 /* Defines eb_bag_ISA. All functions are called eb_bag_ISA_<storage>. Those of rows whose sums are
- * not f32, and the index pass, are the ones of the instruction set `others`. */
-#define EB_BAG_VARIANT_DEFINE(isa, others)                                                         \
+ * not f32, and the index pass, are the ones of the instruction set `others`. Rows are converted
+ * with the functions of `rows`. */
+#define EB_BAG_VARIANT_DEFINE(isa, others, rows)                                                   \
     static const struct eb_bag_variant eb_bag_##isa = {                                            \
         .name = #isa,                                                                              \
         .index = &eb_bag_##others##_index,                                                         \
+        .quantize_rows = eb_quantize_##rows##_rows,                                                \
         .pool =                                                                                    \
             {                                                                                      \
                 [EB_STORAGE_F32] = eb_bag_##isa##_f32,                                             \

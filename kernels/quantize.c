@@ -1,5 +1,7 @@
 #include "kernels/quantize.h"
 
+#include "kernels/bag_ops.h"
+#include "kernels/bag_variant.h"
 #include "kernels/element.h"
 #include "kernels/float_row.h"
 
@@ -288,4 +290,45 @@ void eb_dequantize_row(enum eb_storage from, const void *row, const struct eb_ro
     } else {
         eb_float_row_widen(from, row, elements, values);
     }
+}
+
+/* ---- rows ---- */
+
+/* Converts a row. Returns false if it cannot be converted. */
+static bool convert_row_plain(const struct eb_quantize_job *job, const uint8_t *row, uint8_t *out)
+{
+    struct eb_row_scale scale;
+    const float *values = job->values;
+    if (job->from == EB_STORAGE_F32) {
+        values = (const float *)(const void *)row;
+    } else {
+        eb_dequantize_row(job->from, row, NULL, job->elements, job->values);
+    }
+    if (eb_quantize_find_excess(job->to, values, job->elements) < job->elements ||
+        !eb_quantize_row(job->to, values, job->elements, out + job->to_offset_bytes, &scale)) {
+        return false;
+    }
+    if (eb_storage_is_code(job->to)) {
+        memcpy(out, &scale, sizeof scale);
+    }
+    return true;
+}
+
+uint64_t eb_quantize_ref_rows(
+    const struct eb_quantize_job *job, const uint8_t *rows, uint64_t count, uint8_t *out)
+{
+    uint64_t done = 0;
+    while (done < count && convert_row_plain(job, rows, out)) {
+        rows += job->from_stride_bytes;
+        out += job->to_stride_bytes;
+        done++;
+    }
+    return done;
+}
+
+uint64_t eb_quantize_rows(const struct eb_bag_ops *ops, const struct eb_quantize_job *job,
+    const uint8_t *rows, uint64_t count, uint8_t *out)
+{
+    assert(job->elements > 0);
+    return eb_bag_ops_variant(ops)->quantize_rows(job, rows, count, out);
 }

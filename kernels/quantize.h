@@ -16,6 +16,8 @@
  *
  * Codes fill each byte from its low bits on; the last byte's unused bits are 0.
  *
+ * eb_quantize_rows has a variant for each instruction set. The other functions are plain C.
+ *
  * Thread: pure functions; threads may work on different rows of a table. Memory: none. Rows lie at
  * any alignment (values at that of floats), and no byte past the end of a row is written or
  * read. */
@@ -27,10 +29,32 @@
  * rounding s up could take s * L + b out of the range of f32. */
 #define EB_QUANTIZE_RANGE_MAX 0x1p126f
 
-/* Stores `elements` values (at least 1) as one row of eb_storage_row_bytes. If `to` is a storage of
- * codes, this also sets *scale. Otherwise `to` is F32 (a copy), F16, BF16, F8_E4M3 or F8_E5M2;
- * values are rounded as float_row.h describes, and `scale` is ignored and may be NULL. Fails only
- * for codes: returns false if a value is not finite, or if the values span more than
+struct eb_bag_ops;
+
+/* A conversion of a table's rows from one storage to another. */
+struct eb_quantize_job {
+    enum eb_storage from; /* any floating-point storage, except codes */
+    enum eb_storage to;   /* as for eb_quantize_row */
+    uint32_t elements;    /* values of a row, at least 1 */
+    size_t from_stride_bytes;
+    size_t to_stride_bytes;
+    size_t to_offset_bytes; /* offset of the elements in a row that is written. If they are codes,
+                               scale and bias are written before them, at offset 0 */
+    float *values;          /* memory for the values of a row; may be NULL if `from` is F32 */
+};
+
+/* Converts `count` rows with the functions of `ops`. The result is bit for bit that of
+ * eb_dequantize_row and eb_quantize_row. Rows of F32 must be aligned as floats are. Returns
+ * `count`, or the position of the first row that cannot be converted, because
+ * eb_quantize_find_excess finds a value in it that is too large, or because eb_quantize_row refuses
+ * it. In `out`, that row and all later ones are then undefined. */
+uint64_t eb_quantize_rows(const struct eb_bag_ops *ops, const struct eb_quantize_job *job,
+    const uint8_t *rows, uint64_t count, uint8_t *out);
+
+/* Stores `elements` values (at least 1) as one row of eb_storage_row_bytes. If `to` is
+ * a storage of codes, this also sets *scale. Otherwise `to` is F32 (a copy), F16, BF16, F8_E4M3 or
+ * F8_E5M2; values are rounded as float_row.h describes, and `scale` is ignored and may be NULL.
+ * Fails only for codes: returns false if a value is not finite, or if the values span more than
  * EB_QUANTIZE_RANGE_MAX. The row and *scale are then unchanged, and eb_quantize_find_error returns
  * the position of the offending value. */
 bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements, void *row,
@@ -66,6 +90,6 @@ uint32_t eb_quantize_find_excess(enum eb_storage to, const float *values, uint32
 
 /* Returns the values of a row of any floating-point storage, or of codes, for which *scale is read.
  * Values are exact, except those of codes, which are fma(s, q, b) rounded once, and those of F64,
- * which are rounded to f32. To convert between storages, use this and eb_quantize_row. */
+ * which are rounded to f32. */
 void eb_dequantize_row(enum eb_storage from, const void *row, const struct eb_row_scale *scale,
     uint32_t elements, float *values);

@@ -102,11 +102,14 @@ struct eb_row_format eb_row_format_of(enum eb_storage storage, uint32_t elements
  * weight 1 instead of the bag's weight, and 1 * 0 + acc is acc + 0. The values are in table.c, a
  * file without loops over rows. A compiler that sees the values while it compiles such a loop makes
  * a second path through the loop for them. The loop then no longer reads other rows as operands of
- * the instructions that compute, and is slower (36 instead of 24 cycles for 256 codes of 4
- * bits). */
+ * the instructions that compute, and is slower (36 instead of 24 cycles for 256 codes of 4 bits).
+ * For the same reason the symbols are hidden: their addresses are then constants even in
+ * position-independent code, and are not read from memory. */
 #define EB_ZERO_ROW_BYTES 1024 /* most bytes of a row that one pass over its columns reads */
 
+#pragma GCC visibility push(hidden)
 extern const uint8_t eb_zero_row[EB_ZERO_ROW_BYTES];
 extern const struct eb_row_scale eb_zero_row_scale;
 extern const float eb_zero_row_weight_f32;
 extern const double eb_zero_row_weight_f64;
+#pragma GCC visibility pop

@@ -78,3 +78,100 @@ void eb_version_progress_encode(const struct eb_wire_progress *progress, uint8_t
     struct eb_field_writer writer = {.out = out};
     write_progress(&writer, progress);
 }
+
+/* ---- settings ---- */
+
+struct eb_wire_reload *eb_reload_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    struct eb_codec_input input = {
+        &embag__v1__reload_settings_response__descriptor, bytes, size, eb_codec_answer_limits};
+    const Embag__V1__ReloadSettingsResponse *message = eb_codec_unpack(arena, &input, error);
+    struct eb_wire_reload *reload =
+        message ? eb_codec_take_elements(arena, 1, sizeof *reload, error) : NULL;
+    if (reload) {
+        *reload = (struct eb_wire_reload){message->changed, message->pending};
+    }
+    return reload;
+}
+
+static void write_reload(struct eb_field_writer *writer, const struct eb_wire_reload *reload)
+{
+    eb_field_put_number(writer, EB_FIELD_RELOAD_SETTINGS_RESPONSE_CHANGED, reload->changed);
+    eb_field_put_number(writer, EB_FIELD_RELOAD_SETTINGS_RESPONSE_PENDING, reload->pending);
+}
+
+size_t eb_reload_bytes(const struct eb_wire_reload *reload)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_reload(&counter, reload);
+    return counter.bytes;
+}
+
+void eb_reload_encode(const struct eb_wire_reload *reload, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_reload(&writer, reload);
+}
+
+struct eb_wire_setting_list *eb_setting_list_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    struct eb_codec_input input = {
+        &embag__v1__list_settings_response__descriptor, bytes, size, eb_codec_answer_limits};
+    const Embag__V1__ListSettingsResponse *message = eb_codec_unpack(arena, &input, error);
+    struct eb_wire_setting_list *list =
+        message ? eb_codec_take_elements(arena, 1, sizeof *list, error) : NULL;
+    struct eb_wire_setting *settings =
+        list ? eb_codec_take_elements(arena, message->n_settings, sizeof *settings, error) : NULL;
+    if (!settings) {
+        return NULL;
+    }
+    for (size_t i = 0; i < message->n_settings; i++) {
+        const Embag__V1__Setting *setting = message->settings[i];
+        settings[i] = (struct eb_wire_setting){setting->name, setting->value,
+            (int32_t)setting->origin, setting->live, setting->pending, setting->pending_value};
+    }
+    *list = (struct eb_wire_setting_list){message->n_settings, settings};
+    return list;
+}
+
+static void write_setting(struct eb_field_writer *writer, const struct eb_wire_setting *setting)
+{
+    eb_field_put_text(writer, EB_FIELD_SETTING_NAME, setting->name);
+    eb_field_put_text(writer, EB_FIELD_SETTING_VALUE, setting->value);
+    eb_field_put_enum(writer, EB_FIELD_SETTING_ORIGIN, setting->origin);
+    eb_field_put_number(writer, EB_FIELD_SETTING_LIVE, setting->live);
+    eb_field_put_number(writer, EB_FIELD_SETTING_PENDING, setting->pending);
+    eb_field_put_text(writer, EB_FIELD_SETTING_PENDING_VALUE, setting->pending_value);
+}
+
+static size_t setting_bytes(const struct eb_wire_setting *setting)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_setting(&counter, setting);
+    return counter.bytes;
+}
+
+static void write_setting_list(
+    struct eb_field_writer *writer, const struct eb_wire_setting_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        eb_field_put_length(
+            writer, EB_FIELD_LIST_SETTINGS_RESPONSE_SETTINGS, setting_bytes(&list->settings[i]));
+        write_setting(writer, &list->settings[i]);
+    }
+}
+
+size_t eb_setting_list_bytes(const struct eb_wire_setting_list *list)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_setting_list(&counter, list);
+    return counter.bytes;
+}
+
+void eb_setting_list_encode(const struct eb_wire_setting_list *list, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_setting_list(&writer, list);
+}

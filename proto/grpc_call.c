@@ -153,6 +153,8 @@ struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, in
         .connection = connection,
         .stream_id = stream_id,
         .next = connection->calls,
+        .message_stall_ms_max = connection->limits->message_stall_ms_max,
+        .answer_stall_ms_max = connection->limits->answer_stall_ms_max,
         .progress_ms = connection->now_ms,
         .reader = {.memory = connection->memory,
             .bytes_max = connection->limits->request_bytes_max},
@@ -632,7 +634,7 @@ static bool is_partial(const struct eb_grpc_call *call)
 static bool is_message_stalled(const struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    uint64_t stall_ms_max = connection->limits->message_stall_ms_max;
+    uint64_t stall_ms_max = call->message_stall_ms_max;
     uint64_t slow_ms_max =
         MESSAGE_STALLS_MAX * stall_ms_max + call->held_bytes / MESSAGE_BYTES_PER_MS_MIN;
     return is_partial(call) && (connection->now_ms - call->progress_ms >= stall_ms_max ||
@@ -645,7 +647,7 @@ static bool is_end_overdue(const struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
     return call->has_message && !call->peer_ended && !call->finished &&
-           connection->now_ms - call->message_ms >= connection->limits->message_stall_ms_max;
+           connection->now_ms - call->message_ms >= call->message_stall_ms_max;
 }
 
 /* Returns whether answers have waited for the peer's windows for too long. A few bytes now and then
@@ -658,8 +660,8 @@ static bool is_answer_stalled(struct eb_grpc_call *call)
         call->sent_bytes = call->output.sent_bytes;
         call->sent_ms = connection->now_ms;
     }
-    return connection->limits->answer_stall_ms_max > 0 &&
-           connection->now_ms - call->sent_ms >= connection->limits->answer_stall_ms_max;
+    return call->answer_stall_ms_max > 0 &&
+           connection->now_ms - call->sent_ms >= call->answer_stall_ms_max;
 }
 
 static bool is_window_full(const struct eb_grpc_connection *connection)
@@ -691,10 +693,10 @@ static void tick_refused(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
     uint64_t passed_ms = connection->now_ms - call->progress_ms;
-    if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
+    if (!call->answered && passed_ms >= call->message_stall_ms_max) {
         refuse_call(call);
-    } else if (call->answered && connection->limits->answer_stall_ms_max > 0 &&
-               passed_ms >= connection->limits->answer_stall_ms_max) {
+    } else if (call->answered && call->answer_stall_ms_max > 0 &&
+               passed_ms >= call->answer_stall_ms_max) {
         reset_stalled(call);
     }
 }

@@ -48,6 +48,8 @@ struct eb_grpc_call {
     struct eb_grpc_call *next;
     struct eb_grpc_call *previous;
     int32_t stream_id;
+    uint32_t message_stall_ms_max; /* as in the connection's limits when the call began */
+    uint32_t answer_stall_ms_max;
     uint32_t pushback_ms;
     char *text;           /* status text of a call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* bytes that have arrived and are not credited to the peer's windows */

@@ -530,15 +530,26 @@ struct eb_grpc_client_call *eb_grpc_client_start(
     return call;
 }
 
-void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last)
+static void resume_call(struct eb_grpc_client_call *call)
 {
-    call->is_write_ended = call->is_write_ended || last;
-    eb_grpc_output_push(&call->output, message);
     if (call->output.deferred) {
         call->output.deferred = false;
         check_client(
             call->client, nghttp2_session_resume_data(call->client->session, call->stream_id));
     }
+}
+
+void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last)
+{
+    call->is_write_ended = call->is_write_ended || last;
+    eb_grpc_output_push(&call->output, message);
+    resume_call(call);
+}
+
+void eb_grpc_client_end_write(struct eb_grpc_client_call *call)
+{
+    call->is_write_ended = true;
+    resume_call(call);
 }
 
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call)

@@ -50,6 +50,8 @@ struct eb_grpc_client_call *eb_grpc_client_start(
 /* Sends one message (see eb_outgoing) and takes the creator's hold on it. Ends our side if `last`
  * is true. */
 void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last);
+/* Ends this side of the call after the messages written so far. */
+void eb_grpc_client_end_write(struct eb_grpc_client_call *call);
 /* Cancels the call. on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
 

@@ -18,7 +18,9 @@ struct eb_grpc_server_memory {
 struct eb_grpc_server; /* opaque */
 
 /* Returns NULL if out of memory. All pointers are borrowed for the session's life, except `memory`
- * itself. */
+ * itself. The owner may change two kinds of limits between two calls of these functions: the
+ * intervals between pings, and the stall times, whose new values hold for calls that begin
+ * later. */
 struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits *limits,
     const struct eb_grpc_server_memory *memory, const struct eb_grpc_server_handler *handler,
     void *context);

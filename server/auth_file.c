@@ -66,7 +66,7 @@ static const cyaml_schema_value_t auth_schema = {
 /* Reads a whole file of at most `bytes_max` bytes into memory on the heap, with a NUL after it.
  * Returns NULL with *failure set if that fails. */
 static uint8_t *read_open_file(
-    const struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
+    struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
 {
     if (file->bytes > bytes_max) {
         eb_failure_set(failure, "larger than %zu bytes, the maximum for this file", bytes_max);
@@ -85,12 +85,15 @@ static uint8_t *read_open_file(
     return bytes;
 }
 
-static uint8_t *read_file(
-    const char *path, size_t bytes_max, size_t *size, struct eb_failure *failure)
+/* Does the same with the file at a path, after adding it to `files`. */
+static uint8_t *read_file(const char *path, size_t bytes_max, size_t *size,
+    struct eb_file_list *files, struct eb_failure *failure)
 {
     struct eb_table_file file;
     uint8_t *bytes = NULL;
-    if (eb_table_file_open(path, &file, failure)) {
+    if (!eb_file_list_add(files, path)) {
+        eb_failure_set(failure, "out of memory");
+    } else if (eb_table_file_open(path, &file, failure)) {
         bytes = read_open_file(&file, bytes_max, failure);
         *size = file.bytes;
         eb_table_file_close(&file);
@@ -126,11 +129,11 @@ static bool find_path(
            eb_failure_set(failure, "%.255s...: the path is too long", path);
 }
 
-static bool read_token(
-    const char *path, struct eb_secret_digest *digest, struct eb_failure *failure)
+static bool read_token(const char *path, struct eb_secret_digest *digest,
+    struct eb_file_list *files, struct eb_failure *failure)
 {
     size_t size;
-    uint8_t *bytes = read_file(path, EB_GRPC_TOKEN_BYTES_MAX + 2, &size, failure);
+    uint8_t *bytes = read_file(path, EB_GRPC_TOKEN_BYTES_MAX + 2, &size, files, failure);
     if (!bytes) {
         return false;
     }
@@ -179,6 +182,7 @@ static bool read_digest(const char *text, struct eb_secret_digest *digest)
 /* The position of a principal that is being read. */
 struct place {
     const char *file; /* path of the auth_file */
+    struct eb_file_list *files;
     size_t index;
     struct eb_failure *failure;
 };
@@ -216,7 +220,7 @@ static bool read_credentials(
     }
     char path[PATH_MAX];
     return !texts->token_file || (find_path(place->file, texts->token_file, path, place->failure) &&
-                                     read_token(path, &out->token, place->failure));
+                                     read_token(path, &out->token, place->files, place->failure));
 }
 
 static bool read_rights(
@@ -255,10 +259,11 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
 }
 
 /* Reads the next principal of `auth`, which owns it even if it is refused. */
-static bool read_principal(const char *file, struct eb_auth *auth, struct principal_texts *texts,
-    struct eb_failure *failure)
+static bool read_principal(
+    const struct place *from, struct eb_auth *auth, struct principal_texts *texts)
 {
-    struct place place = {file, auth->count, failure};
+    struct place place = *from;
+    place.index = auth->count;
     struct eb_principal *principal = &auth->principals[auth->count++];
     const char *what;
     principal->name = take(&texts->name);
@@ -276,19 +281,18 @@ static bool read_principal(const char *file, struct eb_auth *auth, struct princi
     return true;
 }
 
-static bool fill(
-    const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_failure *failure)
+static bool fill(const struct place *from, struct eb_auth *auth, struct auth_texts *texts)
 {
     if (!texts || texts->principal_count == 0) {
         return eb_failure_set(
-            failure, "principals is empty, so nobody could call; add at least one");
+            from->failure, "principals is empty, so nobody could call; add at least one");
     }
     auth->principals = calloc(texts->principal_count, sizeof *auth->principals);
     if (!auth->principals) {
-        return eb_failure_set(failure, "out of memory");
+        return eb_failure_set(from->failure, "out of memory");
     }
     for (size_t i = 0; i < texts->principal_count; i++) {
-        if (!read_principal(file, auth, &texts->principals[i], failure)) {
+        if (!read_principal(from, auth, &texts->principals[i])) {
             return false;
         }
     }
@@ -358,9 +362,9 @@ static bool read_end(const char *text, size_t text_bytes, const struct auth_text
 }
 
 /* Returns NULL with *failure set, without the path, if the file is not valid. */
-static struct eb_auth *parse(
-    const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
+static struct eb_auth *parse(const struct place *from, const uint8_t *yaml, size_t yaml_bytes)
 {
+    struct eb_failure *failure = from->failure;
     void *texts;
     if (!eb_yaml_load(yaml, yaml_bytes, &auth_schema, &texts, failure)) {
         return NULL;
@@ -371,7 +375,7 @@ static struct eb_auth *parse(
     } else {
         eb_failure_set(failure, "out of memory");
     }
-    if (auth && (!fill(file, auth, texts, failure) ||
+    if (auth && (!fill(from, auth, texts) ||
                     !read_end((const char *)yaml, yaml_bytes, texts, auth, failure))) {
         eb_auth_drop(auth);
         auth = NULL;
@@ -380,14 +384,16 @@ static struct eb_auth *parse(
     return auth;
 }
 
-struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure)
+struct eb_auth *eb_auth_file_read(
+    const char *path, struct eb_file_list *files, struct eb_failure *failure)
 {
+    struct place from = {.file = path, .files = files, .failure = failure};
     size_t size;
-    uint8_t *yaml = read_file(path, EB_AUTH_FILE_BYTES_MAX, &size, failure);
+    uint8_t *yaml = read_file(path, EB_AUTH_FILE_BYTES_MAX, &size, files, failure);
     if (!yaml) {
         return NULL;
     }
-    struct eb_auth *auth = parse(path, yaml, size, failure);
+    struct eb_auth *auth = parse(&from, yaml, size);
     free(yaml);
     if (!auth) {
         eb_failure_locate(failure, path);

@@ -17,6 +17,7 @@
  * Thread: any one. Memory: the principals are on the heap; tokens are wiped, digests kept. */
 #pragma once
 
+#include "proto/net/file_watch.h"
 #include "server/base/failure.h"
 #include "server/rpc/auth.h"
 
@@ -28,5 +29,8 @@
 /* Reads the file. Returns rules with one hold, which is the caller's; the caller also sets their
  * generation. Returns NULL with *failure set, whose text contains no secrets. Logs token files that
  * others can read. A file that was truncated between two principals is still valid YAML; has_end
- * lets the caller notice that. */
-struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure);
+ * lets the caller notice that. Adds the file and each token file to `files`, with the stamps that
+ * they had before they were read, even if they cannot be read. Files after the first one with an
+ * error are not added. */
+struct eb_auth *eb_auth_file_read(
+    const char *path, struct eb_file_list *files, struct eb_failure *failure);

@@ -282,11 +282,24 @@ static bool apply_yaml(
     return applied;
 }
 
+/* Notes the state of the file, before it is read. Returns false if out of memory. */
+static bool stamp_file(struct eb_config *config)
+{
+    struct eb_file_list list = {.files = NULL};
+    bool is_added = eb_file_list_add(&list, config->config_file);
+    if (is_added) {
+        config->file_stamp = list.files[0].stamp;
+    }
+    eb_file_list_deinit(&list);
+    return is_added;
+}
+
 /* Applies the file config->config_file, which is not NULL. */
 static bool apply_file(struct eb_config *config, struct eb_failure *failure)
 {
     uint8_t *yaml = malloc(EB_CONFIG_FILE_BYTES_MAX + 1);
-    if (!yaml) {
+    if (!yaml || !stamp_file(config)) {
+        free(yaml);
         return refuse_file(failure, config, "out of memory");
     }
     size_t yaml_bytes = 0;
@@ -434,35 +447,48 @@ enum eb_log_format eb_config_find_log_format(
     return is_json ? EB_LOG_JSON : EB_LOG_LOGFMT;
 }
 
-/* Reads the sources from the highest to the lowest, because a higher one gives the file's path. A
- * value that is set stays set (eb_config_setting_apply). */
-static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
-    char *const *arguments, char *const *environment, struct eb_failure *failure)
+bool eb_config_check(const struct eb_config *config, struct eb_failure *failure)
 {
-    bool print = false;
-    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, failure);
+    return check_budgets(config, failure) && check_tls(config, failure);
+}
+
+/* Reads the sources from the highest to the lowest, because a higher one gives the file's path. A
+ * value that is set stays set (eb_config_setting_apply). Sets *print if the settings are to be
+ * printed. */
+static enum eb_config_outcome read_layers(
+    struct eb_config *config, bool *print, struct eb_failure *failure)
+{
+    const struct eb_config_input *input = &config->input;
+    enum eb_config_outcome outcome =
+        read_flags(config, input->argument_count, input->arguments, print, failure);
     if (outcome != EB_CONFIG_RUN) {
         return outcome;
     }
-    bool fine = read_environment(config, environment, failure) &&
+    bool fine = read_environment(config, input->environment, failure) &&
                 (!config->config_file || apply_file(config, failure)) &&
-                resolve_settings(config, failure) && check_budgets(config, failure) &&
-                check_tls(config, failure);
-    if (fine && print) {
-        return eb_config_print(config, stdout, failure) ? EB_CONFIG_EXIT : EB_CONFIG_ERROR;
-    }
+                resolve_settings(config, failure) && eb_config_check(config, failure);
     return fine ? EB_CONFIG_RUN : EB_CONFIG_ERROR;
+}
+
+/* Sets what holds before any source is read. */
+static void init_config(struct eb_config *config, struct eb_config_input input)
+{
+    *config = (struct eb_config){.input = input};
+    eb_config_setting_apply_defaults(config);
+    config->log_format =
+        eb_config_find_log_format(input.argument_count, input.arguments, input.environment);
 }
 
 enum eb_config_outcome eb_config_read(
     int argument_count, char *const *arguments, char *const *environment, struct eb_config *out)
 {
-    *out = (struct eb_config){0};
-    eb_config_setting_apply_defaults(out);
-    out->log_format = eb_config_find_log_format(argument_count, arguments, environment);
     struct eb_failure failure;
-    enum eb_config_outcome outcome =
-        read_layers(out, argument_count, arguments, environment, &failure);
+    bool print = false;
+    init_config(out, (struct eb_config_input){argument_count, arguments, environment});
+    enum eb_config_outcome outcome = read_layers(out, &print, &failure);
+    if (outcome == EB_CONFIG_RUN && print) {
+        outcome = eb_config_print(out, stdout, &failure) ? EB_CONFIG_EXIT : EB_CONFIG_ERROR;
+    }
     eb_log_set_format(out->log_format);
     if (outcome == EB_CONFIG_ERROR) {
         eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", failure.text));
@@ -470,30 +496,21 @@ enum eb_config_outcome eb_config_read(
     return outcome;
 }
 
-/* ---- the log ---- */
-
-/* Joins the addresses by commas, in the form in which they are given. `out` must have room for the
- * most and longest addresses. */
-static void join_listen(const struct eb_config *config, char *out)
+bool eb_config_read_again(
+    const struct eb_config *config, struct eb_config *out, struct eb_failure *failure)
 {
-    *out = '\0';
-    for (size_t i = 0; i < config->listen_count; i++) {
-        out = stpcpy(out, i ? "," : "");
-        out = stpcpy(out, config->listen[i]);
-    }
+    bool print = false;
+    init_config(out, config->input);
+    return read_layers(out, &print, failure) == EB_CONFIG_RUN;
 }
+
+/* ---- the log ---- */
 
 static void log_source(
     const struct eb_config *config, enum eb_config_source source, const char *listen)
 {
-    static const char *const names[] = {
-        [EB_CONFIG_DEFAULT] = "default",
-        [EB_CONFIG_FILE] = "file",
-        [EB_CONFIG_ENVIRONMENT] = "environment",
-        [EB_CONFIG_FLAG] = "flag",
-    };
     struct eb_log_field fields[EB_CONFIG_SETTING_COUNT + 2] = {
-        eb_log_text("source", names[source])};
+        eb_log_text("source", eb_config_source_name(source))};
     size_t count = 1;
     /* Log the settings from last to first. A long path then comes after all numbers, and cannot
      * push them out of a line that is too long. */
@@ -513,8 +530,10 @@ static void log_source(
 
 void eb_config_log(const struct eb_config *config)
 {
-    char listen[EB_LISTEN_MAX * EB_ADDRESS_GIVEN_BYTES];
-    join_listen(config, listen);
+    static const char name[] = "listen";
+    char listen[EB_CONFIG_VALUE_BYTES];
+    eb_config_setting_format(
+        config, eb_config_setting_find(EB_CONFIG_FILE, name, strlen(name)), listen);
     for (int source = EB_CONFIG_DEFAULT; source <= EB_CONFIG_FLAG; source++) {
         log_source(config, (enum eb_config_source)source, listen);
     }

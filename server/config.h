@@ -18,13 +18,24 @@ enum eb_config_outcome {
 };
 
 /* Reads flags (from arguments[1] on), the environment (ended by NULL) and the file that they name.
- * The caller deinits *out, whatever the outcome. Sets the log's format, not its level.
+ * The caller deinits *out, whatever the outcome. Sets the log's format, not its level. *out keeps
+ * the pointers to the flags and the environment, which must stay valid.
  *
  * The file is YAML, `loops: 4` or `listen: ["127.0.0.1:8600", "unix:/run/embag.sock"]`. It may have
  * no settings. Unknown keys, duplicate keys, aliases and a second document are errors, which name
  * the file and the line. */
 enum eb_config_outcome eb_config_read(
     int argument_count, char *const *arguments, char *const *environment, struct eb_config *out);
+
+/* Reads the sources of *config again, including its file, and checks them all. This affects nothing
+ * else. Returns true with all settings in *out, or false with *failure set. The caller deinits
+ * *out, whatever the outcome. */
+bool eb_config_read_again(
+    const struct eb_config *config, struct eb_config *out, struct eb_failure *failure);
+
+/* Checks the rules that involve several settings. Returns false with *failure set if one is
+ * broken. */
+bool eb_config_check(const struct eb_config *config, struct eb_failure *failure);
 
 /* Returns the log_format of the flags, or of the environment if no flag sets it; logfmt if neither
  * does, or if the value is wrong. It may be called before eb_config_read, so that whatever fails at

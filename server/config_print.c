@@ -119,7 +119,7 @@ static void print_comment(FILE *out, const struct printed_line *line)
     const char *what = line->setting->what;
     fprintf(out, " # %s%s: %.*s", words[line->source], name, (int)strcspn(what, ";"), what);
     print_allowed(out, line->setting);
-    fputc('\n', out);
+    fputs(line->setting->effect == EB_CONFIG_LIVE ? " [live]\n" : "\n", out);
 }
 
 bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failure *failure)
@@ -129,7 +129,8 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failur
     }
     fputs(
         "# Settings of embagd, in the form that --config reads. Each is followed by the source of "
-        "its value, its description and the values that it may have. embagd --help says more.\n",
+        "its value, its description and the values that it may have. Those marked [live] change "
+        "when the settings are read again. embagd --help says more.\n",
         out);
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         struct printed_line line = {
@@ -158,6 +159,10 @@ static const char introduction[] =
     "overrides the file, which overrides the default. Sizes are in bytes, or end in KiB, MiB or\n"
     "GiB. --print-config prints all settings with their sources, in the form of a file for\n"
     "--config, or reports what is wrong with them.\n"
+    "Settings marked [live] also change while the server runs, when it reads its settings again: "
+    "on\n"
+    "SIGHUP or `embag settings reload`, or when their file changes (watch_settings). `embag\n"
+    "settings` lists those in force.\n"
     "A variable EMBAG_... that is not a setting is an error, to catch typing mistakes. Variables\n"
     "that Kubernetes sets for a service called embag are ignored.\n"
     "\n";
@@ -195,6 +200,7 @@ static void print_setting_help(FILE *out, const struct eb_config_setting *settin
         }
         fprintf(out, ")");
     }
+    fputs(setting->effect == EB_CONFIG_LIVE ? "  [live]" : "", out);
     print_wrapped(out, setting->what);
 }
 

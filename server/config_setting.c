@@ -16,110 +16,151 @@
 #define AT(member) offsetof(struct eb_config, member)
 /* Bytes of the reason why a value is refused. */
 #define WHY_BYTES 128
-#define LIMIT(name, fallback, min, max, what)                                                      \
-    {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what, NULL},
+#define LIMIT(name, effect, fallback, min, max, what)                                              \
+    {#name, EB_CONFIG_LIMIT, EB_CONFIG_##effect, AT(limits.name), fallback, min, max, "N", what,   \
+        NULL},
 
 static const char *const false_or_true[] = {"false", "true", NULL};
 static const char *const client_verify_names[] = {"require", "optional", NULL};
+static const char *const resident_readers_names[] = {"user", "group", NULL};
+static const char *const resident_verify_names[] = {"sample", "full", NULL};
+static const char *const resident_small_pages_names[] = {"refuse", "allow", NULL};
 static const char *const tls_version_names[] = {"1.2", "1.3", NULL};
 
 const struct eb_config_setting eb_config_settings[] = {
-    {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
-        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; required", NULL},
-    {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
+    {"model_repository", EB_CONFIG_TEXT, EB_CONFIG_START, AT(model_repository), 0, 1, PATH_MAX - 1,
+        "DIR", "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; required", NULL},
+    {"state_dir", EB_CONFIG_TEXT, EB_CONFIG_START, AT(state_dir), 0, 1, PATH_MAX - 1, "DIR",
+        "directory for small files that should outlive the process, but not a reboot: with it, a "
+        "version that kills the process twice while it loads is not loaded again, and another one "
+        "is served; it must exist and be writable; default: none",
+        NULL},
+    {"listen", EB_CONFIG_LISTEN, EB_CONFIG_START, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
+        "ADDRESS",
         "address to serve gRPC on: HOST:PORT, [V6]:PORT or unix:PATH; separate several with "
         "commas or repeat the flag; sockets that systemd passes under the name embag-data "
         "replace them; without auth_file or tls_client_ca callers are not authenticated, so the "
         "default is 127.0.0.1:8600; 0.0.0.0:8600 opens it to the network",
         NULL},
-    {"admin_listen", EB_CONFIG_SOCKET, AT(admin_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
-        "unix:PATH",
+    {"admin_listen", EB_CONFIG_SOCKET, EB_CONFIG_START, AT(admin_listen), 0, 1,
+        EB_ADDRESS_GIVEN_BYTES - 1, "unix:PATH",
         "unix socket that serves embag.v1.ModelAdmin in addition to everything else; only its "
         "owner may connect (mode 0600); a socket that systemd passes as embag-admin replaces it; "
         "default: none",
         NULL},
-    {"http_listen", EB_CONFIG_PORT, AT(http_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
-        "ADDRESS|none",
+    {"http_listen", EB_CONFIG_PORT, EB_CONFIG_START, AT(http_listen), 0, 1,
+        EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS|none",
         "address of the HTTP port for operators: HOST:PORT, [V6]:PORT or none; it serves the "
         "status page, /metrics, /healthz, /readyz and /version; anyone who can connect can read "
         "them, so the default is 127.0.0.1:8601; none disables the port",
         NULL},
-    {"admin_on_data_port", EB_CONFIG_CHOICE, AT(admin_on_data_port), 0, 0, 0, "false|true",
+    {"admin_on_data_port", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(admin_on_data_port), 0, 0, 0,
+        "false|true",
         "whether ModelAdmin, which loads, unloads and serves versions, is also available on the "
         "addresses of listen; over TCP it is then open to all callers or, with auth_file, to "
         "those that the file marks as admins; default: false",
         false_or_true},
-    {"tls_cert", EB_CONFIG_TEXT, AT(tls_cert), 0, 1, PATH_MAX - 1, "FILE",
+    {"tls_cert", EB_CONFIG_TEXT, EB_CONFIG_START, AT(tls_cert), 0, 1, PATH_MAX - 1, "FILE",
         "this server's certificate and the chain that leads to a root, in PEM; with it and "
-        "tls_key all TCP addresses of listen speak only TLS, and unix sockets stay unencrypted; "
-        "SIGHUP reloads it; default: none",
+        "tls_key all TCP addresses of listen speak only TLS, and unix sockets stay unencrypted; it "
+        "is read again when it changes; default: none",
         NULL},
-    {"tls_key", EB_CONFIG_TEXT, AT(tls_key), 0, 1, PATH_MAX - 1, "FILE",
-        "private key of tls_cert, in PEM without a password; SIGHUP reloads it", NULL},
-    {"tls_client_ca", EB_CONFIG_TEXT, AT(tls_client_ca), 0, 1, PATH_MAX - 1, "FILE",
+    {"tls_key", EB_CONFIG_TEXT, EB_CONFIG_START, AT(tls_key), 0, 1, PATH_MAX - 1, "FILE",
+        "private key of tls_cert, in PEM without a password; it is read again when it changes",
+        NULL},
+    {"tls_client_ca", EB_CONFIG_TEXT, EB_CONFIG_START, AT(tls_client_ca), 0, 1, PATH_MAX - 1,
+        "FILE",
         "CA certificates, in PEM, that client certificates are verified with (mutual TLS); "
-        "SIGHUP reloads them; default: none, clients are not asked for a certificate",
+        "they are read again when they change; default: none, clients are not asked for a "
+        "certificate",
         NULL},
-    {"tls_client_verify", EB_CONFIG_CHOICE, AT(tls_client_verify), 0, 0, 0, "require|optional",
+    {"tls_client_verify", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(tls_client_verify), 0, 0, 0,
+        "require|optional",
         "whether every client must present a certificate that tls_client_ca vouches for; require "
         "(default): yes; optional: clients without a certificate are served too",
         client_verify_names},
-    {"tls_min_version", EB_CONFIG_CHOICE, AT(tls_min_version), 0, 0, 0, "1.2|1.3",
+    {"tls_min_version", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(tls_min_version), 0, 0, 0, "1.2|1.3",
         "lowest TLS version that is accepted; default: 1.2", tls_version_names},
-    {"auth_file", EB_CONFIG_TEXT, AT(auth_file), 0, 1, PATH_MAX - 1, "FILE",
+    {"auth_file", EB_CONFIG_TEXT, EB_CONFIG_START, AT(auth_file), 0, 1, PATH_MAX - 1, "FILE",
         "YAML file that lists who may call over TCP (by bearer token or client certificate) and "
-        "what they may use (which models, ModelAdmin); SIGHUP reloads it; default: none, "
-        "everyone may look up all models",
+        "what they may use (which models, ModelAdmin); it is read again when it changes; default: "
+        "none, everyone may look up all models",
         NULL},
-    {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
+    {"config", EB_CONFIG_TEXT, EB_CONFIG_START, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
         "YAML file of settings, at most 64 KiB; it cannot set this setting itself", NULL},
-    {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
+    {"watch_settings", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(watch_settings), 0, 0, 0, "false|true",
+        "whether the file of config is read again when it changes, as it is on SIGHUP; default: "
+        "false",
+        false_or_true},
+    {"loops", EB_CONFIG_COUNT, EB_CONFIG_START, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
         "event loops, one thread each; default: one per four CPUs, 1 to 16", NULL},
-    {"threads", EB_CONFIG_COUNT, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
+    {"threads", EB_CONFIG_COUNT, EB_CONFIG_START, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
         "executor threads; default: one per CPU that affinity and cgroup quota grant", NULL},
-    {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
+    {"isa", EB_CONFIG_TEXT, EB_CONFIG_START, AT(isa), 0, 1, 31, "NAME",
         "instruction set to compute with, such as avx2; default: the fastest that this machine "
         "can run",
         NULL},
-    {"prefetch", EB_CONFIG_PREFETCH, AT(prefetch), 0, 1, EB_BAG_SCHEDULE_TEXT_BYTES - 1,
-        "auto|off|FAR:NEAR:l1|l2",
+    {"prefetch", EB_CONFIG_PREFETCH, EB_CONFIG_START, AT(prefetch), 0, 1,
+        EB_BAG_SCHEDULE_TEXT_BYTES - 1, "auto|off|FAR:NEAR:l1|l2",
         "how many rows ahead table rows are prefetched into the CPU caches; auto (default): "
         "measured at start; off: no prefetch; FAR:NEAR:l1|l2: the first cache line of a row is "
         "prefetched into L2 FAR rows ahead (FARw: all its cache lines), and all its cache lines "
         "into L1 or L2 NEAR rows ahead; FAR and NEAR are 0..4096, and 0 turns that step off",
         NULL},
-    {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "debug|info|warn|error",
+    {"log_level", EB_CONFIG_LEVEL, EB_CONFIG_LIVE, AT(log_level), 0, 0, 0, "debug|info|warn|error",
         "lowest level that is logged; default: info", NULL},
-    {"log_format", EB_CONFIG_CHOICE, AT(log_format), 0, 0, 0, "logfmt|json",
+    {"log_format", EB_CONFIG_CHOICE, EB_CONFIG_LIVE, AT(log_format), 0, 0, 0, "logfmt|json",
         "form of each log line; logfmt (default): key=value pairs; json: one JSON object with the "
         "same keys",
         eb_log_format_names},
-    {"access_log", EB_CONFIG_CHOICE, AT(access_log), 0, 0, 0, "errors|off|sampled|all",
+    {"access_log", EB_CONFIG_CHOICE, EB_CONFIG_LIVE, AT(access_log), 0, 0, 0,
+        "errors|off|sampled|all",
         "which requests are logged as event=request; errors (default): those that fail; off: "
         "none; sampled: those that fail, one in access_log_sample of the others, and those whose "
         "traceparent has the sampled flag; all: every request; access_log_per_s_max bounds the "
         "log lines per second; no request is logged if log_level is warn or error",
         eb_access_log_mode_names},
-    {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
+    {"huge_pages", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(huge_pages), 0, 0, 0, "2m|1g|off",
         "size of the pages that hold tables; 2m (default): 2 MiB; 1g: 1 GiB, from the system's "
         "pool; off: small pages; if the system provides too few, the server starts anyway and "
         "logs how many it got",
         eb_page_size_names},
-    {"numa", EB_CONFIG_CHOICE, AT(numa), 0, 0, 0, "interleave|local|off",
+    {"numa", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(numa), 0, 0, 0, "interleave|local|off",
         "memory nodes that hold tables, on a machine with several; interleave (default): all "
         "nodes in turn; local: the node of the thread that loads a table; off: the process's own "
         "policy (numactl)",
         eb_numa_names},
-    {"watch", EB_CONFIG_CHOICE, AT(watch), 0, 0, 0, "auto|poll|off",
-        "how new versions and models are noticed; auto (default): at once, and by a scan every "
-        "watch_poll_ms; poll: only by that scan; off: only when a command asks for them",
+    {"watch", EB_CONFIG_CHOICE, EB_CONFIG_LIVE, AT(watch), 0, 0, 0, "auto|poll|off",
+        "how new versions and models, and changes of certificates and auth_file, are noticed; auto "
+        "(default): at once, and by a scan every watch_poll_ms; poll: only by that scan; off: only "
+        "when a command, or for certificates and auth_file SIGHUP, asks for them",
         eb_manager_watch_names},
+    {"resident_dir", EB_CONFIG_TEXT, EB_CONFIG_START, AT(resident_dir), 0, 1, PATH_MAX - 1, "DIR",
+        "directory in a tmpfs, or a hugetlbfs of 2 MiB pages, that keeps tables in memory while "
+        "no server runs, so that a restart does not load them again; default: none",
+        NULL},
+    {"resident_readers", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(resident_readers), 0, 0, 0,
+        "user|group",
+        "who may read the files in resident_dir; user (default): the server's user; group: its "
+        "group too",
+        resident_readers_names},
+    {"resident_verify", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(resident_verify), 0, 0, 0,
+        "sample|full",
+        "how much of a table in resident_dir is compared with its checksums before it is served; "
+        "sample (default): a sample that differs from start to start; full: all rows",
+        resident_verify_names},
+    {"resident_small_pages", EB_CONFIG_CHOICE, EB_CONFIG_START, AT(resident_small_pages), 0, 0, 0,
+        "refuse|allow",
+        "what happens to a table whose file in resident_dir would not be in pages of 2 MiB; "
+        "refuse (default): it is kept in ordinary memory, where lookups are faster, and is loaded "
+        "again at a restart; allow: it is kept in the file",
+        resident_small_pages_names},
     EB_LIMIT_LIST(LIMIT)};
 
 static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CONFIG_SETTING_COUNT,
     "EB_CONFIG_GENERAL_COUNT counts the settings that are no limits");
 
-#define IN_RANGE(name, fallback, min, max, what)                                                   \
+#define IN_RANGE(name, effect, fallback, min, max, what)                                           \
     static_assert((fallback) >= (min) && (fallback) <= (max), #name);
 EB_LIMIT_LIST(IN_RANGE)
 
@@ -456,6 +497,63 @@ static uint64_t number_of(const struct eb_config *config, const struct eb_config
     return count;
 }
 
+void eb_config_setting_copy(
+    struct eb_config *to, const struct eb_config *from, const struct eb_config_setting *setting)
+{
+    size_t index = (size_t)(setting - eb_config_settings);
+    assert(setting->effect == EB_CONFIG_LIVE);
+    if (setting->kind == EB_CONFIG_LEVEL) {
+        to->log_level = from->log_level;
+    } else {
+        set_number(to, setting, number_of(from, setting));
+    }
+    to->sources[index] = from->sources[index];
+}
+
+const char *eb_config_source_name(enum eb_config_source source)
+{
+    static const char *const names[] = {
+        [EB_CONFIG_DEFAULT] = "default",
+        [EB_CONFIG_FILE] = "file",
+        [EB_CONFIG_ENVIRONMENT] = "environment",
+        [EB_CONFIG_FLAG] = "flag",
+    };
+    return names[source];
+}
+
+void eb_config_setting_format(const struct eb_config *config,
+    const struct eb_config_setting *setting, char out[EB_CONFIG_VALUE_BYTES])
+{
+    struct eb_log_field field = eb_config_setting_field(config, setting);
+    char *end = out;
+    *out = '\0';
+    if (setting->kind == EB_CONFIG_LISTEN) {
+        for (size_t i = 0; i < config->listen_count; i++) {
+            end = stpcpy(end, i ? "," : "");
+            end = stpcpy(end, config->listen[i]);
+        }
+    } else if (field.text) {
+        stpcpy(out, field.text);
+    } else if (field.key) {
+        snprintf(out, EB_CONFIG_VALUE_BYTES, "%" PRId64, field.number);
+    }
+}
+
+bool eb_config_setting_equals(const struct eb_config *one, const struct eb_config *other,
+    const struct eb_config_setting *setting)
+{
+    size_t index = (size_t)(setting - eb_config_settings);
+    char value[EB_CONFIG_VALUE_BYTES];
+    char other_value[EB_CONFIG_VALUE_BYTES];
+    if (setting->kind == EB_CONFIG_COUNT && one->sources[index] == EB_CONFIG_DEFAULT &&
+        other->sources[index] == EB_CONFIG_DEFAULT) {
+        return true;
+    }
+    eb_config_setting_format(one, setting, value);
+    eb_config_setting_format(other, setting, other_value);
+    return strcmp(value, other_value) == 0;
+}
+
 struct eb_log_field eb_config_setting_field(
     const struct eb_config *config, const struct eb_config_setting *setting)
 {
@@ -486,6 +584,8 @@ void eb_config_deinit(struct eb_config *config)
 {
     free(config->config_file);
     free(config->model_repository);
+    free(config->resident_dir);
+    free(config->state_dir);
     free(config->admin_listen);
     free(config->http_listen);
     free(config->tls_cert);

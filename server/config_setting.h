@@ -1,9 +1,10 @@
 /* The settings of embagd: a struct with their values, a table that describes each of them, and the
  * one function that sets them, whatever their source.
- * Threads: main; the struct is immutable once the process starts. Memory: the struct owns its texts
- * (eb_config_deinit). */
+ * Threads: main. Memory: the struct owns its texts (eb_config_deinit). */
 #pragma once
 
+#include "proto/net/address.h"
+#include "proto/net/file_watch.h"
 #include "server/base/failure.h"
 #include "server/base/limits.h"
 #include "server/base/log.h"
@@ -12,6 +13,7 @@
 #include "server/stats/access_log.h"
 #include "server/tables/numa_policy.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,9 +26,9 @@
 #define EB_CONFIG_NONE "none"
 
 /* Number of settings that are not limits, and of all settings. */
-#define EB_CONFIG_GENERAL_COUNT 22
+#define EB_CONFIG_GENERAL_COUNT 28
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
-#define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
+#define EB_CONFIG_COUNT_ONE(name, effect, fallback, min, max, what) +1
 
 /* Where a value came from; a later one overrides an earlier one. */
 enum eb_config_source {
@@ -40,13 +42,26 @@ enum eb_config_source {
 enum eb_tls_client { EB_TLS_CLIENT_REQUIRED, EB_TLS_CLIENT_OPTIONAL };
 enum eb_tls_version { EB_TLS_1_2, EB_TLS_1_3 };
 enum eb_config_truth { EB_CONFIG_FALSE, EB_CONFIG_TRUE };
+enum eb_resident_readers { EB_RESIDENT_READERS_USER, EB_RESIDENT_READERS_GROUP };
+enum eb_resident_verify { EB_RESIDENT_VERIFY_SAMPLE, EB_RESIDENT_VERIFY_FULL };
+enum eb_resident_small_pages { EB_RESIDENT_SMALL_PAGES_REFUSE, EB_RESIDENT_SMALL_PAGES_ALLOW };
+
+/* The sources of settings other than the file, which these sources may name; borrowed. */
+struct eb_config_input {
+    int argument_count;
+    char *const *arguments;   /* flags, from the second one on */
+    char *const *environment; /* ended by NULL */
+};
 
 /* Values of all settings. "Resolved": set by eb_config_read, even if no source sets it. */
 struct eb_config {
-    char *config_file; /* the YAML file that was read; NULL if none was */
+    char *config_file;                   /* the YAML file that was read; NULL if none was */
+    struct eb_watched_stamp file_stamp;  /* of that file, taken before it was read */
+    enum eb_config_truth watch_settings; /* the file is read again when it changes */
     char *model_repository;
     size_t listen_count;         /* resolved: at least 1 */
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
+    char *state_dir;             /* NULL if the server keeps no state */
     char *admin_listen;          /* unix:PATH, form checked; NULL if not set */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
     enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
@@ -66,7 +81,12 @@ struct eb_config {
     enum eb_page_size huge_pages;
     enum eb_numa numa;
     enum eb_manager_watch watch;
+    char *resident_dir; /* directory; NULL if tables are not kept in resident files */
+    enum eb_resident_readers resident_readers;
+    enum eb_resident_verify resident_verify;
+    enum eb_resident_small_pages resident_small_pages;
     struct eb_limits limits;
+    struct eb_config_input input; /* kept so that the settings can be read again */
     /* Source of each setting (enum eb_config_source), by its index in eb_config_settings. */
     uint8_t sources[EB_CONFIG_SETTING_COUNT];
 };
@@ -86,9 +106,16 @@ enum eb_config_kind {
     EB_CONFIG_LIMIT,    /* uint64_t */
 };
 
+/* When a changed value takes effect. */
+enum eb_config_effect {
+    EB_CONFIG_START, /* at the next start */
+    EB_CONFIG_LIVE   /* when the settings are read again; not for settings whose value is a text */
+};
+
 struct eb_config_setting {
     const char *name; /* as in the file: loops; --loops and EMBAG_LOOPS follow from it */
     enum eb_config_kind kind;
+    enum eb_config_effect effect;
     size_t offset;              /* offset of its member in struct eb_config */
     uint64_t fallback;          /* default of a limit */
     uint64_t min, max;          /* bounds of a number, or of the bytes of a text or address */
@@ -119,6 +146,21 @@ void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_con
     char out[EB_CONFIG_NAME_BYTES]);
 /* Returns the unit of a number: "bytes", "ms", "us" or "". */
 const char *eb_config_setting_unit(const struct eb_config_setting *setting);
+/* Returns "default", "file", "environment" or "flag". */
+const char *eb_config_source_name(enum eb_config_source source);
+/* Room for the longest value as a text: a path, or all addresses of listen. */
+#define EB_CONFIG_VALUE_BYTES (PATH_MAX + EB_LISTEN_MAX * EB_ADDRESS_GIVEN_BYTES)
+/* Writes the setting's value as a text, or "" if it is not set. The addresses of listen are
+ * separated by commas. */
+void eb_config_setting_format(const struct eb_config *config,
+    const struct eb_config_setting *setting, char out[EB_CONFIG_VALUE_BYTES]);
+/* Returns whether the setting has the same value in both. Two numbers that no source has set, so
+ * that they were chosen for the machine, count as equal. */
+bool eb_config_setting_equals(const struct eb_config *one, const struct eb_config *other,
+    const struct eb_config_setting *setting);
+/* Copies the value of a setting that takes effect at once. */
+void eb_config_setting_copy(
+    struct eb_config *to, const struct eb_config *from, const struct eb_config_setting *setting);
 /* Returns the setting's name and value, which borrow from the config. The name is NULL if the value
  * is a text that is not set, and for listen, which has no single value. */
 struct eb_log_field eb_config_setting_field(

@@ -242,7 +242,8 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
     }
 }
 
-static void measure_schedules(
+/* Returns whether anything was measured. */
+static bool measure_schedules(
     const struct subject *subject, const struct eb_bag_ops *ops, struct eb_bag_schedules *out)
 {
     struct eb_bag_tune_report report;
@@ -253,7 +254,7 @@ static void measure_schedules(
     };
     if (!task.scratch) {
         log_unmeasured(out, "out of memory");
-        return;
+        return false;
     }
     eb_bag_tune(&task, out, &report);
     free(task.scratch);
@@ -262,32 +263,33 @@ static void measure_schedules(
     } else {
         log_measured(subject, out, &report);
     }
+    return report.piece_count > 0;
 }
 
-/* Measures if the tables are large enough. If not, logs the reason. */
-static void measure_largest(
+/* Measures if the tables are large enough. If not, logs the reason and returns false. */
+static bool measure_largest(
     const struct eb_bag_ops *ops, const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
     struct subject subject;
     char reason[64];
     find_largest(snapshot, &subject);
     if (eb_bag_tune_pieces_needed(&subject.ground) > 0) {
-        measure_schedules(&subject, ops, out);
-        return;
+        return measure_schedules(&subject, ops, out);
     }
     snprintf(reason, sizeof reason, "the %d largest tables have less than %" PRIu64 " bytes",
         EB_BAG_TUNE_PIECES_MAX, eb_bag_tune_bytes_min());
     log_unmeasured(out, reason);
+    return false;
 }
 
-void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
+bool eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
     eb_bag_tune_find_defaults(out);
     if (!prefetch || strcmp(prefetch, EB_KERNEL_CHOICE_AUTO) == 0) {
-        measure_largest(ops, snapshot, out);
+        bool is_measured = measure_largest(ops, snapshot, out);
         log_caches(out);
-        return;
+        return is_measured;
     }
     struct eb_bag_schedule schedule;
     const char *why = eb_bag_schedule_parse(prefetch, &schedule);
@@ -295,4 +297,56 @@ void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *o
     (void)why;
     eb_bag_schedule_spread(&schedule, out);
     log_unmeasured(out, "set by the setting prefetch");
+    return false;
+}
+
+/* ---- what an earlier start has measured ---- */
+
+/* Writes the first line: what the schedules were measured on. */
+static int write_machine(const struct eb_bag_ops *ops, char out[EB_KERNEL_CHOICE_TEXT_BYTES])
+{
+    struct eb_processor processor = eb_processor_read();
+    return snprintf(out, EB_KERNEL_CHOICE_TEXT_BYTES, "embag prefetch 1 %u %u %u %s\n",
+        processor.vendor, processor.cpuid_family, processor.cpuid_model, eb_bag_ops_name(ops));
+}
+
+size_t eb_kernel_choice_write(const struct eb_bag_ops *ops,
+    const struct eb_bag_schedules *schedules, char out[EB_KERNEL_CHOICE_TEXT_BYTES])
+{
+    size_t used = (size_t)write_machine(ops, out);
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        eb_bag_schedule_format(&schedules->of_class[class], schedule);
+        used += (size_t)snprintf(out + used, EB_KERNEL_CHOICE_TEXT_BYTES - used, "%s\n", schedule);
+        assert(used < EB_KERNEL_CHOICE_TEXT_BYTES);
+    }
+    return used;
+}
+
+bool eb_kernel_choice_read(
+    const struct eb_bag_ops *ops, const char *text, struct eb_bag_schedules *out)
+{
+    char machine[EB_KERNEL_CHOICE_TEXT_BYTES];
+    size_t length = (size_t)write_machine(ops, machine);
+    eb_bag_tune_find_defaults(out);
+    if (strncmp(text, machine, length) != 0) {
+        return false;
+    }
+    text += length;
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        size_t bytes = strcspn(text, "\n");
+        if (text[bytes] != '\n' || bytes >= sizeof schedule) {
+            return false;
+        }
+        memcpy(schedule, text, bytes);
+        schedule[bytes] = '\0';
+        if (eb_bag_schedule_parse(schedule, &out->of_class[class])) {
+            return false;
+        }
+        text += bytes + 1;
+    }
+    log_unmeasured(out, "measured by an earlier start");
+    log_caches(out);
+    return true;
 }

@@ -22,6 +22,21 @@ const struct eb_bag_ops *eb_kernel_choice_ops(const char *name);
  * wrong with it. */
 bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failure);
 /* Sets *out as `prefetch` says. The text must have been checked; NULL means EB_KERNEL_CHOICE_AUTO.
- * Measuring takes at most 300 ms. If it is not possible, *out has the defaults. */
-void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
+ * Measuring takes at most 300 ms. If it is not possible, *out has the defaults. Returns whether the
+ * schedules were measured. */
+bool eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out);
+
+/* ---- schedules that an earlier start has measured ---- */
+
+/* Room for the text of measured schedules. */
+#define EB_KERNEL_CHOICE_TEXT_BYTES 512
+
+/* Writes the measured schedules as a text: a line with the processor and the instruction set, then
+ * a line for each class of rows. Returns its length. */
+size_t eb_kernel_choice_write(const struct eb_bag_ops *ops,
+    const struct eb_bag_schedules *schedules, char out[EB_KERNEL_CHOICE_TEXT_BYTES]);
+/* Sets *out to the defaults with the schedules of such a text, and logs them. Returns false if the
+ * text is not valid, or is for another processor or instruction set. */
+bool eb_kernel_choice_read(
+    const struct eb_bag_ops *ops, const char *text, struct eb_bag_schedules *out);

@@ -4,6 +4,7 @@
 #include "server/base/standard_files.h"
 #include "server/config.h"
 #include "server/process.h"
+#include "server/publish/load_marker.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,13 +14,15 @@
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
 
-/* Ends the process at once. No lookup has been answered yet, and the process never writes anything,
- * so nothing is lost. If a load waits for its disk, the process cannot end in another way. */
+/* Ends the process at once. No lookup has been answered yet, and of all that the process writes
+ * only the markers of loads matter, which are removed. If a load waits for its disk, the process
+ * cannot end in another way. */
 static void end_early(int number)
 {
     const struct eb_log_field fields[] = {
         eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"),
         eb_log_text("reason", "the server had not begun to serve"), {0}};
+    eb_load_markers_signal();
     eb_log_last("stopped", fields);
     _exit(EXIT_SUCCESS);
 }

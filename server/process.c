@@ -1,16 +1,21 @@
 #include "server/process.h"
 
 #include "proto/list.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/config_parts.h"
+#include "server/formats/direct_read.h"
 #include "server/kernel_choice.h"
-#include "server/net/time_slice.h"
 #include "server/net/tls.h"
 #include "server/net/watchers.h"
 #include "server/ports.h"
 #include "server/publish/manager.h"
+#include "server/resident_facts.h"
 #include "server/rpc/service.h"
-#include "server/security.h"
+#include "server/security_watch.h"
 #include "server/service_manager.h"
+#include "server/settings_update.h"
+#include "server/tables/worker_pool.h"
 #include "server/watchdog.h"
 #include "server/web_port.h"
 
@@ -20,13 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-/* Streams that one connection may reset, in addition to as many as it lets end and to a thousand a
- * second. */
-#define RESET_BUDGET 4000
-/* Longest time between two checks of the time limits. It is shorter if a time limit is short. */
-#define TICK_MS_MAX 1000
+/* The file of a resident directory with the measured prefetch schedules. */
+#define PREFETCH_NAME "prefetch"
 
 /* Time between two checks of the certificate. */
 #define DAY_MS 86400000
@@ -44,10 +45,13 @@ struct end_mails {
 };
 
 struct eb_process {
-    const struct eb_config *config;
+    struct eb_settings_update settings;
+    const struct eb_config *config; /* those of `settings` that are in force */
     struct eb_ports ports;
     struct eb_security *security;
+    struct eb_security_watch security_watch;
     struct eb_web_port *web_port;
+    uint64_t opened_ms;            /* steady time at which it was opened */
     struct eb_process_facts facts; /* the facts that web_port was told last */
     struct eb_manager *manager;
     struct eb_publisher_reader *readers; /* [config->loops + 1] readers: all loops and web_port */
@@ -60,9 +64,12 @@ struct eb_process {
     struct eb_loop **loops;      /* [config->loops], NULL if not created */
     struct end_mails *end_mails; /* [config->loops] */
     struct eb_watchdog *watchdog;
+    struct eb_resident_dir resident;
     uint32_t loops_running;
     uint32_t loops_drained;
-    uv_loop_t uv; /* main's own loop: loads, signals, and mail from the other loops */
+    struct eb_load_markers markers;
+    bool has_markers; /* they are open */
+    uv_loop_t uv;     /* main's own loop: loads, signals, and mail from the other loops */
     bool has_uv;
     bool has_handles; /* the handles below are on it */
     bool stopping;    /* the shutdown has begun */
@@ -84,6 +91,26 @@ static bool open_security(struct eb_process *process)
     return process->security;
 }
 
+/* Tells the facts to the admin endpoint's loop, with the bytes that were read until now and the
+ * threads that load at present. */
+static void tell_facts(struct eb_process *process)
+{
+    struct eb_direct_read_bytes bytes = eb_direct_read_count();
+    process->facts.load_cached_bytes = bytes.cached;
+    process->facts.load_direct_bytes = bytes.direct;
+    process->facts.load_plain_bytes = bytes.plain;
+    process->facts.load_threads = eb_worker_pool_count_threads();
+    eb_web_port_tell(process->web_port, &process->facts);
+}
+
+/* Tells them with those of the directory of resident tables, which are looked up anew. */
+static void tell_resident(struct eb_process *process)
+{
+    eb_resident_facts_take(
+        &process->resident, eb_manager_is_recorded(process->manager), &process->facts.resident);
+    tell_facts(process);
+}
+
 /* ---- models ---- */
 
 static void on_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
@@ -91,46 +118,139 @@ static void on_loading(void *context, const char *path, uint64_t done_bytes, uin
     struct eb_process *process = context;
     process->facts.load_done_bytes = done_bytes;
     process->facts.load_total_bytes = total_bytes;
-    eb_web_port_tell(process->web_port, &process->facts);
+    tell_facts(process);
     if (!process->service.snapshot) {
         eb_service_manager_loading(path, done_bytes, total_bytes);
     }
 }
 
+static void on_stalled(void *context, unsigned count)
+{
+    struct eb_process *process = context;
+    process->facts.loads_stalled = count;
+    tell_facts(process);
+}
+
 static void on_scanned(void *context, const char *failure)
 {
     struct eb_process *process = context;
-    if (process->facts.is_repository_unreadable != !!failure) {
-        process->facts.is_repository_unreadable = failure;
-        eb_web_port_tell(process->web_port, &process->facts);
-    }
+    process->facts.is_repository_unreadable = failure;
+    tell_resident(process);
+}
+
+/* Notes whether the repository is scanned from time to time, or was until it could be read. */
+static void note_watch(struct eb_process *process)
+{
+    process->facts.is_repository_watched =
+        process->config->watch != EB_MANAGER_WATCH_OFF ||
+        (process->manager && eb_manager_is_from_record(process->manager));
 }
 
 static void on_serving(void *context, const struct eb_snapshot *snapshot)
 {
-    (void)context;
     eb_service_manager_serving(snapshot);
+    tell_resident(context);
+}
+
+static void on_owned(void *context)
+{
+    tell_resident(context);
+}
+
+/* Opens the directory of resident files, if there is one. */
+static bool open_resident(struct eb_process *process)
+{
+    const struct eb_config *config = process->config;
+    struct eb_failure failure;
+    if (!config->resident_dir) {
+        return true;
+    }
+    bool may_group_read = config->resident_readers == EB_RESIDENT_READERS_GROUP;
+    if (config->huge_pages == EB_PAGE_1G) {
+        eb_log_fail_start("resident_dir", "tables in pages of 1 GiB cannot be resident files",
+            "set huge_pages to 2m");
+        return false;
+    }
+    if (!eb_resident_dir_open(&process->resident, config->resident_dir, may_group_read, &failure)) {
+        eb_log_fail_start("resident_dir", failure.text,
+            "correct what the reason names; resident_dir must be a directory in a tmpfs or "
+            "hugetlbfs in which the server's user may write, such as the mount point of "
+            "mount -t tmpfs -o huge=always,mode=0700,uid=embag");
+        return false;
+    }
+    bool is_owner = atomic_load(&process->resident.is_owner);
+    /* A version that killed the process while it loaded says nothing against the files. */
+    unsigned starts =
+        is_owner ? eb_resident_dir_begin_start(&process->resident, process->markers.has_died) : 0;
+    eb_log(EB_LOG_INFO, "resident_opened", eb_log_text("directory", process->resident.path),
+        eb_log_text("role", is_owner ? "owner" : "guest"));
+    if (!is_owner && !eb_resident_dir_has_mode(&process->resident)) {
+        eb_log(EB_LOG_WARN, "resident_readers_differ",
+            eb_log_text("directory", process->resident.path),
+            eb_log_text("reason", "the owner of the directory has another resident_readers"),
+            eb_log_text("remedy", "set resident_readers alike on all servers that use the "
+                                  "directory; the next owner applies its own"));
+    }
+    if (starts >= EB_RESIDENT_STARTS_CHECKED) {
+        eb_log(EB_LOG_WARN, "resident_distrusted", eb_log_text("directory", process->resident.path),
+            eb_log_count("starts", starts),
+            eb_log_text("reason", "as many starts in a row, with this one, did not serve a minute"),
+            eb_log_text(
+                "remedy", starts < EB_RESIDENT_STARTS_EMPTIED
+                              ? "none is needed: all rows are checked before they are served"
+                              : "none is needed: all tables are loaded again"));
+    }
+    return true;
+}
+
+static bool open_state(struct eb_process *process)
+{
+    struct eb_failure failure;
+    process->has_markers =
+        eb_load_markers_open(&process->markers, process->config->state_dir, &failure);
+    if (!process->has_markers) {
+        eb_log_fail_start("state_dir", failure.text,
+            "create the directory, let the server's user write to it, or leave state_dir unset");
+    }
+    return process->has_markers;
+}
+
+/* Notes how long the first scan and the first loads took. */
+static void note_load_times(struct eb_process *process)
+{
+    struct eb_manager_times times = eb_manager_load_times(process->manager);
+    uint64_t adopt_ns =
+        process->config->resident_dir ? eb_resident_dir_adopting_ns(&process->resident) : 0;
+    uint64_t *start_ns = process->facts.start_ns;
+    start_ns[EB_STATS_START_SCAN] = times.scan_ns;
+    start_ns[EB_STATS_START_ADOPT] = adopt_ns;
+    start_ns[EB_STATS_START_LOAD] = times.load_ns - adopt_ns;
 }
 
 static bool open_models(struct eb_process *process)
 {
-    const struct eb_limits *limits = &process->config->limits;
     struct eb_manager_options options = {
         .directory = process->config->model_repository,
-        .tables = {.row_bytes_max = limits->row_bytes_max,
-            .name_bytes_max = (uint32_t)limits->name_bytes_max,
-            .group_features_max = (uint32_t)limits->queries_max,
-            .memory = {.pages = process->config->huge_pages, .numa = process->config->numa}},
-        .watch = process->config->watch,
-        .poll_ms = limits->watch_poll_ms,
-        .load_bytes_per_s = limits->load_bytes_per_s,
-        .kept_versions_max = limits->kept_versions_max,
-        .kept_bytes_max = limits->kept_bytes_max,
+        .markers = &process->markers,
+        .tables = {.name_bytes_max = (uint32_t)process->config->limits.name_bytes_max,
+            .ops = process->ops,
+            .memory = {.pages = process->config->huge_pages, .numa = process->config->numa},
+            .resident = {.dir = process->config->resident_dir ? &process->resident : NULL,
+                .numa = process->config->numa,
+                .is_checked_whole = process->config->resident_verify == EB_RESIDENT_VERIFY_FULL ||
+                                    process->resident.start_count >= EB_RESIDENT_STARTS_CHECKED,
+                .may_be_small =
+                    process->config->resident_small_pages == EB_RESIDENT_SMALL_PAGES_ALLOW ||
+                    process->config->huge_pages == EB_PAGE_SMALL,
+                .embag_version = EMBAG_VERSION}},
         .on_loading = on_loading,
+        .on_stalled = on_stalled,
         .on_serving = on_serving,
         .on_scanned = on_scanned,
+        .on_owned = on_owned,
         .context = process,
     };
+    eb_config_set_manager_options(process->config, &options);
     int rc = eb_manager_create(&process->manager, &options, &process->uv);
     if (rc < 0) {
         eb_log_fail_start(
@@ -144,6 +264,9 @@ static bool open_models(struct eb_process *process)
             "--model-repository at another directory");
         return false;
     }
+    note_load_times(process);
+    note_watch(process);
+    process->facts.is_repository_unreadable = eb_manager_is_from_record(process->manager);
     process->service.snapshot = eb_manager_snapshot(process->manager);
     process->model_count = process->service.snapshot->count;
     on_loading(process, NULL, 0, 0);
@@ -169,33 +292,39 @@ static bool start_models(struct eb_process *process)
     if (rc < 0) {
         eb_log_fail_start("model_repository", uv_strerror(rc), "free some memory");
     }
+    tell_resident(process);
     return rc == 0;
 }
 
 /* ---- threads ---- */
 
-/* Raises the limit of open files, as far as the hard limit allows, so that it is enough for every
- * connection. */
-static void raise_file_limit(const struct eb_config *config)
+/* Tells the operators' port of the settings in force. */
+static void tell_settings(struct eb_process *process)
 {
-    struct rlimit limit;
-    rlim_t wanted = config->limits.connections_max + EB_WATCHERS_FILES_RESERVED;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
-        return;
-    }
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
-        eb_log(EB_LOG_WARN, "few_open_files", eb_log_number("limit", (int64_t)limit.rlim_cur),
-            eb_log_number("wanted", (int64_t)wanted),
-            eb_log_text("remedy", "raise ulimit -n, or lower connections_max"));
-    }
+    process->facts.limits = eb_config_metrics_limits(process->config);
+    note_watch(process);
+    process->facts.settings_pending = eb_config_live_count_pending(&process->settings.live);
+    tell_facts(process);
+}
+
+static void note_reload(struct eb_process *process, bool is_any, bool is_good)
+{
+    process->facts.reloads_done += is_any && is_good;
+    process->facts.reloads_failed += !is_good;
+    tell_settings(process);
+}
+
+static void on_settings_reload(void *context, bool is_good)
+{
+    struct eb_process *process = context;
+    note_reload(process, process->config->config_file, is_good);
 }
 
 static void tell_certificate(struct eb_process *process)
 {
     const struct eb_tls *tls = eb_security_tls(process->security);
     process->facts.certificate_expiry_unix_s = tls ? eb_tls_expiry_unix_s(tls) : 0;
-    eb_web_port_tell(process->web_port, &process->facts);
+    tell_facts(process);
 }
 
 static bool open_web_port(struct eb_process *process)
@@ -203,6 +332,7 @@ static bool open_web_port(struct eb_process *process)
     const char *isa = eb_bag_ops_name(process->ops);
     bool is_open = eb_web_port_open(&process->web_port, process->config, isa);
     tell_certificate(process);
+    tell_settings(process);
     return is_open;
 }
 
@@ -218,19 +348,69 @@ static void attach_web_port(struct eb_process *process)
     eb_web_port_attach(process->web_port, &source);
 }
 
+static void ask_settings(void *context, struct eb_settings_request *request)
+{
+    struct eb_process *process = context;
+    eb_settings_update_ask(&process->settings, request, process->stopping && !process->is_delayed);
+}
+
 static void ask_manager(void *manager, struct eb_model_command *command)
 {
     eb_manager_ask(manager, command);
+}
+
+/* Sets the schedules that an earlier start has measured. Returns false if there are none. */
+static bool recall_schedules(struct eb_process *process)
+{
+    struct eb_failure failure;
+    size_t size;
+    char *text = eb_resident_dir_read(
+        &process->resident, PREFETCH_NAME, EB_RESIDENT_PAGE_BYTES, &size, &failure);
+    if (!text) {
+        return false;
+    }
+    text[size] = '\0'; /* there is room for it */
+    bool is_known = eb_kernel_choice_read(process->ops, text, &process->schedules);
+    free(text);
+    return is_known;
+}
+
+/* Keeps the measured schedules for the next start. If that fails, it measures again. */
+static void keep_schedules(struct eb_process *process)
+{
+    struct eb_failure failure;
+    char text[EB_KERNEL_CHOICE_TEXT_BYTES];
+    size_t size = eb_kernel_choice_write(process->ops, &process->schedules, text);
+    if (!eb_resident_dir_write(&process->resident, PREFETCH_NAME, text, size, &failure)) {
+        eb_log(EB_LOG_DEBUG, "prefetch_not_kept", eb_log_text("reason", failure.text));
+    }
+}
+
+/* Chooses how far ahead rows are prefetched. */
+static void choose_schedules(struct eb_process *process)
+{
+    const char *prefetch = process->config->prefetch;
+    bool is_auto = !prefetch || strcmp(prefetch, EB_KERNEL_CHOICE_AUTO) == 0;
+    bool may_keep = is_auto && process->config->resident_dir;
+    if (may_keep && recall_schedules(process)) {
+        return;
+    }
+    /* Measure before the executor's threads start: they would disturb the measurement. The
+     * operators' port runs already and answers a request now and then. */
+    bool is_measured = eb_kernel_choice_schedules(
+        prefetch, process->ops, process->service.snapshot, &process->schedules);
+    if (may_keep && is_measured && atomic_load(&process->resident.is_owner)) {
+        keep_schedules(process);
+    }
 }
 
 static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = process->ops;
-    /* Measure before the executor's threads start: they would disturb the measurement. The
-     * operators' port runs already and answers a request now and then. */
-    eb_kernel_choice_schedules(
-        config->prefetch, ops, process->service.snapshot, &process->schedules);
+    uint64_t begun_ns = eb_clock_steady_ns();
+    choose_schedules(process);
+    process->facts.start_ns[EB_STATS_START_TUNE] = eb_clock_steady_ns() - begun_ns;
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
@@ -240,18 +420,18 @@ static bool open_executor(struct eb_process *process)
     }
     process->service = (struct eb_service){
         .snapshot = process->service.snapshot,
-        .lookups = {.ops = ops,
-            .schedules = &process->schedules,
-            .executor = process->executor,
-            .limits = &config->limits},
-        .admin = {.mailbox = &process->mailbox, .ask = ask_manager, .context = process->manager},
+        .lookups = {.ops = ops, .schedules = &process->schedules, .executor = process->executor},
+        .settings = eb_config_service_settings(config),
+        .admin = {.mailbox = &process->mailbox,
+            .ask = ask_manager,
+            .context = process->manager,
+            .ask_settings = ask_settings,
+            .settings_context = process},
         .facts = {.version = EMBAG_VERSION,
             .build = eb_config_build(),
             .isa = eb_bag_ops_name(ops),
-            .limits = &config->limits,
             .loops = config->loops,
             .threads = config->threads,
-            .access_log = config->access_log,
             .admin_listen = config->admin_listen,
             .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),
@@ -259,52 +439,13 @@ static bool open_executor(struct eb_process *process)
     return true;
 }
 
-static uint64_t tick_ms(const struct eb_limits *limits)
-{
-    const uint64_t times_ms[] = {limits->header_timeout_ms, limits->message_timeout_ms,
-        limits->write_timeout_ms, limits->keepalive_ms, limits->keepalive_timeout_ms,
-        limits->connection_idle_max_ms, limits->connection_age_max_ms, limits->connection_grace_ms,
-        limits->drain_timeout_ms, limits->auth_timeout_ms};
-    uint64_t tick = TICK_MS_MAX;
-    for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
-        if (times_ms[i] > 0 && times_ms[i] / 4 + 1 < tick) {
-            tick = times_ms[i] / 4 + 1;
-        }
-    }
-    return tick;
-}
-
 static void set_options(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
-    const struct eb_limits *limits = &config->limits;
     process->options = (struct eb_loop_options){
-        .conn_limits = {.session = {.request_bytes_max = (uint32_t)limits->request_bytes_max,
-                            .streams_max = (uint32_t)limits->streams_max,
-                            .header_fields_max = (uint32_t)limits->header_fields_max,
-                            .header_bytes_max = (uint32_t)limits->header_bytes_max,
-                            .outbound_bytes_max = (uint32_t)limits->outbound_bytes_max,
-                            .message_stall_ms_max = (uint32_t)limits->message_timeout_ms,
-                            .answer_stall_ms_max = (uint32_t)limits->write_timeout_ms,
-                            .reset_budget = RESET_BUDGET,
-                            .ping_interval_min_ms = (uint32_t)limits->ping_interval_min_ms,
-                            .ping_idle_interval_min_ms =
-                                (uint32_t)limits->ping_idle_interval_min_ms},
-            .header_timeout_ms = limits->header_timeout_ms,
-            .write_timeout_ms = limits->write_timeout_ms,
-            .slice_ns = EB_TIME_SLICE_NS,
-            .age = {.unknown_max_ms = config->auth_file ? limits->auth_timeout_ms : 0,
-                .idle_max_ms = limits->connection_idle_max_ms,
-                .age_max_ms = limits->connection_age_max_ms,
-                .grace_ms = limits->connection_grace_ms,
-                .end_ms = limits->drain_timeout_ms,
-                .silence_ms = limits->keepalive_ms,
-                .silence_more_ms = limits->keepalive_timeout_ms}},
-        .receive_memory_bytes = limits->receive_memory_bytes / config->loops,
-        .answer_memory_bytes = limits->answer_memory_bytes / config->loops,
-        .connections_max = limits->connections_max,
-        .drain_timeout_ms = limits->drain_timeout_ms,
-        .tick_ms = tick_ms(limits),
+        .limits = eb_config_loop_limits(config),
+        .receive_memory_bytes = config->limits.receive_memory_bytes / config->loops,
+        .answer_memory_bytes = config->limits.answer_memory_bytes / config->loops,
         .tls = eb_security_tls(process->security),
         .service = &process->service,
         .loops = process->loops,
@@ -324,6 +465,16 @@ static bool create_loops(struct eb_process *process)
         return false;
     }
     set_options(process);
+    process->settings.subjects = (struct eb_settings_subjects){
+        .loops = process->loops,
+        .loop_count = count,
+        .executor = process->executor,
+        .manager = process->manager,
+        .mailbox = &process->mailbox,
+        .uv = &process->uv,
+    };
+    process->settings.on_reload = on_settings_reload;
+    process->settings.context = process;
     for (uint32_t i = 0; i < count; i++) {
         int rc = eb_loop_create(&process->loops[i], &process->options);
         if (rc < 0) {
@@ -340,6 +491,8 @@ static void on_patience_over(uv_timer_t *timer)
 {
     struct eb_process *process = timer->data;
     const char *path = eb_manager_left(process->manager);
+    path = path ? path : eb_security_watch_left(&process->security_watch);
+    path = path ? path : eb_settings_update_left(&process->settings);
     if (path) {
         process->has_given_up = true;
         eb_log(EB_LOG_WARN, "given_up", eb_log_text("path", path),
@@ -390,6 +543,8 @@ static void drain(struct eb_process *process)
 {
     process->is_delayed = false;
     eb_manager_stop(process->manager);
+    eb_security_watch_stop(&process->security_watch);
+    eb_settings_update_stop(&process->settings);
     for (uint32_t i = 0; i < process->loops_running; i++) {
         eb_loop_drain(process->loops[i]);
     }
@@ -443,8 +598,34 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
-/* Reads certificates and tokens again while calls are accepted, also during the delay. By then the
- * service manager knows of the shutdown, and READY would cancel it. */
+static void on_security_reloaded(void *context, bool is_good)
+{
+    struct eb_process *process = context;
+    note_reload(process, true, is_good);
+    tell_certificate(process);
+}
+
+/* Watches certificates and access rules, in the same way as the repository. Returns 0 or a negative
+ * libuv code. */
+static int watch_security(struct eb_process *process)
+{
+    const struct eb_config *config = process->config;
+    struct eb_security_watch_options options = {
+        .security = process->security,
+        .loops = process->loops,
+        .loop_count = config->loops,
+        .is_polling_only = config->watch == EB_MANAGER_WATCH_POLL,
+        .poll_ms = config->limits.watch_poll_ms,
+        .on_reloaded = on_security_reloaded,
+        .context = process,
+    };
+    return config->watch == EB_MANAGER_WATCH_OFF
+               ? 0
+               : eb_security_watch_start(&process->security_watch, &process->uv, &options);
+}
+
+/* Reads settings, certificates and tokens again while calls are accepted, also during the delay. By
+ * then the service manager knows of the shutdown, and READY would cancel it. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
@@ -455,10 +636,13 @@ static void on_hangup(uv_signal_t *handle, int number)
     if (!process->stopping) {
         eb_service_manager_reloading();
     }
-    bool is_good = eb_security_reload(process->security, process->loops, process->config->loops);
-    bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security);
-    process->facts.reloads_done += is_any && is_good;
-    process->facts.reloads_failed += !is_good;
+    bool has_settings = eb_settings_update_reload(&process->settings);
+    bool is_good = eb_security_reload(process->security, process->loops, process->config->loops) &&
+                   has_settings;
+    eb_security_watch_renew(&process->security_watch);
+    bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security) ||
+                  process->config->config_file;
+    note_reload(process, is_any, is_good);
     tell_certificate(process);
     if (!process->stopping) {
         eb_service_manager_ready();
@@ -572,6 +756,8 @@ static bool start_loops(struct eb_process *process)
             process->loops, process->config->loops, process->executor};
         rc = eb_watchdog_start(&process->watchdog, &process->uv, &process->mailbox, &subjects);
     }
+    rc = rc < 0 ? rc : watch_security(process);
+    rc = rc < 0 ? rc : eb_settings_update_watch(&process->settings);
     if (rc < 0) {
         eb_log_fail_start("loops", uv_strerror(rc), "lower --loops");
     }
@@ -587,17 +773,20 @@ struct eb_process *eb_process_open(const struct eb_config *config)
         eb_log_fail_start("memory", strerror(ENOMEM), "free some memory");
         return NULL;
     }
-    process->config = config;
-    process->facts.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
+    eb_config_live_init(&process->settings.live, config);
+    process->config = &process->settings.live.running;
+    process->opened_ms = eb_clock_steady_ms();
+    process->resident.descriptor = -1;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* There are no loops yet that could be told. */
-    raise_file_limit(config);
+    eb_config_raise_file_limit(config);
     /* Listen only when the models are loaded: before that clients would only wait, and other
      * servers can answer them. */
-    bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
+    bool ready = open_security(process) && eb_ports_open(&process->ports, process->config) &&
                  (process->ops = eb_kernel_choice_ops(config->isa)) && open_web_port(process) &&
-                 open_main_loop(process) && open_models(process) && open_executor(process) &&
-                 create_loops(process) && eb_ports_listen(&process->ports, process->loops);
+                 open_main_loop(process) && open_state(process) && open_resident(process) &&
+                 open_models(process) && open_executor(process) && create_loops(process) &&
+                 eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
         (void)eb_process_close(process); /* It has not run, so nothing can have been given up. */
         return NULL;
@@ -613,11 +802,14 @@ bool eb_process_run(struct eb_process *process)
         started = start_models(process);
     }
     if (started) {
+        process->facts.is_started = true;
+        tell_facts(process);
         eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
             eb_log_text("isa", process->service.facts.isa),
             eb_log_number("loops", process->config->loops),
             eb_log_number("threads", process->config->threads),
-            eb_log_number("models", (int64_t)process->model_count));
+            eb_log_number("models", (int64_t)process->model_count),
+            eb_log_count("start_ms", eb_clock_steady_ms() - process->opened_ms));
         eb_service_manager_ready();
     } else {
         announce_end(process);
@@ -660,7 +852,12 @@ bool eb_process_close(struct eb_process *process)
     eb_web_port_close(process->web_port);
     eb_executor_destroy(process->executor);
     eb_manager_destroy(process->manager);
+    eb_resident_dir_close(&process->resident);
+    if (process->has_markers) {
+        eb_load_markers_close(&process->markers);
+    }
     eb_security_close(process->security);
+    eb_config_live_deinit(&process->settings.live);
     free(process->loops);
     free(process->readers);
     free(process->end_mails);

@@ -17,6 +17,7 @@ struct eb_security {
     struct eb_tls *tls;
     struct eb_auth *auth;
     uint64_t generation; /* generation of the rules that were read last; 0 if none were */
+    struct eb_file_list files[EB_SECURITY_KINDS];
 };
 
 /* The state that a loop changes to. The mail owns a hold of each of the two. */
@@ -37,9 +38,24 @@ static void log_certificate(const struct eb_config *config, const struct eb_tls 
         eb_log_text("file", config->tls_cert), eb_log_number("days_left", days));
 }
 
-/* Returns NULL with *failure set if the files are not valid. */
-static struct eb_tls *read_tls(const struct eb_config *config, struct eb_failure *failure)
+/* Notes the files of TLS with their stamps. Returns false with *failure set if out of memory. */
+static bool note_tls_files(struct eb_security *security, struct eb_failure *failure)
 {
+    const struct eb_config *config = security->config;
+    struct eb_file_list *files = &security->files[EB_SECURITY_TLS];
+    eb_file_list_deinit(files);
+    return (eb_file_list_add(files, config->tls_cert) && eb_file_list_add(files, config->tls_key) &&
+               (!config->tls_client_ca || eb_file_list_add(files, config->tls_client_ca))) ||
+           eb_failure_set(failure, "out of memory");
+}
+
+/* Returns NULL with *failure set if the files are not valid. */
+static struct eb_tls *read_tls(struct eb_security *security, struct eb_failure *failure)
+{
+    const struct eb_config *config = security->config;
+    if (!note_tls_files(security, failure)) {
+        return NULL;
+    }
     struct eb_tls_options options = {
         .certificate_file = config->tls_cert,
         .key_file = config->tls_key,
@@ -78,7 +94,9 @@ static bool is_any_unreachable(const struct eb_config *config, const struct eb_a
 static struct eb_auth *read_auth(struct eb_security *security, struct eb_failure *failure)
 {
     const struct eb_config *config = security->config;
-    struct eb_auth *auth = eb_auth_file_read(config->auth_file, failure);
+    struct eb_file_list *files = &security->files[EB_SECURITY_AUTH];
+    eb_file_list_deinit(files);
+    struct eb_auth *auth = eb_auth_file_read(config->auth_file, files, failure);
     if (auth && is_any_unreachable(config, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
@@ -118,7 +136,7 @@ static bool read_all(struct eb_security *security)
     const struct eb_config *config = security->config;
     static const char file_hint[] = "correct the file, or name another one";
     struct eb_failure failure;
-    if (config->tls_cert && !(security->tls = read_tls(config, &failure))) {
+    if (config->tls_cert && !(security->tls = read_tls(security, &failure))) {
         eb_log_fail_start("tls_cert", failure.text, file_hint);
         return false;
     }
@@ -154,6 +172,9 @@ void eb_security_close(struct eb_security *security)
     if (security) {
         eb_tls_drop(security->tls);
         eb_auth_drop(security->auth);
+        for (int i = 0; i < EB_SECURITY_KINDS; i++) {
+            eb_file_list_deinit(&security->files[i]);
+        }
         free(security);
     }
 }
@@ -177,6 +198,17 @@ void eb_security_look(const struct eb_security *security)
 
 /* ---- reading again ---- */
 
+const char *eb_security_kind_name(enum eb_security_kind kind)
+{
+    return kind == EB_SECURITY_TLS ? "tls_cert" : "auth_file";
+}
+
+const char *eb_security_kind_file(const struct eb_security *security, enum eb_security_kind kind)
+{
+    const struct eb_config *config = security->config;
+    return kind == EB_SECURITY_TLS ? config->tls_cert : config->auth_file;
+}
+
 /* Runs on the loop's thread. */
 static void on_mail(struct eb_mail *mail)
 {
@@ -188,56 +220,104 @@ static void on_mail(struct eb_mail *mail)
     free(change);
 }
 
-static bool tell(const struct eb_security *security, struct eb_loop *loop)
+/* Hands what is in force to all loops. Returns false with *failure set if out of memory. */
+static bool hand_security(const struct eb_security *security, struct eb_loop *const *loops,
+    size_t count, struct eb_failure *failure)
 {
-    struct security_mail *change = malloc(sizeof *change);
-    if (!change) {
-        eb_log(EB_LOG_WARN, "reload_failed", eb_log_text("reason", "out of memory"),
-            eb_log_text("remedy", "send SIGHUP again"));
-        return false;
+    bool is_good = true;
+    for (size_t i = 0; i < count; i++) {
+        struct security_mail *change = malloc(sizeof *change);
+        if (!change) {
+            is_good = eb_failure_set(failure, "out of memory");
+            continue;
+        }
+        *change = (struct security_mail){
+            .mail = {.deliver = on_mail},
+            .loop = loops[i],
+            .tls = eb_tls_hold(security->tls),
+            .auth = eb_auth_hold(security->auth),
+        };
+        eb_mailbox_post(eb_loop_mailbox(loops[i]), &change->mail);
     }
-    *change = (struct security_mail){
-        .mail = {.deliver = on_mail},
-        .loop = loop,
-        .tls = eb_tls_hold(security->tls),
-        .auth = eb_auth_hold(security->auth),
-    };
-    eb_mailbox_post(eb_loop_mailbox(loop), &change->mail);
-    return true;
+    return is_good;
 }
 
-static void log_kept(const char *what, const char *why)
+void eb_security_log_kept(enum eb_security_kind kind, const struct eb_failure *failure)
 {
-    eb_log(EB_LOG_ERROR, "reload_failed", eb_log_text("what", what), eb_log_text("reason", why),
-        eb_log_text("remedy",
-            "correct the file and send SIGHUP again; until then the previous content applies"));
+    eb_log(EB_LOG_ERROR, "reload_failed", eb_log_text("what", eb_security_kind_name(kind)),
+        eb_log_text("reason", failure->text),
+        eb_log_text("remedy", "correct the file and, if watch is off, send SIGHUP again; until "
+                              "then the previous content applies"));
+}
+
+static bool is_kind_used(const struct eb_security *security, enum eb_security_kind kind)
+{
+    return kind == EB_SECURITY_TLS ? !!security->tls : !!security->auth;
+}
+
+/* Reads files that are in use. If they are valid, they replace the former ones. */
+static bool read_again(
+    struct eb_security *security, enum eb_security_kind kind, struct eb_failure *failure)
+{
+    if (kind == EB_SECURITY_TLS) {
+        struct eb_tls *tls = read_tls(security, failure);
+        if (tls) {
+            eb_tls_drop(security->tls);
+            security->tls = tls;
+        }
+        return tls;
+    }
+    struct eb_auth *auth = read_auth(security, failure);
+    if (auth) {
+        eb_auth_drop(security->auth);
+        security->auth = auth;
+    }
+    return auth;
+}
+
+static void log_reloaded(bool has_tls, bool has_auth)
+{
+    eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", has_tls), eb_log_number("auth", has_auth));
+}
+
+bool eb_security_reload_kind(struct eb_security *security, enum eb_security_kind kind,
+    struct eb_loop *const *loops, size_t count, struct eb_failure *failure)
+{
+    if (!is_kind_used(security, kind)) {
+        return true;
+    }
+    if (!read_again(security, kind, failure) || !hand_security(security, loops, count, failure)) {
+        return false;
+    }
+    log_reloaded(kind == EB_SECURITY_TLS, kind == EB_SECURITY_AUTH);
+    return true;
 }
 
 bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)
 {
     struct eb_failure failure;
-    struct eb_tls *tls = security->tls ? read_tls(security->config, &failure) : NULL;
     bool is_good = true;
-    if (tls) {
-        eb_tls_drop(security->tls);
-        security->tls = tls;
-    } else if (security->tls) {
-        log_kept("tls_cert", failure.text);
-        is_good = false;
+    for (int i = 0; i < EB_SECURITY_KINDS; i++) {
+        enum eb_security_kind kind = (enum eb_security_kind)i;
+        if (is_kind_used(security, kind) && !read_again(security, kind, &failure)) {
+            eb_security_log_kept(kind, &failure);
+            is_good = false;
+        }
     }
-    struct eb_auth *auth = security->auth ? read_auth(security, &failure) : NULL;
-    if (auth) {
-        eb_auth_drop(security->auth);
-        security->auth = auth;
-    } else if (security->auth) {
-        log_kept("auth_file", failure.text);
-        is_good = false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        is_good = tell(security, loops[i]) && is_good;
+    if (!hand_security(security, loops, count, &failure)) {
+        eb_log(EB_LOG_WARN, "reload_failed", eb_log_text("reason", failure.text),
+            eb_log_text("remedy", "send SIGHUP again"));
+        return false;
     }
     if (is_good) {
-        eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", !!tls), eb_log_number("auth", !!auth));
+        log_reloaded(security->tls, security->auth);
     }
     return is_good;
+}
+
+struct eb_file_list eb_security_take_files(struct eb_security *security, enum eb_security_kind kind)
+{
+    struct eb_file_list files = security->files[kind];
+    security->files[kind] = (struct eb_file_list){.files = NULL};
+    return files;
 }

@@ -40,15 +40,6 @@ static void log_addresses(const struct eb_web *web)
     }
 }
 
-static struct eb_metrics_limits read_limits(const struct eb_limits *limits)
-{
-    return (struct eb_metrics_limits){
-#define X(member) .member = limits->member,
-        EB_METRICS_LIMIT_LIST(X)
-#undef X
-    };
-}
-
 static bool open_web(struct eb_web_port *port, const struct eb_config *config, const char *isa,
     struct eb_failure *failure)
 {
@@ -59,10 +50,7 @@ static bool open_web(struct eb_web_port *port, const struct eb_config *config, c
         return eb_failure_set(failure, "%s", error.text);
     }
     struct eb_web_options options = {
-        .facts = {.version = EMBAG_VERSION,
-            .build = eb_config_build(),
-            .isa = isa,
-            .limits = read_limits(&config->limits)},
+        .facts = {.version = EMBAG_VERSION, .build = eb_config_build(), .isa = isa},
         .times = {.request_ms = REQUEST_MS,
             .idle_ms = IDLE_MS,
             .stats_ms = STATS_MS,

@@ -5,9 +5,11 @@
 #                         (emulated), fuzzing, other clients, container, packages and chart, the
 #                         status page in a browser, Prometheus, models that change under load,
 #                         the comparison with grpc++: some 50 minutes
-#   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, TorchRec
-#                         and TensorFlow, which are downloaded, and three minutes for each fuzz
-#                         target: some 50 minutes on two cores
+#   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, 200 kills
+#                         of a server with resident tables, TorchRec and TensorFlow, which are
+#                         downloaded, the container image of a release, and three minutes for each
+#                         fuzz target: some 60 minutes on two cores
+# If ccache is installed, it keeps objects for the next run, in whichever folder.
 # Continues after a failure, unless packages are missing. The last line is "N passed, N failed",
 # counting single tests; the skipped suites are listed before it.
 set -uo pipefail
@@ -33,6 +35,10 @@ skipped=() # suites and tests that could not run here, with their section
 section_pid=
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1
+if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+    export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+fi
 
 # Reports that nothing can be tested, and exits.
 give_up() {
@@ -129,6 +135,11 @@ long_network_tests() {
         --build build/release --long
 }
 
+kill_tests() {
+    EMBAG_LONG=1 "$python" tests/integration/run.py --embagd build/release/embagd \
+        --embag build/release/embag --build build/release --only '*test_a_kill_at_a_random_time*'
+}
+
 old_processor_tests() { tests/variants/run_emulated.sh build/release; }
 
 # Tests a few widths only, because an emulator is slow.
@@ -159,9 +170,10 @@ fuzz() {
         xargs -I '{}' -P 2 tests/fuzz/run_target.sh '{}' "$1"
 }
 
+# Builds without ccache, because what is compared must have been compiled twice.
 release_tests() {
-    tests/integration/release/run.sh --build build/release-twice --podman build/container \
-        --helm build/clients/helm
+    env -u CMAKE_C_COMPILER_LAUNCHER tests/integration/release/run.sh --build build/release-twice \
+        --podman build/container --helm build/clients/helm
 }
 
 python_tests() {
@@ -219,8 +231,8 @@ model_figures() {
         --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
 }
 
-export -f configure build build_fuzz unit_tests network_tests long_network_tests arm64_tests
-export -f tidy free_port quickstart
+export -f configure build build_fuzz unit_tests network_tests long_network_tests kill_tests
+export -f arm64_tests tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
 export -f framework_tests page_tests monitoring_tests package_tests container_tests helm_tests
 export -f release_tests
@@ -229,8 +241,10 @@ export -f compare_with_grpcpp model_figures
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
 network_options=(--quick)
-if $all; then
+if $all || $long; then
     packages=--all
+fi
+if $all; then
     network_options=()
     release_options+=(-DEMBAG_BENCH_PEERS=ON)
 fi
@@ -247,15 +261,15 @@ if section 1500 "build" build release "${release_options[@]}" && ! $long; then
 fi
 if $all; then
     if section 1500 "build with address and undefined sanitizers" build asan; then
-        section 600 "unit tests, sanitized" unit_tests asan
+        section 900 "unit tests, sanitized" unit_tests asan
         section 1500 "network tests, sanitized" network_tests asan --quick
     fi
     if section 1500 "build with thread sanitizer" build tsan; then
         # Tests without threads are left out.
-        section 600 "unit tests, thread sanitizer" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
+        section 900 "unit tests, thread sanitizer" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
         section 1500 "network tests, thread sanitizer" network_tests tsan --quick
     fi
-    section 300 "variants on older processors, emulated" old_processor_tests
+    section 600 "variants on older processors, emulated" old_processor_tests
     if section 600 "build of kernels for arm64" build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
@@ -265,7 +279,7 @@ if $all; then
     section 900 "Debian packages, under systemd" package_tests
     section 1200 "container image" container_tests
     section 1500 "Helm chart" helm_tests
-    section 1500 "release, built twice" release_tests
+    section 1500 "release" release_tests
     section 900 "clients: Python package" python_tests
     section 600 "clients: PyTorch" framework_tests
     section 300 "clients: grpc-js" node_tests
@@ -277,12 +291,14 @@ if $all; then
     section 500 "h2spec" interop h2spec
     section 300 "clients: h2load, compared with grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
-        section 900 "fuzz targets" fuzz 20
+        section 900 "fuzz targets" fuzz 10
     fi
 fi
 
 if $long; then
     section 3600 "attacks, long" long_network_tests
+    section 3600 "kills at random times" kill_tests
+    EMBAG_LONG=1 section 3000 "release, all of it built twice" release_tests
     section 3600 "clients: PyTorch, TorchRec and TensorFlow" framework_tests --long
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 3600 "fuzz targets, long" fuzz 180

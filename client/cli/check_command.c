@@ -8,6 +8,7 @@
 #include "kernels/key_index.h"
 #include "kernels/table.h"
 #include "server/base/directory.h"
+#include "server/base/machine.h"
 #include "server/contents/file_name.h"
 #include "server/contents/model_config.h"
 #include "server/tables/set_load.h"
@@ -382,6 +383,7 @@ static bool check_described(const char *path, const struct options *options,
     struct eb_table_options tables = {
         .row_bytes_max = options->row_bytes_max,
         .name_bytes_max = (uint32_t)options->name_bytes_max,
+        .load_threads = eb_machine_cpu_count(""),
         .config = config,
     };
     return check_files(path, config, is_sound, failure) &&

@@ -10,10 +10,17 @@ int eb_lookup_command_main(int argument_count, char **arguments);
 /* `embag models`: lists the models of a server. With `status` it describes versions; with `load`,
  * `unload` or `serve` it sends a command. */
 int eb_models_command_main(int argument_count, char **arguments);
+/* `embag settings`: lists the settings of a server; with `reload` it makes the server read them
+ * again. */
+int eb_settings_command_main(int argument_count, char **arguments);
 /* `embag pack`: makes a packed file of a table, quantised or as it is. */
 int eb_pack_command_main(int argument_count, char **arguments);
 /* `embag check`: checks files of tables and keys, and prints the memory they will need. */
 int eb_check_command_main(int argument_count, char **arguments);
+/* `embag manifest`: writes the list of a version's files with their digests, or checks it. */
+int eb_manifest_command_main(int argument_count, char **arguments);
+/* `embag resident`: lists, checks or deletes the tables in a server's resident_dir. */
+int eb_resident_command_main(int argument_count, char **arguments);
 /* `embag make-model`: writes the model of a workload or of an example into a model repository.
  * Anyone can verify its values (client/cli/workload.h). */
 int eb_make_model_main(int argument_count, char **arguments);

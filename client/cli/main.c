@@ -10,8 +10,11 @@ static const char usage[] =
     "\n"
     "  lookup       look up bags of rows and print the pooled rows\n"
     "  models       list a server's models and tables; load, unload and serve versions\n"
+    "  settings     list a server's settings, or reload them\n"
     "  pack         convert a table to a packed table, quantised or unchanged\n"
     "  check        check table files, and print the memory that they need\n"
+    "  manifest     write or check the list of a version's files\n"
+    "  resident     list, check or delete the tables that a server keeps in memory\n"
     "  make-model   write a workload's model into a model repository\n"
     "  demo         look up the specification's examples, or time lookups\n"
     "\n"
@@ -23,8 +26,11 @@ static const struct {
 } commands[] = {
     {"lookup", eb_lookup_command_main},
     {"models", eb_models_command_main},
+    {"settings", eb_settings_command_main},
     {"pack", eb_pack_command_main},
     {"check", eb_check_command_main},
+    {"manifest", eb_manifest_command_main},
+    {"resident", eb_resident_command_main},
     {"make-model", eb_make_model_main},
     {"demo", eb_demo_main},
 };
@@ -50,7 +56,8 @@ static int dispatch_command(int argument_count, char **arguments)
         }
     }
     fprintf(stderr,
-        "embag: unknown command \"%s\": expected lookup, models, pack, check, make-model or demo\n",
+        "embag: unknown command \"%s\": expected lookup, models, settings, pack, check, manifest, "
+        "resident, make-model or demo\n",
         name);
     return 2;
 }

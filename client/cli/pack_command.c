@@ -2,7 +2,9 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/pack_table.h"
+#include "server/base/machine.h"
 #include "server/tables/scale_tensors.h"
+#include "server/tables/worker_pool.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,6 +44,8 @@ static const char usage[] =
     "  --split N              write N files of consecutive rows, TABLE-00000-of-0000N.embag and\n"
     "                         so on\n"
     "  --parts P --part K     pack only the rows r with r mod P = K\n"
+    "  --threads N            threads that pack rows, up to 64 (default: as many as CPUs); the\n"
+    "                         files do not depend on it\n"
     "Exit status: 0; 1 if the table could not be packed; 2 for a usage error.\n";
 
 static const char *const storages[] = {
@@ -85,6 +89,7 @@ struct options {
     uint64_t split;
     uint64_t parts;
     uint64_t part;
+    uint64_t threads;
     double error_max;
 };
 
@@ -105,6 +110,7 @@ static const struct eb_flag flags[] = {
     {"split", EB_FLAG_NUMBER, AT(split), 1, EB_PACK_TABLE_FILES_MAX, NULL},
     {"parts", EB_FLAG_NUMBER, AT(parts), 1, UINT32_MAX, NULL},
     {"part", EB_FLAG_NUMBER, AT(part), 0, UINT32_MAX, NULL},
+    {"threads", EB_FLAG_NUMBER, AT(threads), 1, EB_WORKER_POOL_THREADS_MAX, NULL},
     {"OUTPUT.embag", EB_FLAG_REST, AT(files), 0, 0, NULL},
 };
 #undef AT
@@ -222,6 +228,7 @@ static bool check_options(struct options *options)
     }
     options->split = options->split != 0 ? options->split : 1;
     options->parts = options->parts != 0 ? options->parts : 1;
+    options->threads = options->threads != 0 ? options->threads : eb_machine_cpu_count("");
     options->part = options->part != PART_UNKNOWN ? options->part : 0;
     return read_error_max(options);
 }
@@ -304,6 +311,7 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
         .unknown_row = source->is_packed ? source->reader.format.unknown_row : -1,
         .path = options->output,
         .file_count = (uint32_t)options->split,
+        .thread_count = (unsigned)options->threads,
         .error_max = options->error_max,
     };
     enum eb_storage wanted = storage_numbers[options->storage];

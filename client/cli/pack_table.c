@@ -1,14 +1,17 @@
 #include "client/cli/pack_table.h"
 
+#include "kernels/bag_ops.h"
 #include "kernels/element.h"
 #include "kernels/quantize.h"
 #include "kernels/table.h"
 #include "proto/splitmix64.h"
 #include "server/tables/table_storage.h"
+#include "server/tables/worker_pool.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +98,32 @@ static void add_difference(
     deviation->count++;
 }
 
+void eb_pack_deviation_add(struct eb_pack_deviation *deviation, uint64_t row, uint32_t elements,
+    const float *exact, const float *stored)
+{
+    for (uint32_t i = 0; i < elements; i++) {
+        add_difference(deviation, row, exact[i], stored[i]);
+    }
+}
+
+void eb_pack_deviation_join(
+    struct eb_pack_deviation *deviation, const struct eb_pack_deviation *part)
+{
+    if (part->max > deviation->max) {
+        deviation->max = part->max;
+        deviation->max_row = part->max_row;
+    }
+    deviation->sum += part->sum;
+    deviation->count += part->count;
+}
+
+uint64_t eb_pack_error_next_row(const struct eb_pack_error *error, uint64_t end)
+{
+    bool has_next =
+        error->next_draw < error->draw_count && error->draws[error->next_draw].row < end;
+    return has_next ? error->draws[error->next_draw].row : end;
+}
+
 static void add_to_bag(
     struct eb_pack_error *error, size_t bag, const float *exact, const float *stored)
 {
@@ -106,12 +135,9 @@ static void add_to_bag(
     }
 }
 
-void eb_pack_error_add(
+void eb_pack_error_add_row(
     struct eb_pack_error *error, uint64_t row, const float *exact, const float *stored)
 {
-    for (uint32_t i = 0; i < error->elements; i++) {
-        add_difference(&error->values, row, exact[i], stored[i]);
-    }
     for (; error->next_draw < error->draw_count && error->draws[error->next_draw].row == row;
          error->next_draw++) {
         add_to_bag(error, error->draws[error->next_draw].bag, exact, stored);
@@ -136,21 +162,48 @@ double eb_pack_error_mean(const struct eb_pack_deviation *deviation)
 
 struct packing {
     const struct eb_pack_plan *plan;
+    const struct eb_bag_ops *ops; /* functions that convert rows */
     struct eb_pack_result *result;
     struct eb_packed_format format; /* format of all rows that are packed, as if in one file */
     struct eb_packed_writer *writers;
     struct eb_progress_bar bar;
     struct eb_pack_error error;
-    uint64_t chunk_rows; /* rows packed at a time */
-    uint8_t *from;       /* [chunk_rows] rows of the source, and the skipped rows between them */
-    uint8_t *to;         /* [chunk_rows] packed rows */
-    uint8_t *split;      /* one row of codes with its scale, in the layout of a table of codes */
-    uint8_t *numbers;    /* scales or biases of the source, and the skipped ones between them */
+    uint32_t elements;                   /* values of a row */
+    uint64_t chunk_rows;                 /* rows packed at a time */
+    struct eb_table_storage_check check; /* for fused rows and rows of only codes */
+    struct eb_fused_format fused;        /* as the table's, with the layout that the check needs */
+    struct eb_failure *failure;
+};
+
+/* The rows of one file, which worker threads pack: chunks of them are read one at a time, converted
+ * at the same time, and appended to the file in order. So files and errors do not depend on the
+ * number of threads. */
+struct pack_run {
+    struct packing *packing;
+    struct eb_packed_writer *writer;
+    uint64_t first;             /* number of the file's first row */
+    pthread_mutex_t read_mutex; /* held to read from the source */
+    pthread_mutex_t mutex;      /* guards the writer, the members below, and those of the packing
+                                   that change: bar, error and check */
+    pthread_cond_t changed;
+    uint64_t next;   /* chunk that is appended next */
+    uint64_t failed; /* least chunk that has failed; UINT64_MAX if none has */
+};
+
+/* One thread's chunk. */
+struct pack_chunk {
+    const struct packing *packing;
+    uint64_t row;     /* number of its first row; counts only rows that are packed */
+    uint64_t count;   /* its rows, at most chunk_rows */
+    uint8_t *from;    /* [chunk_rows] rows of the source, and the skipped rows between them */
+    uint8_t *to;      /* [chunk_rows] packed rows */
+    uint8_t *split;   /* one row of codes with its scale, in the layout of a table of codes */
+    uint8_t *numbers; /* scales or biases of the source, and the skipped ones between them */
     struct eb_row_scale *scales;         /* [chunk_rows], if they are in separate tensors */
     float *values;                       /* values of one row */
     float *stored;                       /* values of one row as they will be read back */
-    struct eb_table_storage_check check; /* for fused rows and rows of only codes */
-    struct eb_fused_format fused;        /* as the table's, with the layout that the check needs */
+    struct eb_pack_deviation deviation;  /* of the chunk's values */
+    struct eb_table_storage_check check; /* of the chunk's rows */
     struct eb_failure *failure;
 };
 
@@ -195,14 +248,14 @@ static bool locate_packed_error(const struct packing *packing)
 }
 
 /* Puts the path of the file with a wrong scale or bias before an error. Always returns false. */
-static bool locate_packed_scale(const struct packing *packing, const struct eb_row_scale *scale)
+static bool locate_packed_scale(
+    const struct eb_pack_plan *plan, const struct eb_row_scale *scale, struct eb_failure *failure)
 {
-    const struct eb_pack_plan *plan = packing->plan;
     bool is_bias = plan->biases.source && isfinite(scale->scale) && !isfinite(scale->bias);
     const struct eb_source_file *source = is_bias                   ? plan->biases.source
                                           : plan->table->has_scales ? plan->scales.source
                                                                     : plan->source;
-    return eb_failure_locate(packing->failure, source->path);
+    return eb_failure_locate(failure, source->path);
 }
 
 /* Refuses parts and files without rows, unless the table has no rows. */
@@ -258,28 +311,112 @@ static bool lay_packed_out(struct packing *packing)
     return eb_packed_format_lay_out(format, packing->failure);
 }
 
+/* Takes the memory that all threads share, and decides how many rows are packed at a time. */
 static bool take_packed_memory(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
-    uint64_t row_bytes = plan->table->row_stride_bytes;
-    uint64_t stride = row_bytes * plan->parts; /* check_packed_counts ensures that parts <= rows */
-    uint32_t elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
+    /* check_packed_counts ensures that parts <= rows */
+    uint64_t stride = plan->table->row_stride_bytes * plan->parts;
+    packing->elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
     packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
-    packing->from = malloc((packing->chunk_rows - 1) * stride + row_bytes);
-    packing->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
-    packing->split = malloc(plan->table->row_offset_bytes +
-                            eb_storage_row_bytes(plan->table->tensor.storage, elements));
-    packing->numbers = malloc(((packing->chunk_rows - 1) * plan->parts + 1) * sizeof(float));
-    packing->scales = calloc(packing->chunk_rows, sizeof *packing->scales);
-    packing->values = malloc(elements * sizeof *packing->values);
-    packing->stored = malloc(elements * sizeof *packing->stored);
     packing->writers = calloc(plan->file_count, sizeof *packing->writers);
     bool has_error = packing->result->is_converted;
-    return (packing->from && packing->to && packing->split && packing->numbers && packing->scales &&
-               packing->values && packing->stored && packing->writers &&
-               (!has_error || eb_pack_error_init(
-                                  &packing->error, packing->format.tensor.dims[0], elements))) ||
+    return (packing->writers &&
+               (!has_error || eb_pack_error_init(&packing->error, packing->format.tensor.dims[0],
+                                  packing->elements))) ||
            eb_failure_set(packing->failure, "out of memory");
+}
+
+/* ---- chunks ---- */
+
+static void close_pack_chunk(void *state)
+{
+    struct pack_chunk *chunk = state;
+    free(chunk->from);
+    free(chunk->to);
+    free(chunk->split);
+    free(chunk->numbers);
+    free(chunk->scales);
+    free(chunk->values);
+    free(chunk->stored);
+    free(chunk);
+}
+
+/* Makes the memory for the chunks of one thread. Returns NULL with *failure set, including the
+ * path, if out of memory. */
+static void *open_pack_chunk(void *context, struct eb_failure *failure)
+{
+    const struct pack_run *run = context;
+    const struct packing *packing = run->packing;
+    const struct eb_source_table *table = packing->plan->table;
+    uint64_t skipped_rows = (packing->chunk_rows - 1) * packing->plan->parts;
+    struct pack_chunk *chunk = calloc(1, sizeof *chunk);
+    if (chunk) {
+        chunk->packing = packing;
+        chunk->from = malloc((skipped_rows + 1) * table->row_stride_bytes);
+        chunk->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
+        chunk->split = malloc(table->row_offset_bytes +
+                              eb_storage_row_bytes(table->tensor.storage, packing->elements));
+        chunk->numbers = malloc((skipped_rows + 1) * sizeof(float));
+        chunk->scales = calloc(packing->chunk_rows, sizeof *chunk->scales);
+        chunk->values = malloc(packing->elements * sizeof *chunk->values);
+        chunk->stored = malloc(packing->elements * sizeof *chunk->stored);
+    }
+    if (chunk && chunk->from && chunk->to && chunk->split && chunk->numbers && chunk->scales &&
+        chunk->values && chunk->stored) {
+        return chunk;
+    }
+    if (chunk) {
+        close_pack_chunk(chunk);
+    }
+    eb_failure_set(failure, "out of memory");
+    eb_failure_locate(failure, packing->plan->source->path);
+    return NULL;
+}
+
+/* Reads the scales, or the biases, of a chunk's rows into chunk->scales. Returns false with
+ * *chunk->failure set, including the path. */
+static bool read_packed_numbers(struct pack_chunk *chunk, const struct eb_pack_numbers *numbers)
+{
+    const struct eb_pack_plan *plan = chunk->packing->plan;
+    bool is_bias = numbers == &plan->biases;
+    if (!numbers->source) {
+        return true;
+    }
+    enum eb_storage storage = numbers->table->tensor.storage;
+    uint64_t bytes = eb_storage_bytes(storage);
+    uint64_t stride = bytes * plan->parts;
+    struct eb_source_range range = {.from = chunk->row * stride + plan->part * bytes,
+        .bytes = (chunk->count - 1) * stride + bytes};
+    if (!eb_source_file_read(
+            numbers->source, numbers->table, range, chunk->numbers, chunk->failure)) {
+        return eb_failure_locate(chunk->failure, numbers->source->path);
+    }
+    for (uint64_t i = 0; i < chunk->count; i++) {
+        float number = (float)eb_element_load_float(storage, chunk->numbers + i * stride);
+        *(is_bias ? &chunk->scales[i].bias : &chunk->scales[i].scale) = number;
+    }
+    return true;
+}
+
+/* Reads a chunk's rows, and their scales and biases if those are in other tensors. Returns false
+ * with *chunk->failure set, including the path. */
+static bool read_pack_chunk(struct pack_run *run, struct pack_chunk *chunk)
+{
+    const struct eb_pack_plan *plan = chunk->packing->plan;
+    const struct eb_source_table *table = plan->table;
+    uint64_t stride = table->row_stride_bytes * plan->parts;
+    struct eb_source_range range = {
+        .from = chunk->row * stride + plan->part * table->row_stride_bytes,
+        .bytes = (chunk->count - 1) * stride + table->row_stride_bytes,
+    };
+    pthread_mutex_lock(&run->read_mutex);
+    bool is_good = eb_source_file_read(plan->source, table, range, chunk->from, chunk->failure) ||
+                   eb_failure_locate(chunk->failure, plan->source->path);
+    is_good = is_good && read_packed_numbers(chunk, &plan->scales) &&
+              read_packed_numbers(chunk, &plan->biases);
+    pthread_mutex_unlock(&run->read_mutex);
+    return is_good;
 }
 
 static struct eb_row_scale load_packed_scale(enum eb_storage storage, const uint8_t *row)
@@ -291,94 +428,14 @@ static struct eb_row_scale load_packed_scale(enum eb_storage storage, const uint
     return scale;
 }
 
-/* Refuses a row that cannot become codes: a value is not finite, or values are too far apart.
- * Always returns false. */
-static bool refuse_packed_row(const struct packing *packing, uint64_t row)
+/* Returns row `i` of the chunk in its table's storage, preceded by its scale. */
+static const uint8_t *split_pack_row(struct pack_chunk *chunk, uint64_t i)
 {
-    uint32_t elements = packing->error.elements;
-    uint32_t value = eb_quantize_find_error(packing->values, elements);
-    assert(value < elements);
-    return eb_failure_set(packing->failure,
-        "packed row %" PRIu64 ": value %" PRIu32 " is %g, which is not finite or differs from "
-        "another value by more than 2^126; use --storage bf16, or correct the table",
-        row, value, (double)packing->values[value]);
-}
-
-/* Refuses a row with a value that the storage cannot hold. Always returns false. */
-static bool refuse_packed_excess(const struct packing *packing, uint64_t row, uint32_t value)
-{
-    return eb_failure_set(packing->failure,
-        "packed row %" PRIu64 ": value %" PRIu32
-        " is %g, more than %s can hold; choose another --storage or correct the table",
-        row, value, (double)packing->values[value], eb_storage_name(packing->plan->storage));
-}
-
-static bool convert_packed_row(
-    struct packing *packing, uint64_t row, const uint8_t *from, uint8_t *to)
-{
-    const struct eb_source_table *table = packing->plan->table;
-    const struct eb_packed_format *format = &packing->format;
-    uint32_t elements = packing->error.elements;
-    struct eb_row_scale scale = load_packed_scale(table->tensor.storage, from);
-    eb_dequantize_row(
-        table->tensor.storage, from + table->row_offset_bytes, &scale, elements, packing->values);
-    uint32_t excess = eb_quantize_find_excess(format->tensor.storage, packing->values, elements);
-    if (excess < elements) {
-        return refuse_packed_excess(packing, row, excess);
-    }
-    uint8_t *codes = to + format->row_offset_bytes;
-    if (!eb_quantize_row(format->tensor.storage, packing->values, elements, codes, &scale)) {
-        return refuse_packed_row(packing, row);
-    }
-    if (eb_storage_is_code(format->tensor.storage)) {
-        memcpy(to, &scale, sizeof scale);
-    }
-    eb_dequantize_row(format->tensor.storage, codes, &scale, elements, packing->stored);
-    eb_pack_error_add(&packing->error, row, packing->values, packing->stored);
-    return true;
-}
-
-/* Puts the row's number before an error about fused rows. Always returns false. */
-static bool locate_packed_row(const struct packing *packing, uint64_t row)
-{
-    struct eb_failure why = *packing->failure;
-    return eb_failure_set(packing->failure, "packed row %" PRIu64 ": %s", row, why.text);
-}
-
-/* Reads the scales, or the biases, of `count` rows into packing->scales. `row` counts only rows
- * that are packed. Returns false with *failure set, including the path. */
-static bool read_packed_numbers(
-    struct packing *packing, const struct eb_pack_numbers *numbers, uint64_t row, uint64_t count)
-{
-    const struct eb_pack_plan *plan = packing->plan;
-    bool is_bias = numbers == &plan->biases;
-    if (!numbers->source) {
-        return true;
-    }
-    enum eb_storage storage = numbers->table->tensor.storage;
-    uint64_t bytes = eb_storage_bytes(storage);
-    uint64_t stride = bytes * plan->parts;
-    struct eb_source_range range = {
-        .from = row * stride + plan->part * bytes, .bytes = (count - 1) * stride + bytes};
-    if (!eb_source_file_read(
-            numbers->source, numbers->table, range, packing->numbers, packing->failure)) {
-        return eb_failure_locate(packing->failure, numbers->source->path);
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        float number = (float)eb_element_load_float(storage, packing->numbers + i * stride);
-        *(is_bias ? &packing->scales[i].bias : &packing->scales[i].scale) = number;
-    }
-    return true;
-}
-
-/* Returns row `i` of the chunk that begins with `row`, in its table's storage, preceded by its
- * scale. Returns NULL with *failure set, including the path. */
-static const uint8_t *open_row(struct packing *packing, uint64_t row, uint64_t i)
-{
-    const struct eb_source_table *table = packing->plan->table;
-    const uint8_t *from = packing->from + i * table->row_stride_bytes * packing->plan->parts;
-    struct eb_row_scale scale = packing->scales[i];
-    uint8_t *codes = packing->split + table->row_offset_bytes;
+    const struct eb_pack_plan *plan = chunk->packing->plan;
+    const struct eb_source_table *table = plan->table;
+    const uint8_t *from = chunk->from + i * table->row_stride_bytes * plan->parts;
+    struct eb_row_scale scale = chunk->scales[i];
+    uint8_t *codes = chunk->split + table->row_offset_bytes;
     if (!table->is_fused && !table->has_scales) {
         return from;
     }
@@ -387,52 +444,265 @@ static const uint8_t *open_row(struct packing *packing, uint64_t row, uint64_t i
     } else {
         memcpy(codes, from, table->row_stride_bytes);
     }
-    memcpy(packing->split, &scale, sizeof scale);
-    if (!eb_table_storage_check_row(
-            &packing->check, &packing->fused, row + i, codes, &scale, packing->failure)) {
-        locate_packed_row(packing, row + i);
-        locate_packed_scale(packing, &scale);
-        return NULL;
-    }
-    return packing->split;
+    memcpy(chunk->split, &scale, sizeof scale);
+    return chunk->split;
 }
 
-/* Reads, converts and writes the next rows. `row` counts only rows that are packed. */
-static bool pack_chunk(
-    struct packing *packing, struct eb_packed_writer *writer, uint64_t row, uint64_t count)
+/* Puts the row's number before an error about fused rows. Always returns false. */
+static bool locate_packed_row(struct eb_failure *failure, uint64_t row)
 {
+    struct eb_failure why = *failure;
+    return eb_failure_set(failure, "packed row %" PRIu64 ": %s", row, why.text);
+}
+
+/* Checks the scale of row `i` of the chunk if it came with codes. `from` is what split_pack_row
+ * returned. Returns false with *chunk->failure set, including the path. */
+static bool check_pack_row(struct pack_chunk *chunk, uint64_t i, const uint8_t *from)
+{
+    const struct packing *packing = chunk->packing;
+    const struct eb_source_table *table = packing->plan->table;
+    if (!table->is_fused && !table->has_scales) {
+        return true;
+    }
+    struct eb_row_scale scale = load_packed_scale(table->tensor.storage, from);
+    if (!eb_table_storage_check_row(&chunk->check, &packing->fused, chunk->row + i,
+            from + table->row_offset_bytes, &scale, chunk->failure)) {
+        locate_packed_row(chunk->failure, chunk->row + i);
+        return locate_packed_scale(packing->plan, &scale, chunk->failure);
+    }
+    return true;
+}
+
+/* Sets chunk->values to the values of a row that split_pack_row returned. */
+static void load_exact_values(struct pack_chunk *chunk, const uint8_t *from)
+{
+    const struct eb_source_table *table = chunk->packing->plan->table;
+    struct eb_row_scale scale = load_packed_scale(table->tensor.storage, from);
+    eb_dequantize_row(table->tensor.storage, from + table->row_offset_bytes, &scale,
+        chunk->packing->elements, chunk->values);
+}
+
+static uint8_t *packed_row_at(const struct pack_chunk *chunk, uint64_t i)
+{
+    return chunk->to + i * chunk->packing->format.row_stride_bytes;
+}
+
+/* Sets chunk->stored to the values of row `i` as they will be read back. */
+static void load_stored_values(struct pack_chunk *chunk, uint64_t i)
+{
+    const struct eb_packed_format *format = &chunk->packing->format;
+    const uint8_t *row = packed_row_at(chunk, i);
+    struct eb_row_scale scale = load_packed_scale(format->tensor.storage, row);
+    eb_dequantize_row(format->tensor.storage, row + format->row_offset_bytes, &scale,
+        chunk->packing->elements, chunk->stored);
+}
+
+/* ---- conversion ---- */
+
+/* Refuses a row with a value that the storage cannot hold. Always returns false. */
+static bool refuse_packed_excess(const struct pack_chunk *chunk, uint64_t row, uint32_t value)
+{
+    return eb_failure_set(chunk->failure,
+        "packed row %" PRIu64 ": value %" PRIu32
+        " is %g, more than %s can hold; choose another --storage or correct the table",
+        row, value, (double)chunk->values[value], eb_storage_name(chunk->packing->plan->storage));
+}
+
+/* Refuses row `i`, whose values have been loaded and cannot be converted: one is too large for the
+ * storage, or codes need one that is finite or nearer to the others. Always returns false. */
+static bool refuse_packed_row(const struct pack_chunk *chunk, uint64_t i)
+{
+    const struct packing *packing = chunk->packing;
+    uint64_t row = chunk->row + i;
+    uint32_t elements = packing->elements;
+    uint32_t excess = eb_quantize_find_excess(packing->plan->storage, chunk->values, elements);
+    if (excess < elements) {
+        refuse_packed_excess(chunk, row, excess);
+    } else {
+        uint32_t value = eb_quantize_find_error(chunk->values, elements);
+        assert(value < elements);
+        eb_failure_set(chunk->failure,
+            "packed row %" PRIu64 ": value %" PRIu32 " is %g, which is not finite or differs from "
+            "another value by more than 2^126; use --storage bf16, or correct the table",
+            row, value, (double)chunk->values[value]);
+    }
+    return eb_failure_locate(chunk->failure, packing->plan->source->path);
+}
+
+/* Converts all rows of a chunk of values at once. */
+static bool convert_value_rows(struct pack_chunk *chunk)
+{
+    const struct packing *packing = chunk->packing;
     const struct eb_pack_plan *plan = packing->plan;
-    const struct eb_source_table *table = plan->table;
-    uint64_t stride = table->row_stride_bytes * plan->parts;
-    struct eb_source_range range = {
-        .from = row * stride + plan->part * table->row_stride_bytes,
-        .bytes = (count - 1) * stride + table->row_stride_bytes,
+    struct eb_quantize_job job = {
+        .from = plan->table->tensor.storage,
+        .to = packing->format.tensor.storage,
+        .elements = packing->elements,
+        .from_stride_bytes = plan->table->row_stride_bytes * plan->parts,
+        .to_stride_bytes = packing->format.row_stride_bytes,
+        .to_offset_bytes = packing->format.row_offset_bytes,
+        .values = chunk->values,
     };
-    if (!eb_source_file_read(plan->source, table, range, packing->from, packing->failure)) {
-        return locate_packed_error(packing);
+    uint64_t done = eb_quantize_rows(packing->ops, &job, chunk->from, chunk->count, chunk->to);
+    if (done < chunk->count) {
+        load_exact_values(chunk, split_pack_row(chunk, done));
+        return refuse_packed_row(chunk, done);
     }
-    if (!read_packed_numbers(packing, &plan->scales, row, count) ||
-        !read_packed_numbers(packing, &plan->biases, row, count)) {
-        return false;
-    }
-    uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
-                                                       eb_tensor_row_elements(&table->tensor));
-    uint64_t to_stride = packing->format.row_stride_bytes;
-    for (uint64_t i = 0; i < count; i++) {
-        const uint8_t *from = open_row(packing, row, i);
-        uint8_t *to = packing->to + i * to_stride;
-        if (!from) {
+    return true;
+}
+
+/* Converts row `i`, whose values have been loaded. */
+static bool convert_loaded_values(struct pack_chunk *chunk, uint64_t i)
+{
+    const struct packing *packing = chunk->packing;
+    const uint8_t *values = (const uint8_t *)chunk->values;
+    struct eb_quantize_job job = {
+        .from = EB_STORAGE_F32,
+        .to = packing->format.tensor.storage,
+        .elements = packing->elements,
+        .to_offset_bytes = packing->format.row_offset_bytes,
+    };
+    return eb_quantize_rows(packing->ops, &job, values, 1, packed_row_at(chunk, i)) == 1 ||
+           refuse_packed_row(chunk, i);
+}
+
+static bool copy_pack_rows(struct pack_chunk *chunk)
+{
+    const struct packing *packing = chunk->packing;
+    const struct eb_source_table *table = packing->plan->table;
+    uint64_t row_bytes =
+        table->row_offset_bytes + eb_storage_row_bytes(packing->plan->storage, packing->elements);
+    for (uint64_t i = 0; i < chunk->count; i++) {
+        const uint8_t *from = split_pack_row(chunk, i);
+        if (!check_pack_row(chunk, i, from)) {
             return false;
         }
-        if (!packing->result->is_converted) {
-            memcpy(to, from, row_bytes);
-        } else if (!convert_packed_row(packing, row + i, from, to)) {
-            return locate_packed_error(packing);
-        }
+        memcpy(packed_row_at(chunk, i), from, row_bytes);
     }
-    eb_progress_bar_advance(&packing->bar, count * table->row_stride_bytes);
-    return eb_packed_writer_append(writer, packing->to, count * to_stride, packing->failure);
+    return true;
 }
+
+/* Converts the rows, and counts how far their values are off. */
+static bool convert_pack_rows(struct pack_chunk *chunk)
+{
+    bool has_codes = eb_storage_is_code(chunk->packing->plan->table->tensor.storage);
+    if (!has_codes && !convert_value_rows(chunk)) {
+        return false;
+    }
+    for (uint64_t i = 0; i < chunk->count; i++) {
+        const uint8_t *from = split_pack_row(chunk, i);
+        if (!check_pack_row(chunk, i, from)) {
+            return false;
+        }
+        load_exact_values(chunk, from);
+        if (has_codes && !convert_loaded_values(chunk, i)) {
+            return false;
+        }
+        load_stored_values(chunk, i);
+        eb_pack_deviation_add(&chunk->deviation, chunk->row + i, chunk->packing->elements,
+            chunk->values, chunk->stored);
+    }
+    return true;
+}
+
+/* ---- the order of chunks ---- */
+
+/* Adds what a chunk's rows have shown to what is known of those before it. */
+static void gather_pack_chunk(struct packing *packing, struct pack_chunk *chunk)
+{
+    struct eb_pack_error *error = &packing->error;
+    uint64_t end = chunk->row + chunk->count;
+    uint64_t row;
+    eb_table_storage_check_join(&packing->check, &chunk->check);
+    eb_pack_deviation_join(&error->values, &chunk->deviation);
+    while ((row = eb_pack_error_next_row(error, end)) < end) {
+        load_exact_values(chunk, split_pack_row(chunk, row - chunk->row));
+        load_stored_values(chunk, row - chunk->row);
+        eb_pack_error_add_row(error, row, chunk->values, chunk->stored);
+    }
+    eb_progress_bar_advance(&packing->bar, chunk->count * packing->plan->table->row_stride_bytes);
+}
+
+/* Appends chunk `number` to the file when all before it have been appended. Does nothing if one of
+ * those has failed: nobody needs this one then. */
+static bool append_pack_chunk(struct pack_run *run, struct pack_chunk *chunk, uint64_t number)
+{
+    struct packing *packing = run->packing;
+    bool is_good = true;
+    pthread_mutex_lock(&run->mutex);
+    while (run->next < number && run->failed > number) {
+        (void)pthread_cond_wait(&run->changed, &run->mutex);
+    }
+    if (run->next == number) {
+        gather_pack_chunk(packing, chunk);
+        is_good = eb_packed_writer_append(run->writer, chunk->to,
+            chunk->count * packing->format.row_stride_bytes, chunk->failure);
+        run->next += is_good;
+        (void)pthread_cond_broadcast(&run->changed);
+    }
+    pthread_mutex_unlock(&run->mutex);
+    return is_good;
+}
+
+/* Lets the threads that wait for a chunk know that it has failed. */
+static void note_failed_chunk(struct pack_run *run, uint64_t number)
+{
+    pthread_mutex_lock(&run->mutex);
+    run->failed = number < run->failed ? number : run->failed;
+    (void)pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->mutex);
+}
+
+/* Packs chunk `number` of a file. */
+static bool run_pack_chunk(
+    void *context, struct eb_pool_worker *worker, uint64_t number, struct eb_failure *failure)
+{
+    struct pack_run *run = context;
+    struct pack_chunk *chunk = worker->state;
+    const struct packing *packing = run->packing;
+    uint64_t done = number * packing->chunk_rows;
+    uint64_t left = run->writer->format.tensor.dims[0] - done;
+    chunk->row = run->first + done;
+    chunk->count = left < packing->chunk_rows ? left : packing->chunk_rows;
+    chunk->deviation = (struct eb_pack_deviation){0};
+    chunk->check = (struct eb_table_storage_check){.has_scales = packing->plan->table->has_scales};
+    chunk->failure = failure;
+    bool is_good =
+        read_pack_chunk(run, chunk) &&
+        (packing->result->is_converted ? convert_pack_rows(chunk) : copy_pack_rows(chunk)) &&
+        append_pack_chunk(run, chunk, number);
+    if (!is_good) {
+        note_failed_chunk(run, number);
+    }
+    return is_good;
+}
+
+/* Packs the rows of a file, from `first` on. */
+static bool append_pack_rows(
+    struct packing *packing, struct eb_packed_writer *writer, uint64_t first)
+{
+    uint64_t rows = writer->format.tensor.dims[0];
+    struct pack_run run = {
+        .packing = packing,
+        .writer = writer,
+        .first = first,
+        .read_mutex = PTHREAD_MUTEX_INITIALIZER,
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
+        .failed = UINT64_MAX,
+    };
+    struct eb_worker_pool pool = {
+        .thread_count = packing->plan->thread_count,
+        .task_count = rows / packing->chunk_rows + (rows % packing->chunk_rows > 0),
+        .open = open_pack_chunk,
+        .run = run_pack_chunk,
+        .close = close_pack_chunk,
+        .context = &run,
+    };
+    return eb_worker_pool_run(&pool, packing->failure);
+}
+
+/* ---- sections and files ---- */
 
 static bool append_section(struct packing *packing, struct eb_packed_writer *writer,
     enum eb_packed_kind kind, const void *bytes)
@@ -460,16 +730,8 @@ static uint64_t count_packed_key_bytes(const struct eb_pack_keys *keys)
 static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, uint64_t first)
 {
     const struct eb_pack_keys *keys = packing->plan->keys;
-    uint64_t rows = writer->format.tensor.dims[0];
-    for (uint64_t done = 0; done < rows;) {
-        uint64_t left = rows - done;
-        uint64_t count = left < packing->chunk_rows ? left : packing->chunk_rows;
-        if (!pack_chunk(packing, writer, first + done, count)) {
-            return false;
-        }
-        done += count;
-    }
-    return append_section(packing, writer, EB_PACKED_KEYS, keys ? keys->keys + first : NULL) &&
+    return append_pack_rows(packing, writer, first) &&
+           append_section(packing, writer, EB_PACKED_KEYS, keys ? keys->keys + first : NULL) &&
            append_section(packing, writer, EB_PACKED_KEY_INDEX, keys ? keys->index : NULL) &&
            eb_packed_writer_end(writer, packing->failure);
 }
@@ -548,8 +810,8 @@ static bool check_packed_scales(const struct packing *packing)
     if (eb_table_storage_check_end(&packing->check, &packing->fused, packing->failure)) {
         return true;
     }
-    locate_packed_row(packing, packing->check.row);
-    return locate_packed_scale(packing, &packing->check.scale);
+    locate_packed_row(packing->failure, packing->check.row);
+    return locate_packed_scale(packing->plan, &packing->check.scale, packing->failure);
 }
 
 static bool publish_packed(struct packing *packing)
@@ -594,6 +856,7 @@ bool eb_pack_table(
     assert(eb_storage_holds(plan->storage, plan->table->type));
     *result = (struct eb_pack_result){.is_converted = plan->storage != plan->table->tensor.storage};
     struct packing packing = {.plan = plan,
+        .ops = eb_bag_ops_find(NULL),
         .result = result,
         .check = {.has_scales = plan->table->has_scales},
         .fused = plan->table->fused,
@@ -606,13 +869,6 @@ bool eb_pack_table(
         eb_packed_writer_close(&packing.writers[i]);
     }
     free(packing.writers);
-    free(packing.from);
-    free(packing.to);
-    free(packing.split);
-    free(packing.numbers);
-    free(packing.scales);
-    free(packing.values);
-    free(packing.stored);
     eb_pack_error_deinit(&packing.error);
     return is_good;
 }

@@ -1,7 +1,7 @@
 /* Packs a table: writes its rows, in their own storage or another, into one file, or into several
  * files of consecutive rows. The files get their names when all of them are complete.
- * Thread: one at a time. Memory: some MiB, the head of each file and a sample of bags, on the heap.
- */
+ * Thread: one at a time; it starts the threads that convert rows, and joins them. Memory: some MiB
+ * for each thread, the head of each file and a sample of bags, on the heap. */
 #pragma once
 
 #include "client/cli/pack_keys.h"
@@ -35,7 +35,8 @@ struct eb_pack_plan {
     int64_t unknown_row;
     const char *path; /* TABLE.embag */
     uint32_t file_count;
-    double error_max; /* largest error of a value with which packing succeeds; INFINITY: any */
+    unsigned thread_count; /* threads that pack rows; 0 means one */
+    double error_max;      /* largest error of a value with which packing succeeds; INFINITY: any */
 };
 
 /* Absolute errors. A value that is not finite has no error if it is unchanged, and an infinite
@@ -58,9 +59,10 @@ struct eb_pack_result {
     size_t bag_count;
 };
 
-/* Packs a table. Returns false with *failure set, including the path of the file that caused the
- * error. No file is left then, with one exception: if a file cannot be renamed to its final name,
- * the files that were renamed before it stay. */
+/* Packs a table. The files and the result do not depend on the number of threads. Returns false
+ * with *failure set, including the path of the file that caused the error. No file is left then,
+ * with one exception: if a file cannot be renamed to its final name, the files that were renamed
+ * before it stay. */
 bool eb_pack_table(
     const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_failure *failure);
 
@@ -70,6 +72,13 @@ char *eb_pack_table_path(const char *path, uint32_t number, uint32_t file_count)
 
 /* Returns the mean error of a packed table's values or sums. */
 double eb_pack_error_mean(const struct eb_pack_deviation *deviation);
+
+/* Adds the errors of a row: its exact values, and the values that will be read back. */
+void eb_pack_deviation_add(struct eb_pack_deviation *deviation, uint64_t row, uint32_t elements,
+    const float *exact, const float *stored);
+/* Adds the errors of rows that come after those in *deviation. */
+void eb_pack_deviation_join(
+    struct eb_pack_deviation *deviation, const struct eb_pack_deviation *part);
 
 /* ---- the errors of a conversion ---- */
 
@@ -93,9 +102,11 @@ bool eb_pack_error_init(struct eb_pack_error *error, uint64_t row_count, uint32_
 /* Accepts a zeroed struct. */
 void eb_pack_error_deinit(struct eb_pack_error *error);
 
-/* Counts a row: its exact values and the values that will be read back. Rows come in order, from 0.
- */
-void eb_pack_error_add(
+/* Returns the next row of the sample if it comes before row `end`; otherwise returns `end`. */
+uint64_t eb_pack_error_next_row(const struct eb_pack_error *error, uint64_t end);
+/* Adds a row to the bags that have it: its exact values, and the values that will be read back.
+ * Rows come in order; those that are not in the sample may be left out. */
+void eb_pack_error_add_row(
     struct eb_pack_error *error, uint64_t row, const float *exact, const float *stored);
 
 /* Returns the errors of the bags' sums. */

@@ -25,7 +25,7 @@ static const char *base_of_path(const char *path)
 /* Reads the header of an open npy file. Returns false if it has none; *failure says why, without
  * the path. */
 static bool read_npy_header(
-    const struct eb_table_file *file, struct eb_tensor *tensor, struct eb_failure *failure)
+    struct eb_table_file *file, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     uint64_t bytes = file->bytes < EB_NPY_HEADER_BYTES_MAX ? file->bytes : EB_NPY_HEADER_BYTES_MAX;
     uint8_t *head = malloc(bytes + 1);
@@ -217,7 +217,7 @@ static bool make_tables(struct eb_source_file *source, size_t count, struct eb_f
 /* Returns the first `bytes` bytes of the file; the caller frees them. Returns NULL with *failure
  * set. */
 static uint8_t *read_source_head(
-    const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
+    struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *head = malloc(bytes > 0 ? bytes : 1);
     if (!head) {
@@ -266,7 +266,7 @@ static bool take_entries(
 
 static bool open_safetensors(struct eb_source_file *source, struct eb_failure *failure)
 {
-    const struct eb_table_file *file = &source->file;
+    struct eb_table_file *file = &source->file;
     uint8_t first[LENGTH_BYTES] = {0};
     uint64_t head_bytes;
     if (!eb_table_file_read(

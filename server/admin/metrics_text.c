@@ -365,22 +365,51 @@ static void write_served(FILE *out, const struct eb_stats *stats)
     }
 }
 
-static void write_page_bytes(FILE *out, const struct eb_stats *stats)
+static void add_page_bytes(struct eb_stats_page_bytes *sum, const struct eb_stats_page_bytes *more)
+{
+    sum->small += more->small;
+    sum->huge_2m += more->huge_2m;
+    sum->huge_1g += more->huge_1g;
+}
+
+static void write_page_bytes(
+    FILE *out, const char *name, const char *backing, const struct eb_stats_page_bytes *bytes)
+{
+    const struct {
+        const char *page_size;
+        uint64_t bytes;
+    } rows[] = {{"small", bytes->small}, {"2m", bytes->huge_2m}, {"1g", bytes->huge_1g}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fprintf(out, "%s{backing=\"%s\",page_size=\"%s\"} %" PRIu64 "\n", name, backing,
+            rows[i].page_size, rows[i].bytes);
+    }
+}
+
+static void write_table_memory(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_table_memory_bytes";
-    struct eb_stats_page_bytes sum = {0};
+    struct eb_stats_page_bytes all = {0};
+    struct eb_stats_page_bytes tmpfs = {0};
+    struct eb_stats_page_bytes hugetlbfs = {0};
     for (size_t i = 0; i < stats->model_count; i++) {
         for (size_t n = 0; n < stats->models[i].version_count; n++) {
-            const struct eb_stats_page_bytes *pages = &stats->models[i].versions[n].pages;
-            sum.small += pages->small;
-            sum.huge_2m += pages->huge_2m;
-            sum.huge_1g += pages->huge_1g;
+            const struct eb_stats_version *version = &stats->models[i].versions[n];
+            add_page_bytes(&all, &version->pages);
+            add_page_bytes(&tmpfs, &version->tmpfs_pages);
+            add_page_bytes(&hugetlbfs, &version->hugetlbfs_pages);
         }
     }
-    begin(out, name, "gauge", "Memory of all tables in bytes, by page size.");
-    fprintf(out, "%s{page_size=\"small\"} %" PRIu64 "\n", name, sum.small);
-    fprintf(out, "%s{page_size=\"2m\"} %" PRIu64 "\n", name, sum.huge_2m);
-    fprintf(out, "%s{page_size=\"1g\"} %" PRIu64 "\n", name, sum.huge_1g);
+    struct eb_stats_page_bytes anonymous = {
+        .small = all.small - tmpfs.small - hugetlbfs.small,
+        .huge_2m = all.huge_2m - tmpfs.huge_2m - hugetlbfs.huge_2m,
+        .huge_1g = all.huge_1g - tmpfs.huge_1g - hugetlbfs.huge_1g,
+    };
+    begin(out, name, "gauge",
+        "Memory of all tables in bytes, by page size and backing: anonymous memory, or resident "
+        "files in a tmpfs or hugetlbfs.");
+    write_page_bytes(out, name, "anonymous", &anonymous);
+    write_page_bytes(out, name, "tmpfs", &tmpfs);
+    write_page_bytes(out, name, "hugetlbfs", &hugetlbfs);
 }
 
 static void write_model_metrics(FILE *out, const struct eb_stats *stats)
@@ -403,7 +432,7 @@ static void write_model_metrics(FILE *out, const struct eb_stats *stats)
         "Versions evicted before versions.keep_s was over because of kept_versions_max or "
         "kept_bytes_max.",
         stats->loads.evicted);
-    write_page_bytes(out, stats);
+    write_table_memory(out, stats);
 }
 
 /* ---- the process ---- */
@@ -447,34 +476,108 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
     fputs("\"} 1\n", out);
 }
 
+/* Writes nothing but the description until the start is over. */
+static void write_start(FILE *out, const struct eb_process_facts *facts)
+{
+    static const char name[] = "embag_start_seconds";
+    begin(out, name, "gauge",
+        "Time that each phase of the start took: scan (of the repository), adopt (resident files), "
+        "load (other tables), tune (prefetching); absent until the server is ready.");
+    if (!facts->is_started) {
+        return;
+    }
+#define X(id, text)                                                                                \
+    fprintf(out, "%s{phase=\"%s\"}", name, text);                                                  \
+    write_seconds(out, (double)facts->start_ns[EB_STATS_START_##id] * 1e-9);
+    EB_STATS_START_LIST(X)
+#undef X
+}
+
 /* Writes the facts about the process. If there is no certificate, writes no expiry. If the
- * repository is scanned on command only, does not write whether it can be read, since that may have
- * changed since the last scan. */
+ * repository is scanned on command only, and could be read at start, does not write whether it can
+ * be read, since that may have changed since the last scan. */
 static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
 {
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
     static const char reloads[] = "embag_reloads_total";
     static const char readable[] = "embag_repository_readable";
+    static const char read_bytes[] = "embag_load_read_bytes_total";
     begin(out, expiry, "gauge",
         "Time at which the server's certificate expires, since unix epoch in seconds; absent "
         "without one.");
     if (facts->certificate_expiry_unix_s != 0) {
         fprintf(out, "%s %" PRId64 "\n", expiry, facts->certificate_expiry_unix_s);
     }
-    begin(out, reloads, "counter", "Reloads of the certificate and auth_file, by outcome.");
+    begin(out, reloads, "counter",
+        "Reloads of the settings, the certificate and the auth_file, by outcome.");
     fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, facts->reloads_done);
     fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, facts->reloads_failed);
+    write_gauge(out, "embag_settings_pending_restart",
+        "Settings that were read with another value, which takes effect at the next start.",
+        facts->settings_pending);
     begin(out, readable, "gauge",
         "0 if the watched model repository cannot be read; the models then stay as they are.");
     if (facts->is_repository_watched) {
         fprintf(out, "%s %d\n", readable, !facts->is_repository_unreadable);
     }
     write_gauge(out, "embag_load_done_bytes",
-        "Bytes loaded so far of the version being loaded; 0: none is being loaded.",
+        "Bytes loaded so far of the versions being loaded; 0: none is being loaded.",
         facts->load_done_bytes);
     write_gauge(out, "embag_load_total_bytes",
-        "Total bytes of the version being loaded; 0: none is being loaded.",
+        "Total bytes of the versions being loaded; 0: none is being loaded.",
         facts->load_total_bytes);
+    begin(out, read_bytes, "counter",
+        "Bytes read from table files: cached in memory already, direct from the disk past the page "
+        "cache, or plain through it.");
+    fprintf(out, "%s{how=\"cached\"} %" PRIu64 "\n", read_bytes, facts->load_cached_bytes);
+    fprintf(out, "%s{how=\"direct\"} %" PRIu64 "\n", read_bytes, facts->load_direct_bytes);
+    fprintf(out, "%s{how=\"plain\"} %" PRIu64 "\n", read_bytes, facts->load_plain_bytes);
+    write_gauge(out, "embag_load_threads",
+        "Threads that load tables now, for all versions being loaded; 0: none is at work.",
+        facts->load_threads);
+    write_gauge(out, "embag_load_stalled",
+        "Loads that wait long for a read; the log names the file (event=load_stalled).",
+        facts->loads_stalled);
+}
+
+static void write_resident_gauge(FILE *out, const struct eb_resident_facts *facts, const char *name,
+    const char *help, uint64_t value)
+{
+    begin(out, name, "gauge", help);
+    if (facts->is_used) {
+        fprintf(out, "%s %" PRIu64 "\n", name, value);
+    }
+}
+
+/* Writes nothing but the descriptions if there is no resident directory. */
+static void write_resident(FILE *out, const struct eb_resident_facts *facts)
+{
+    static const char bytes[] = "embag_resident_bytes";
+    static const char tables[] = "embag_resident_tables_total";
+    static const char *const outcomes[EB_STATS_RESIDENT_OUTCOMES] = {
+        "adopted", "written", "rejected", "full", "small_pages", "failed"};
+    begin(out, bytes, "gauge",
+        "Bytes of resident files: mapped by this process, unused by it, or mapped but charged to "
+        "another control group.");
+    if (facts->is_used) {
+        fprintf(out, "%s{state=\"mapped\"} %" PRIu64 "\n", bytes, facts->mapped_bytes);
+        fprintf(out, "%s{state=\"unused\"} %" PRIu64 "\n", bytes, facts->unused_bytes);
+        fprintf(
+            out, "%s{state=\"charged_elsewhere\"} %" PRIu64 "\n", bytes, facts->uncharged_bytes);
+    }
+    begin(out, tables, "counter",
+        "Tables that were to be resident, by what became of them. Those that are full, small_pages "
+        "or failed are in ordinary memory.");
+    for (size_t i = 0; facts->is_used && i < EB_STATS_RESIDENT_OUTCOMES; i++) {
+        fprintf(out, "%s{outcome=\"%s\"} %" PRIu64 "\n", tables, outcomes[i], facts->tables[i]);
+    }
+    write_resident_gauge(out, facts, "embag_resident_free_bytes",
+        "Bytes that the file system of the resident files can still take.", facts->free_bytes);
+    write_resident_gauge(out, facts, "embag_resident_owner",
+        "1 if this process may write resident files; 0 if another one does.", facts->is_owner);
+    write_resident_gauge(out, facts, "embag_resident_served_complete",
+        "1 if all that is served could be served again without the repository.",
+        facts->is_complete);
 }
 
 static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
@@ -522,8 +625,10 @@ char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size
     write_model_metrics(out, stats);
     write_left_out(out, stats);
     write_server(out, source);
+    write_start(out, &stats->facts);
     write_fact_metrics(out, &stats->facts);
-    write_limits(out, source->limits);
+    write_resident(out, &stats->facts.resident);
+    write_limits(out, &stats->facts.limits);
     write_process(out, source);
     bool is_whole = !ferror(out);
     if (fclose(out) != 0 || !is_whole) {

@@ -16,25 +16,11 @@
 #define EB_METRICS_MODELS_MAX 200
 #define EB_METRICS_VERSIONS_MAX 500 /* of all models */
 
-/* X(setting): limits that other metrics approach. */
-#define EB_METRICS_LIMIT_LIST(X)                                                                   \
-    X(queue_bytes_max)                                                                             \
-    X(receive_memory_bytes)                                                                        \
-    X(answer_memory_bytes)                                                                         \
-    X(connections_max)
-
-struct eb_metrics_limits {
-#define X(member) uint64_t member;
-    EB_METRICS_LIMIT_LIST(X)
-#undef X
-};
-
 struct eb_metrics_source {
     const struct eb_stats *stats;
     const struct eb_process_usage *usage;
     const char *version; /* of embagd */
     const char *isa;
-    const struct eb_metrics_limits *limits;
 };
 
 /* Returns the text, *size bytes and a NUL, to be freed by free(). Returns NULL if out of memory. */

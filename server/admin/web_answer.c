@@ -110,11 +110,8 @@ static struct eb_web_answer write_metrics(
     struct eb_process_usage usage;
     size_t size = 0;
     eb_process_usage_read(&usage);
-    struct eb_metrics_source source = {.stats = stats,
-        .usage = &usage,
-        .version = facts->version,
-        .isa = facts->isa,
-        .limits = &facts->limits};
+    struct eb_metrics_source source = {
+        .stats = stats, .usage = &usage, .version = facts->version, .isa = facts->isa};
     char *text = eb_metrics_text_write(&source, &size);
     return give(EB_METRICS_TEXT_TYPE, text, size);
 }

@@ -29,7 +29,6 @@ struct eb_web_facts {
     const char *version;
     const char *build;
     const char *isa;
-    struct eb_metrics_limits limits;
 };
 
 struct eb_web_answer {

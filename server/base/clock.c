@@ -2,19 +2,27 @@
 
 #include <time.h>
 
-static uint64_t read_ms(clockid_t clock)
+#define NS_PER_MS 1000000
+#define NS_PER_S UINT64_C(1000000000)
+
+static uint64_t read_ns(clockid_t clock)
 {
     struct timespec now;
     clock_gettime(clock, &now); /* Cannot fail: these clocks always exist. */
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 uint64_t eb_clock_unix_ms(void)
 {
-    return read_ms(CLOCK_REALTIME);
+    return read_ns(CLOCK_REALTIME) / NS_PER_MS;
 }
 
 uint64_t eb_clock_steady_ms(void)
 {
-    return read_ms(CLOCK_MONOTONIC);
+    return eb_clock_steady_ns() / NS_PER_MS;
+}
+
+uint64_t eb_clock_steady_ns(void)
+{
+    return read_ns(CLOCK_MONOTONIC);
 }

@@ -1,4 +1,4 @@
-/* Returns the time in milliseconds.
+/* Returns the time.
  * Thread: any. Memory: none. */
 #pragma once
 
@@ -8,3 +8,5 @@
 uint64_t eb_clock_unix_ms(void);
 /* Returns the time since some fixed time. It never goes back. */
 uint64_t eb_clock_steady_ms(void);
+/* Returns the same time in nanoseconds. */
+uint64_t eb_clock_steady_ns(void);

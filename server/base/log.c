@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -36,8 +37,8 @@ static const char *const level_names[] = {
 
 const char *const eb_log_format_names[] = {"logfmt", "json", NULL};
 
-static enum eb_log_level level_least = EB_LOG_INFO;
-static enum eb_log_format line_format = EB_LOG_LOGFMT;
+static atomic_int level_least = EB_LOG_INFO;   /* enum eb_log_level */
+static atomic_int line_format = EB_LOG_LOGFMT; /* enum eb_log_format */
 static int descriptor = STDERR_FILENO;
 
 /* A line being written. Once something did not fit, nothing more is appended. */
@@ -45,6 +46,7 @@ struct line {
     char bytes[LINE_BYTES_MAX];
     size_t used;
     bool full;
+    bool is_json;
 };
 
 /* Appends all of `text` or nothing. END_BYTES_MAX bytes stay free. */
@@ -219,7 +221,7 @@ static void append_field(struct line *line, const struct eb_log_field *field)
     /* Append a key only if a whole number or the beginning of a text fits too. */
     if (line->full || line->used + key_bytes + FIELD_BYTES > sizeof line->bytes - END_BYTES_MAX) {
         line->full = true;
-    } else if (line_format == EB_LOG_JSON) {
+    } else if (line->is_json) {
         append_json_field(line, field, key_bytes);
     } else {
         append_logfmt_field(line, field, key_bytes);
@@ -257,7 +259,7 @@ static void append_time(struct line *line)
     clock_gettime(CLOCK_REALTIME, &now); /* Cannot fail: this clock always exists. */
     struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
     int second = (int)(now.tv_sec % SECONDS_PER_DAY);
-    bool is_json = line_format == EB_LOG_JSON;
+    bool is_json = line->is_json;
     int length = snprintf(text, sizeof text, "%s%04d-%02d-%02dT%02d:%02d:%02d.%03dZ%s",
         is_json ? "{\"ts\":\"" : "ts=", date.year, date.month, date.day, second / 3600,
         second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000), is_json ? "\"" : "");
@@ -294,6 +296,7 @@ static void compose(struct line *line, enum eb_log_level level, const char *even
 {
     line->used = 0;
     line->full = false;
+    line->is_json = atomic_load_explicit(&line_format, memory_order_relaxed) == EB_LOG_JSON;
     append_time(line);
     const struct eb_log_field head[] = {
         eb_log_text("level", level_names[level]), eb_log_text("event", event)};
@@ -302,7 +305,7 @@ static void compose(struct line *line, enum eb_log_level level, const char *even
     for (; fields->key; fields++) {
         append_field(line, fields);
     }
-    if (line_format == EB_LOG_JSON) {
+    if (line->is_json) {
         append_log_end(line, '}');
     }
     append_log_end(line, '\n');
@@ -366,17 +369,22 @@ void eb_log_close(void)
 
 void eb_log_set_level(enum eb_log_level level)
 {
-    level_least = level;
+    atomic_store_explicit(&level_least, level, memory_order_relaxed);
 }
 
 void eb_log_set_format(enum eb_log_format format)
 {
-    line_format = format;
+    atomic_store_explicit(&line_format, format, memory_order_relaxed);
+}
+
+static bool is_below_level(enum eb_log_level level)
+{
+    return (int)level < atomic_load_explicit(&level_least, memory_order_relaxed);
 }
 
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields)
 {
-    if (level < level_least) {
+    if (is_below_level(level)) {
         return;
     }
     int errno_before = errno;
@@ -389,7 +397,7 @@ void eb_log_write(enum eb_log_level level, const char *event, const struct eb_lo
 void eb_log_last(const char *event, const struct eb_log_field *fields)
 {
     struct line line;
-    if (EB_LOG_INFO < level_least) {
+    if (is_below_level(EB_LOG_INFO)) {
         return;
     }
     compose(&line, EB_LOG_INFO, event, fields);

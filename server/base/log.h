@@ -52,7 +52,8 @@ const char *eb_log_level_name(enum eb_log_level level);
  * no other thread logs. The log also works without these calls. */
 void eb_log_open(void);
 void eb_log_close(void);
-/* Call both before other threads log. Until then the level is INFO and the format logfmt. */
+/* From now on, lines are written only if they have this level or a higher one, and in this format.
+ * Initially, the level is INFO and the format logfmt. */
 void eb_log_set_level(enum eb_log_level level);
 void eb_log_set_format(enum eb_log_format format);
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,12 +61,25 @@ struct group_files {
      * short. Pages that were read twice are active, such as those of files that were checked before
      * loading. */
     const char *cache_keys[2];
+    const char *shared_key; /* for pages of tmpfs that the group is charged for */
 };
 
-static const struct group_files version_1 = {
-    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+static const struct group_files version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+    {"total_inactive_file", "total_active_file"}, "total_shmem"};
 static const struct group_files version_2 = {
-    "memory.max", "memory.current", {"inactive_file", "active_file"}};
+    "memory.max", "memory.current", {"inactive_file", "active_file"}, "shmem"};
+
+static atomic_uint_fast64_t shared_bytes; /* see eb_machine_add_shared */
+
+void eb_machine_add_shared(uint64_t bytes)
+{
+    atomic_fetch_add(&shared_bytes, bytes);
+}
+
+void eb_machine_remove_shared(uint64_t bytes)
+{
+    atomic_fetch_sub(&shared_bytes, bytes);
+}
 
 /* Reads the whole number at the start of `text`. Returns false if there is none, as in "max". */
 static bool read_memory_number(const char *text, uint64_t *value)
@@ -109,6 +123,16 @@ static uint64_t machine_bytes(const char *root)
     return kibibytes * 1024;
 }
 
+/* Returns how many of this process's shared bytes the group with this memory.stat is not charged
+ * for; 0 if it does not tell. */
+static uint64_t find_uncharged(const char *text, const struct group_files *files)
+{
+    uint64_t shared = atomic_load(&shared_bytes);
+    uint64_t charged;
+    return find_memory_number(text, files->shared_key, &charged) ? shared - least(shared, charged)
+                                                                 : 0;
+}
+
 /* Returns how many more bytes the limit of one group allows; UINT64_MAX if it cannot be read. */
 static uint64_t find_group_memory(const char *directory, const struct group_files *files)
 {
@@ -127,6 +151,7 @@ static uint64_t find_group_memory(const char *directory, const struct group_file
         (void)find_memory_number(text, files->cache_keys[i], &cache);
         used -= least(used, cache);
     }
+    used += is_told ? find_uncharged(text, files) : 0;
     return limit - least(limit, used);
 }
 
@@ -135,6 +160,29 @@ static void apply_memory_group(void *context, const char *directory, bool is_uni
     uint64_t *available = context;
     *available =
         least(*available, find_group_memory(directory, is_unified ? &version_2 : &version_1));
+}
+
+/* Raises *most to what one group is not charged for. */
+static void find_uncharged_group(void *context, const char *directory, bool is_unified)
+{
+    uint64_t *most = context;
+    char text[EB_CGROUP_TEXT_BYTES];
+    if (eb_cgroup_read(directory, "memory.stat", text)) {
+        uint64_t bytes = find_uncharged(text, is_unified ? &version_2 : &version_1);
+        *most = bytes > *most ? bytes : *most;
+    }
+}
+
+uint64_t eb_machine_uncharged_bytes_under(const char *root)
+{
+    uint64_t most = 0;
+    eb_cgroup_visit(root, "memory", find_uncharged_group, &most);
+    return most;
+}
+
+uint64_t eb_machine_uncharged_bytes(void)
+{
+    return eb_machine_uncharged_bytes_under("");
 }
 
 uint64_t eb_machine_available_bytes_under(const char *root)

@@ -76,6 +76,7 @@ struct model_texts {
     struct model_group_texts *groups;
     uint32_t groups_count;
     struct model_version_texts versions;
+    char *require_manifest;
     char **only;
     uint32_t only_count;
     char **exclude;
@@ -153,6 +154,7 @@ static const cyaml_schema_field_t top_fields[] = {
     LIST(model_texts, groups, group_value, EB_MODEL_CONFIG_GROUPS_MAX),
     CYAML_FIELD_MAPPING(
         "versions", CYAML_FLAG_OPTIONAL, struct model_texts, versions, version_fields),
+    TEXT(model_texts, require_manifest),
     LIST(model_texts, only, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
     LIST(model_texts, exclude, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
     CYAML_FIELD_END,
@@ -626,6 +628,16 @@ static bool read_patterns(
     return true;
 }
 
+static bool read_manifest_rule(
+    const struct place *place, const struct model_texts *texts, struct eb_model_config *config)
+{
+    const char *text = texts->require_manifest;
+    config->is_manifest_required = text && strcasecmp(text, "true") == 0;
+    return !text || config->is_manifest_required || strcasecmp(text, "false") == 0 ||
+           eb_failure_set(place->failure,
+               "require_manifest: '%.64s' is unknown; expected true or false", text);
+}
+
 static bool read_config_choice(
     struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
@@ -787,11 +799,14 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
         return false;
     }
     struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
-    bool is_good =
-        !texts ||
-        (read_config_choice(place, texts, config) && read_config_tables(place, texts, config) &&
-            read_features(place, texts, config) && read_config_groups(place, texts, config) &&
-            read_config_versions(place, &texts->versions, config));
+    config->text = strndup((const char *)yaml, yaml_bytes);
+    bool is_good = config->text || eb_failure_set(failure, "out of memory");
+    is_good = is_good && (!texts || (read_manifest_rule(&place, texts, config) &&
+                                        read_config_choice(place, texts, config) &&
+                                        read_config_tables(place, texts, config) &&
+                                        read_features(place, texts, config) &&
+                                        read_config_groups(place, texts, config) &&
+                                        read_config_versions(place, &texts->versions, config)));
     free_texts(texts);
     if (!is_good) {
         eb_model_config_deinit(config);
@@ -800,7 +815,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     return is_good;
 }
 
-static bool read_config_file(const struct eb_table_file *file, uint32_t name_bytes_max,
+static bool read_config_file(struct eb_table_file *file, uint32_t name_bytes_max,
     struct eb_model_config *config, struct eb_failure *failure)
 {
     if (file->bytes > EB_MODEL_CONFIG_BYTES_MAX) {
@@ -867,6 +882,7 @@ void eb_model_config_deinit(struct eb_model_config *config)
     }
     free_patterns(&config->only);
     free_patterns(&config->exclude);
+    free(config->text);
     free(config->tables);
     free(config->features);
     free(config->groups);

@@ -27,6 +27,7 @@
  *   groups:
  *     - {name: ranking, features: [last_clicks]}
  *   versions: {keep: 2, keep_s: 600, serve: highest, labels: [{name: stable, version: 7}]}
+ *   require_manifest: true      # versions without a manifest.yaml (manifest.h) do not exist yet
  *   only: ["embedding_bags.*"]  # patterns for names in the files: only these tables are loaded,
  *   exclude: ["*.momentum"]     # except these; every table is loaded if both are absent or empty
  *
@@ -141,8 +142,10 @@ struct eb_model_config_patterns {
 };
 
 struct eb_model_config {
-    uint32_t name_bytes_max; /* most bytes of a name in this configuration; no pattern matches a
-                                longer name */
+    char *text;                /* the YAML text, NUL-terminated; NULL if there was no file */
+    uint32_t name_bytes_max;   /* most bytes of a name in this configuration; no pattern matches a
+                                  longer name */
+    bool is_manifest_required; /* a version exists only when it has a manifest */
     struct eb_model_config_patterns only;
     struct eb_model_config_patterns exclude;
     size_t table_count;

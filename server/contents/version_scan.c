@@ -4,6 +4,7 @@
 #include "server/base/machine.h"
 #include "server/contents/file_name.h"
 #include "server/contents/model_config.h"
+#include "server/contents/version_manifest.h"
 #include "server/formats/npy.h"
 #include "server/formats/packed_reader.h"
 #include "server/formats/safetensors.h"
@@ -28,6 +29,7 @@ struct table_choice {
 struct scanning {
     struct eb_version_scan *scan;
     struct table_choice choice;
+    struct eb_version_manifest manifest;
     size_t piece_room;
     struct eb_failure *failure;
 };
@@ -36,7 +38,7 @@ struct scanning {
 struct scanned {
     const char *name;
     struct eb_file_name parsed;
-    const struct eb_table_file *file;
+    struct eb_table_file *file;
 };
 
 /* ---- notes, and the choice of tables ---- */
@@ -177,7 +179,7 @@ static struct eb_piece *add_only_piece(
 /* Reads the first `bytes` bytes of a file; the caller frees them. Returns NULL with *failure set if
  * that fails. */
 static uint8_t *read_scan_head(
-    const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
+    struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *head = malloc(bytes > 0 ? bytes : 1);
     if (!head) {
@@ -349,6 +351,34 @@ static bool is_table(const struct eb_file_name *parsed)
     return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->piece == 0);
 }
 
+/* Sets the digest of the file that was added last. Returns false if it is a packed file whose
+ * header has another digest than the manifest. */
+static bool take_digest(struct scanning *scanning, const struct scanned *scanned)
+{
+    struct eb_version_scan *scan = scanning->scan;
+    bool is_stale;
+    const struct eb_manifest_file *listed =
+        eb_version_manifest_find(&scanning->manifest, scanned->name, scanned->file, &is_stale);
+    const struct eb_packed_format *packed =
+        scanned->parsed.kind == EB_FILE_PACKED ? scan->pieces[scan->piece_count - 1].packed : NULL;
+    if (!listed) {
+        return true;
+    }
+    if (packed && packed->digest != listed->digest) {
+        return eb_failure_set(scanning->failure,
+            "its digest is %016" PRIx64 ", but the manifest lists %016" PRIx64
+            "; copy the file again, and the manifest last",
+            packed->digest, listed->digest);
+    }
+    if (is_stale) {
+        add_note(&scan->notes.stale, scanned->name, NULL);
+        return true;
+    }
+    scan->files[scan->file_count - 1].has_digest = true;
+    scan->files[scan->file_count - 1].digest = listed->digest;
+    return true;
+}
+
 static bool scan_file(struct scanning *scanning, const char *directory, const char *name)
 {
     struct scanned scanned = {.name = name, .parsed = eb_file_name_parse(name)};
@@ -374,7 +404,7 @@ static bool scan_file(struct scanning *scanning, const char *directory, const ch
         return eb_failure_locate(scanning->failure, path);
     }
     scanned.file = &file->look;
-    bool is_good = scan_open_file(scanning, &scanned);
+    bool is_good = scan_open_file(scanning, &scanned) && take_digest(scanning, &scanned);
     eb_table_file_close(&file->look);
     return is_good || eb_failure_locate(scanning->failure, path);
 }
@@ -431,7 +461,7 @@ static bool check_locations(const struct scanning *scanning, const struct eb_ten
 /* Reads a list of tensors. Returns its content, which the index borrows and the caller frees, or
  * NULL. */
 static uint8_t *read_scan_index(
-    const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
+    struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
 {
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
         eb_failure_set(failure, "larger than %d bytes, the maximum for a list of tensors",
@@ -606,8 +636,10 @@ bool eb_version_scan_read(const char *directory, const struct eb_model_config *c
         return false;
     }
     struct scanning scanning = {.scan = scan, .failure = failure};
-    bool is_good = init_choice(&scanning.choice, config, failure) &&
+    bool is_good = eb_version_manifest_read(directory, &listing, &scanning.manifest, failure) &&
+                   init_choice(&scanning.choice, config, failure) &&
                    scan_files(&scanning, directory, &listing);
+    eb_version_manifest_deinit(&scanning.manifest);
     deinit_choice(&scanning.choice);
     eb_directory_deinit(&listing);
     if (!is_good) {

@@ -18,6 +18,8 @@ struct eb_model_config;
 struct eb_scanned_file {
     char *path;
     struct eb_table_file look; /* the closed file, with the stamp it had when its header was read */
+    bool has_digest;           /* the manifest lists it, and it is not newer than the manifest */
+    uint64_t digest;           /* as in the manifest; 0 if has_digest is false */
 };
 
 /* Consecutive rows or keys in one file. */
@@ -49,6 +51,7 @@ struct eb_load_notes {
     struct eb_load_note files;    /* files of formats that must be converted first */
     struct eb_load_note patterns; /* patterns of only and exclude that match no table */
     struct eb_load_note fields;   /* safetensors files with fields that were passed over */
+    struct eb_load_note stale;    /* files that are newer than the manifest that lists them */
 };
 
 struct eb_version_scan {
@@ -64,7 +67,8 @@ struct eb_version_scan {
 /* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
  * packed files that are left out are not opened. Returns false with *scan empty. *failure names the
  * file and the error: a broken header, a list of tensors that the files do not match, a piece of a
- * split safetensors file that no such list names, or too little memory. */
+ * split safetensors file that no such list names, a manifest that is not valid or that the files do
+ * not match (version_manifest.h), or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
     struct eb_version_scan *scan, struct eb_failure *failure);
 /* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */

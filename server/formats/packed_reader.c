@@ -10,7 +10,7 @@
 /* Reads the head and its size; the caller frees the head. Returns NULL with *failure set if that
  * fails. */
 static uint8_t *read_packed_head(
-    const struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
+    struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
 {
     uint8_t header[EB_PACKED_FORMAT_HEADER_BYTES];
     uint64_t there = file->bytes < sizeof header ? file->bytes : sizeof header;
@@ -31,7 +31,7 @@ static uint8_t *read_packed_head(
 }
 
 bool eb_packed_reader_open(
-    struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_failure *failure)
+    struct eb_packed_reader *reader, struct eb_table_file *file, struct eb_failure *failure)
 {
     uint64_t head_bytes = 0;
     *reader = (struct eb_packed_reader){.file = file, .block_index = NO_BLOCK};

@@ -7,7 +7,7 @@
 #include "server/formats/table_file.h"
 
 struct eb_packed_reader {
-    const struct eb_table_file *file;
+    struct eb_table_file *file;
     struct eb_packed_format format;
     uint8_t *head;
     uint8_t *block;       /* room for the largest block */
@@ -18,7 +18,7 @@ struct eb_packed_reader {
 /* Reads and checks the head. `file` must be open, and is borrowed until close. If that fails,
  * returns false with nothing open: *failure has the reason, without the path. */
 bool eb_packed_reader_open(
-    struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_failure *failure);
+    struct eb_packed_reader *reader, struct eb_table_file *file, struct eb_failure *failure);
 /* Accepts a zeroed reader. Leaves the file open. */
 void eb_packed_reader_close(struct eb_packed_reader *reader);
 

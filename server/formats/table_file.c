@@ -72,14 +72,18 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
 
 void eb_table_file_close(struct eb_table_file *file)
 {
+    eb_direct_read_close(&file->direct);
     (void)close(file->descriptor); /* Nothing was written that could be lost. */
     file->descriptor = -1;
 }
 
-bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
-    uint64_t bytes, struct eb_failure *failure)
+bool eb_table_file_read(struct eb_table_file *file, uint64_t offset, void *out, uint64_t bytes,
+    struct eb_failure *failure)
 {
-    uint8_t *at = out;
+    uint64_t done = eb_direct_read_some(&file->direct, file->descriptor, offset, out, bytes);
+    uint8_t *at = (uint8_t *)out + done;
+    offset += done;
+    bytes -= done;
     while (bytes > 0) {
         ssize_t got = pread(file->descriptor, at, bytes, (off_t)offset);
         if (got < 0 && errno == EINTR) {
@@ -98,6 +102,7 @@ bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void 
                 offset);
             return eb_failure_blame(failure, ESTALE);
         }
+        eb_direct_read_count_plain((uint64_t)got);
         at += got;
         offset += (uint64_t)got;
         bytes -= (uint64_t)got;

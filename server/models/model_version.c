@@ -1,6 +1,7 @@
 #include "server/models/model_version.h"
 
 #include "server/base/clock.h"
+#include "server/tables/resident_set.h"
 #include "server/tables/set_load.h"
 
 #include <assert.h>
@@ -49,6 +50,15 @@ static bool check_version_groups(
     return true;
 }
 
+/* Loads the tables from the version's directory, or opens them from resident files. */
+static bool open_version_tables(struct eb_model_version *version,
+    const struct eb_version_source *source, const struct eb_table_options *options,
+    const struct eb_load_progress *progress, struct eb_failure *failure)
+{
+    return source->served ? eb_resident_set_open(source->served, options, &version->tables, failure)
+                          : eb_set_load(source->path, options, progress, &version->tables, failure);
+}
+
 /* Loads the version's tables as its model's settings say. */
 static bool load_version_tables(struct eb_model_version *version,
     const struct eb_version_source *source, const struct eb_table_options *options,
@@ -63,11 +73,13 @@ static bool load_version_tables(struct eb_model_version *version,
         residents[i] = &source->residents[i]->tables;
     }
     described.config = source->settings ? &source->settings->config : NULL;
+    described.resident.model = source->model;
+    described.resident.version = source->version;
     described.residents = residents;
     described.resident_count = source->resident_count;
     bool is_good = (check_version_groups(described.config, options->group_features_max, failure) ||
                        eb_failure_locate(failure, source->path)) &&
-                   eb_set_load(source->path, &described, progress, &version->tables, failure);
+                   open_version_tables(version, source, &described, progress, failure);
     free(residents);
     return is_good &&
            (eb_feature_set_init(&version->features, &version->tables, described.config, failure) ||

@@ -5,6 +5,7 @@
 
 #include "server/base/load_meter.h"
 #include "server/models/feature_set.h"
+#include "server/tables/served_record.h"
 
 #include <stdatomic.h>
 
@@ -44,6 +45,9 @@ struct eb_version_source {
     /* Versions in memory whose tables may be shared. They must stay in memory during the load. */
     struct eb_model_version *const *residents;
     size_t resident_count;
+    /* If set, the tables are opened from resident files as this record says, and the files in
+     * `path` are not needed. */
+    const struct eb_served_version *served;
 };
 
 /* Returns the version with one reference. Returns NULL if that fails: *failure names the file and

@@ -96,6 +96,31 @@ char *eb_registry_path(
     return asprintf(&path, "%s/%s", model->path, version->name) < 0 ? NULL : path;
 }
 
+bool eb_registry_needs_manifests(const struct eb_registry_model *model)
+{
+    return model->settings && model->settings->config.is_manifest_required;
+}
+
+void eb_registry_explain(const struct eb_registry_model *model, struct eb_failure *failure)
+{
+    const char *why = model->failure ? model->failure : model->config_failure;
+    if (why) {
+        eb_failure_set(failure, "%s", why);
+    } else if (model->count == 0 && eb_registry_needs_manifests(model)) {
+        eb_failure_set(failure,
+            "%s: no version in it has a manifest.yaml, which model.yaml requires; "
+            "'embag manifest' writes one",
+            model->path);
+    } else if (model->count == 0) {
+        eb_failure_set(failure,
+            "%s: there is no version in it; put its tables into a directory called 1", model->path);
+    } else {
+        why = model->versions[0].failure;
+        eb_failure_set(failure, "model '%.64s': no version can be loaded: %s", model->name,
+            why ? why : "model.yaml serves another version, which does not exist");
+    }
+}
+
 void eb_registry_tell_failed(
     const struct eb_registry *registry, const char *model, uint64_t number, const char *why)
 {
@@ -114,7 +139,7 @@ static struct eb_policy_model view(
         model->view[i] = (struct eb_policy_version){
             .number = version->number,
             .is_on_disk = version->is_on_disk,
-            .is_failed = version->failure,
+            .is_failed = (version->failure && !version->loaded) || version->is_set_aside,
             .is_resident = version->loaded,
             .is_held = version->is_held,
             .is_labelled = eb_registry_has_label(model, version->number),
@@ -131,25 +156,87 @@ static struct eb_policy_model view(
     };
 }
 
+static bool is_any_loading(const struct eb_registry_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->versions[i].is_loading) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether the next load must wait for those under way: because it has deaths, or one of
+ * them has. */
+static bool must_load_alone(
+    const struct eb_registry *registry, const struct eb_registry_version *version)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct eb_registry_model *model = &registry->models[i];
+        for (size_t k = 0; k < model->count; k++) {
+            const struct eb_registry_version *other = &model->versions[k];
+            if (other->is_loading && (other->deaths > 0 || version->deaths > 0)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Returns whether there is a reason to load the version, whether or not it is in memory. */
+static bool is_load_due(
+    const struct eb_registry_model *model, const struct eb_policy_model *seen, size_t index)
+{
+    bool is_resident = model->view[index].is_resident;
+    model->view[index].is_resident = false;
+    bool is_due = eb_version_policy_is_due(seen, index);
+    model->view[index].is_resident = is_resident;
+    return is_due;
+}
+
+/* Returns the position of the version to load next, which is the policy's choice. If the policy
+ * chooses none, it is a version in memory whose tables are outdated, or EB_POLICY_NONE. */
+static size_t find_next_load(const struct eb_registry_model *model,
+    const struct eb_policy_model *seen, const struct eb_policy_choice *choice)
+{
+    for (size_t i = 0; i < model->count && choice->load == EB_POLICY_NONE; i++) {
+        const struct eb_registry_version *version = &model->versions[i];
+        if (version->loaded && !version->failure && is_load_due(model, seen, i) &&
+            eb_table_memory_is_outdated(&version->loaded->tables.memory)) {
+            return i;
+        }
+    }
+    return choice->load;
+}
+
 struct eb_registry_model *eb_registry_next(
     struct eb_registry *registry, struct eb_registry_version **version)
 {
     struct eb_registry_model *found = NULL;
+    bool is_found_urgent = false;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
         struct eb_policy_model seen = view(registry, model);
         struct eb_policy_choice choice = eb_version_policy_choose(&seen);
-        bool is_urgent = choice.load == choice.target;
-        if (choice.load != EB_POLICY_NONE && (!found || is_urgent)) {
-            found = model;
-            *version = &model->versions[choice.load];
+        size_t load = find_next_load(model, &seen, &choice);
+        if (load == EB_POLICY_NONE || model->is_waiting || is_any_loading(model)) {
+            continue;
         }
-        if (found && is_urgent) {
-            break;
+        bool is_urgent = choice.load != EB_POLICY_NONE && choice.load == choice.target;
+        struct eb_registry_version *candidate = &model->versions[load];
+        if (must_load_alone(registry, candidate)) {
+            continue;
+        }
+        if (!found || (is_urgent && !is_found_urgent) ||
+            (is_urgent == is_found_urgent && candidate->bytes < (*version)->bytes)) {
+            found = model;
+            is_found_urgent = is_urgent;
+            *version = candidate;
         }
     }
     if (found) {
         (*version)->is_loading = true;
+        (*version)->is_fresh = false;
         (*version)->tried_stamp = (*version)->stamp;
         registry->is_dirty = true;
     }
@@ -161,10 +248,16 @@ void eb_registry_note_loaded(
 {
     struct eb_registry_model *model = eb_registry_find(registry, loaded->model);
     struct eb_registry_version *version = eb_registry_find_version(model, loaded->version);
-    assert(version && version->is_loading && !version->loaded);
+    assert(version && version->is_loading);
+    if (version->loaded) {
+        bool is_served = model->served == version->loaded;
+        eb_registry_drop(registry, model, version);
+        model->served = is_served ? loaded : model->served;
+    }
     version->is_loading = false;
     version->failure_kind = EB_REGISTRY_BROKEN;
     version->passing_count = 0;
+    version->deaths = 0;
     version->loaded = loaded;
     version->since_ms = now_ms;
     registry->loads.done++;
@@ -401,16 +494,22 @@ static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
     }
 }
 
+/* Returns a random number below `end`, or 0 if the system has none to give yet. */
+static uint64_t choose_below(uint64_t end)
+{
+    uint32_t chance = 0;
+    (void)getrandom(&chance, sizeof chance, GRND_NONBLOCK);
+    return end * (chance >> 16) / 65536;
+}
+
 static uint64_t pause_ms(unsigned passing_count)
 {
     uint64_t pause_ms = PAUSE_FIRST_MS;
-    uint32_t chance = 0;
     for (unsigned i = 1; i < passing_count && pause_ms < PAUSE_MAX_MS; i++) {
         pause_ms *= 2;
     }
     pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
-    (void)getrandom(&chance, sizeof chance, GRND_NONBLOCK);
-    return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
+    return pause_ms + choose_below(pause_ms / 4);
 }
 
 /* Begins the pause of each failed version that may load later. Lowers *wake_ms to the time when
@@ -429,6 +528,116 @@ static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint6
     }
 }
 
+/* Lets the load of a new version wait. Lowers *wake_ms to the end of the wait. */
+static void postpone_load(struct eb_registry *registry, struct eb_registry_model *model,
+    uint64_t now_ms, uint64_t *wake_ms)
+{
+    struct eb_policy_model seen = view(registry, model);
+    struct eb_policy_choice choice = eb_version_policy_choose(&seen);
+    const struct eb_registry_version *version =
+        choice.load == EB_POLICY_NONE ? NULL : &model->versions[choice.load];
+    if (!version || !version->is_fresh || !model->served) {
+        model->wait_ms = 0;
+        model->is_waiting = false;
+        return;
+    }
+    if (model->wait_ms == 0) {
+        uint64_t wait_ms = 1 + choose_below(registry->jitter_ms);
+        model->wait_ms = now_ms + wait_ms;
+        if (registry->events.on_postponed) {
+            registry->events.on_postponed(
+                registry->events.context, model->name, version->number, wait_ms);
+        }
+    }
+    model->is_waiting = now_ms < model->wait_ms;
+    if (model->is_waiting && model->wait_ms < *wake_ms) {
+        *wake_ms = model->wait_ms;
+    }
+}
+
+/* ---- versions that killed the process ---- */
+
+void eb_registry_suspect(struct eb_registry *registry, struct eb_registry_model *model,
+    struct eb_registry_version *version, uint64_t files, unsigned deaths)
+{
+    version->deaths = deaths;
+    version->is_set_aside = true;
+    version->tried_stamp = version->stamp;
+    version->tried_files = files;
+    if (registry->events.on_suspected) {
+        registry->events.on_suspected(
+            registry->events.context, model->name, version->number, deaths);
+    }
+}
+
+static bool readmit_fewest(struct eb_registry_model *model)
+{
+    struct eb_registry_version *fewest = NULL;
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        if (version->is_set_aside && (!fewest || version->deaths < fewest->deaths)) {
+            fewest = version;
+        }
+    }
+    if (fewest) {
+        fewest->is_set_aside = false;
+    }
+    return fewest;
+}
+
+bool eb_registry_readmit_unserved(struct eb_registry *registry)
+{
+    bool is_any = false;
+    for (size_t i = 0; i < registry->count; i++) {
+        if (!registry->models[i].served) {
+            is_any = readmit_fewest(&registry->models[i]) || is_any;
+        }
+    }
+    return is_any;
+}
+
+/* Lets a version with too many deaths fail. */
+static void fail_deadly(struct eb_registry *registry, const struct eb_registry_model *model,
+    struct eb_registry_version *version)
+{
+    struct eb_failure failure;
+    char times[32];
+    snprintf(times, sizeof times, version->deaths == 2 ? "twice" : "%u times", version->deaths);
+    eb_failure_set(&failure,
+        "%s/%s: the process died %s while loading it; check its files and whether memory was "
+        "short, then publish it anew or load it by command (embag models load)",
+        model->path, version->name, times);
+    free(version->failure);
+    version->failure = strdup(failure.text);
+    version->is_on_disk = version->is_on_disk && version->failure;
+    version->failure_kind = EB_REGISTRY_BROKEN;
+    registry->loads.failed++;
+    eb_registry_tell_failed(registry, model->name, version->number, failure.text);
+}
+
+void eb_registry_readmit(struct eb_registry *registry)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct eb_registry_model *model = &registry->models[i];
+        for (size_t k = 0; k < model->count; k++) {
+            struct eb_registry_version *version = &model->versions[k];
+            if (version->is_set_aside && version->deaths >= EB_REGISTRY_DEATHS_FATAL) {
+                fail_deadly(registry, model, version);
+            }
+            version->is_set_aside = false;
+        }
+    }
+    registry->is_dirty = true;
+}
+
+void eb_registry_hurry(struct eb_registry_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        model->versions[i].is_fresh = false;
+    }
+    model->is_waiting = false;
+}
+
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms)
 {
     *wake_ms = UINT64_MAX;
@@ -437,6 +646,7 @@ void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t 
         move_labels(registry, &registry->models[i]);
         expire_retries(registry, &registry->models[i], now_ms, wake_ms);
         pause_failed(&registry->models[i], now_ms, wake_ms);
+        postpone_load(registry, &registry->models[i], now_ms, wake_ms);
     }
     bound_kept_bytes(registry, now_ms);
 }
@@ -447,19 +657,15 @@ bool eb_registry_is_due(struct eb_registry *registry, const char *name, uint64_t
     const struct eb_registry_version *version = eb_registry_find_version(model, number);
     struct eb_policy_model seen = view(registry, model);
     return eb_file_stamp_is_same(&version->stamp, &version->tried_stamp) &&
-           eb_version_policy_is_due(&seen, (size_t)(version - model->versions));
+           is_load_due(model, &seen, (size_t)(version - model->versions));
 }
 
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model)
 {
     struct eb_policy_model seen = view(registry, model);
-    for (size_t i = 0; i < model->count; i++) {
-        if (model->versions[i].is_loading) {
-            return false;
-        }
-    }
-    return eb_version_policy_choose(&seen).load == EB_POLICY_NONE;
+    return !is_any_loading(model) &&
+           (model->is_waiting || eb_version_policy_choose(&seen).load == EB_POLICY_NONE);
 }
 
 /* Returns the spare version that has been unwanted for the longest time, or NULL if there is

@@ -26,6 +26,10 @@ struct eb_registry_events {
     void (*on_described)(void *context, const char *model, uint64_t version);
     /* A version is dropped before keep_s is over, because of the limit `setting`. */
     void (*on_evicted)(void *context, const char *model, uint64_t version, const char *setting);
+    /* The process died in `deaths` loads of the version. */
+    void (*on_suspected)(void *context, const char *model, uint64_t version, unsigned deaths);
+    /* A new version, or a newer one in its place, will be loaded after wait_ms. */
+    void (*on_postponed)(void *context, const char *model, uint64_t version, uint64_t wait_ms);
     void *context;
 };
 
@@ -38,17 +42,25 @@ enum eb_registry_failure {
                             twice as long as the one before, up to five minutes */
 };
 
+/* Number of deaths of the process from which on the version that caused them is not loaded. */
+#define EB_REGISTRY_DEATHS_FATAL 2
+
 struct eb_registry_version {
     uint64_t number; /* 0 if the directory's name is not a version number */
     char *name;      /* name of its directory */
     struct eb_file_stamp stamp;
     struct eb_file_stamp tried_stamp; /* `stamp` at the time when its last load began */
+    uint64_t bytes;                   /* as in eb_repository_version */
+    uint64_t manifest;                /* as in eb_repository_version */
     uint64_t files;                   /* as in eb_repository_version */
     uint64_t tried_files; /* `files` at the time when the failed load began; 0 if not known */
     bool is_on_disk;      /* it is on disk and can be loaded by its number */
     bool is_loading;
-    bool is_held;                          /* a command holds it */
-    bool is_wanted;                        /* private: it was wanted at the last decision */
+    unsigned deaths;   /* loads of these files in which the process died */
+    bool is_set_aside; /* it is not loaded because of its deaths */
+    bool is_fresh;     /* private: a scan has found it, and it may have to wait up to jitter_ms */
+    bool is_held;      /* a command holds it */
+    bool is_wanted;    /* private: it was wanted at the last decision */
     enum eb_registry_failure failure_kind; /* the last failure that was reported */
     unsigned passing_count;                /* consecutive failures with causes that may pass */
     uint64_t retry_ms;      /* time when its pause is over; 0 if the pause has not begun */
@@ -70,6 +82,8 @@ struct eb_registry_model {
     uint64_t *labels;     /* version that each label in the settings is on at present */
     uint64_t commanded;   /* version that a command has chosen to serve; 0 if the settings choose */
     struct eb_model_version *served; /* `loaded` of one of the versions; NULL if none is served */
+    bool is_waiting;                 /* private: the next load waits for wait_ms */
+    uint64_t wait_ms; /* private: time when a new version may load; 0 if none waits */
     size_t count;
     struct eb_registry_version *versions; /* highest first */
     struct eb_policy_version *view; /* [count] private: the versions as the policy sees them */
@@ -84,6 +98,10 @@ struct eb_registry {
     /* Limits on versions that stay only for versions.keep_s; 0 means no limit. */
     uint64_t kept_versions_max; /* most such versions of one model */
     uint64_t kept_bytes_max;    /* most bytes of all versions that eb_version_policy_may_evict */
+    /* Longest wait, chosen at random, of a new version before it loads, so that servers that share
+     * a disk do not all read it at once; 0 means none. A version does not wait if its model serves
+     * none, or if a command asks for it. A newer version takes over the wait of the one before. */
+    uint64_t jitter_ms;
     bool is_dirty; /* a new snapshot would differ from the last one; the owner clears it */
     size_t count;
     struct eb_registry_model *models; /* sorted by name */
@@ -100,15 +118,22 @@ bool eb_registry_update(struct eb_registry *registry, const struct eb_repository
 void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen);
 
 /* Returns the model that most needs a version loaded, with that version in *version, or NULL if
- * none is to be loaded. The version is LOADING until eb_registry_note_loaded or eb_registry_fail.
- */
+ * none is to be loaded. Versions to serve come before others, and small ones before large ones.
+ * While a version of a model is loading, no other version of that model is returned, because it
+ * could not share tables with it. A version with deaths is returned only while no other version is
+ * loading. If nothing else of a model is to be loaded, a version in memory whose tables are
+ * outdated (tables/table_mapping.h) is returned, to be loaded again; until then it goes on
+ * answering requests. The version is LOADING until eb_registry_note_loaded or eb_registry_fail. */
 struct eb_registry_model *eb_registry_next(
     struct eb_registry *registry, struct eb_registry_version **version);
-/* Ends LOADING with a loaded version, which becomes resident. Takes over its reference. */
+/* Ends LOADING with a loaded version, which becomes resident. If the version was in memory already,
+ * because it was outdated, the new instance replaces the old one, which is retired. Takes over the
+ * reference of `version`. */
 void eb_registry_note_loaded(
     struct eb_registry *registry, struct eb_model_version *version, uint64_t now_ms);
 /* Ends LOADING without a version. `why` is the failure that is shown and logged. If `why` is NULL,
- * or if the version's directory has been replaced since, the version may be tried again. */
+ * or if the version's directory has been replaced since, the version may be tried again. A version
+ * that was being loaded again stays in memory as it is. */
 void eb_registry_fail(struct eb_registry *registry, const char *model, uint64_t number,
     const char *why, enum eb_registry_failure failure);
 /* Notes the stamp that the version's files had when loading began. Called before eb_registry_fail.
@@ -125,10 +150,22 @@ bool eb_registry_is_due(struct eb_registry *registry, const char *model, uint64_
  * versions that have no reason to stay. Sets *wake_ms to the time at which to decide again even if
  * nothing happens before then, or to UINT64_MAX for never. */
 void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms);
-/* Returns false if a version of the model is being loaded or is due to be loaded, otherwise
+/* Returns false if a version of the model is being loaded or is due to be loaded now, otherwise
  * true. */
 bool eb_registry_is_settled(
     const struct eb_registry *registry, const struct eb_registry_model *model);
+/* Notes that the process died in `deaths` loads of the version, whose files had the stamp `files`.
+ * It is set aside: not loaded before eb_registry_readmit. */
+void eb_registry_suspect(struct eb_registry *registry, struct eb_registry_model *model,
+    struct eb_registry_version *version, uint64_t files, unsigned deaths);
+/* Lets each model that serves no version load one that was set aside, first those with the fewest
+ * deaths. Returns false if there is none. */
+bool eb_registry_readmit_unserved(struct eb_registry *registry);
+/* Lets versions with one death load, each while no other version loads. Others that are set aside
+ * count as failed until their files change or a command asks for them. */
+void eb_registry_readmit(struct eb_registry *registry);
+/* Lets the model's new versions load without a wait. */
+void eb_registry_hurry(struct eb_registry_model *model);
 /* Lets versions whose pause is over be tried again. */
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms);
 /* Lets versions that failed for lack of memory be tried again. */
@@ -146,6 +183,10 @@ char *eb_registry_path(
  * no references are taken. Returns NULL if out of memory. */
 struct eb_model_version **eb_registry_residents(
     const struct eb_registry_model *model, size_t *count);
+/* Returns whether only directories with a manifest are versions of the model. */
+bool eb_registry_needs_manifests(const struct eb_registry_model *model);
+/* Sets *failure to the reason why a model has no version to serve. */
+void eb_registry_explain(const struct eb_registry_model *model, struct eb_failure *failure);
 /* Returns the model of that name, or NULL if there is none. */
 struct eb_registry_model *eb_registry_find(struct eb_registry *registry, const char *name);
 /* Returns the version of that number that is on disk, in memory or being loaded, or NULL if there

@@ -63,6 +63,8 @@ static struct eb_registry_version *make_versions(
         const struct eb_repository_version *from = &seen->versions[i];
         versions[i] = (struct eb_registry_version){.number = from->number,
             .stamp = from->stamp,
+            .bytes = from->bytes,
+            .manifest = from->manifest,
             .files = from->files,
             .is_on_disk = !from->failure,
             .name = strdup(from->name),
@@ -138,12 +140,15 @@ static void carry_over(struct eb_registry_version *to, struct eb_registry_versio
         from->loaded = NULL;
     }
     to->is_held = to->is_held || from->is_held;
+    to->is_fresh = from->is_fresh;
     if (to->is_on_disk && from->is_on_disk && is_as_tried(to, from)) {
         to->tried_files = from->tried_files;
         to->failure = from->failure;
         to->failure_kind = from->failure_kind;
         to->passing_count = from->passing_count;
         to->retry_ms = from->retry_ms;
+        to->deaths = from->deaths;
+        to->is_set_aside = from->is_set_aside;
         from->failure = NULL;
     }
 }
@@ -188,12 +193,25 @@ static void take_new_failures(struct eb_registry *registry, const struct eb_regi
     }
 }
 
-/* Reports that the directory of a loaded version was replaced or written to. */
+/* Marks the versions that were not there before. */
+static void mark_fresh(
+    const struct eb_registry_model *model, struct eb_registry_version *fresh, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fresh[i].is_fresh = !find_same(model->versions, model->count, &fresh[i]);
+    }
+}
+
+/* Reports that the directory of a loaded version was replaced or written to, unless its manifest
+ * says that the version is the same. */
 static void tell_changed(const struct eb_registry *registry, const struct eb_registry_model *model,
     const struct eb_registry_version *old, const struct eb_registry_version *fresh)
 {
-    if (registry->events.on_changed && old->loaded && old->is_on_disk && fresh->is_on_disk &&
-        !eb_file_stamp_is_same(&old->stamp, &fresh->stamp)) {
+    static const struct eb_file_stamp unknown;
+    bool is_known = !eb_file_stamp_is_same(&old->stamp, &unknown);
+    bool is_copy = old->manifest != 0 && old->manifest == fresh->manifest;
+    if (registry->events.on_changed && is_known && !is_copy && old->loaded && old->is_on_disk &&
+        fresh->is_on_disk && !eb_file_stamp_is_same(&old->stamp, &fresh->stamp)) {
         registry->events.on_changed(registry->events.context, model->name, old->number);
     }
 }
@@ -224,6 +242,9 @@ static bool update_versions(struct eb_registry *registry, struct eb_registry_mod
     size_t count = seen->version_count;
     excuse_those_in_use(model, fresh, count);
     take_new_failures(registry, model, fresh, count);
+    if (registry->jitter_ms > 0) {
+        mark_fresh(model, fresh, count);
+    }
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *old = &model->versions[i];
         struct eb_registry_version *same = find_same(fresh, seen->version_count, old);
@@ -271,12 +292,13 @@ static uint64_t find_label(const struct eb_registry_model *model, const char *na
     return 0;
 }
 
-/* Clears failures, because the former settings may have caused them. */
+/* Clears failures, because the former settings may have caused them. Versions that killed the
+ * process keep theirs. */
 static void forgive_all(struct eb_registry_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
-        if (version->is_on_disk) {
+        if (version->is_on_disk && version->deaths < EB_REGISTRY_DEATHS_FATAL) {
             free(version->failure);
             version->failure = NULL;
         }

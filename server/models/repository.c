@@ -2,13 +2,18 @@
 
 #include "server/base/directory.h"
 #include "server/base/name.h"
+#include "server/formats/file_digest.h"
+#include "server/formats/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Directory that mkfs creates in the root of a volume. */
 #define FILESYSTEM_DIRECTORY "lost+found"
@@ -89,6 +94,27 @@ uint64_t eb_repository_stamp_files(const char *path)
     }
     eb_directory_deinit(&listing);
     return value == 0 ? 1 : value;
+}
+
+/* Returns the bytes of a directory's files, or 0 if it cannot be read. */
+static uint64_t count_file_bytes(const char *path)
+{
+    struct eb_directory listing;
+    struct eb_failure failure;
+    uint64_t bytes = 0;
+    if (!eb_directory_read(path, &listing, &failure)) {
+        return 0;
+    }
+    for (size_t i = 0; i < listing.count; i++) {
+        char *file = eb_directory_join(path, listing.entries[i]->d_name, &failure);
+        struct stat status;
+        if (file && stat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+            bytes += (uint64_t)status.st_size;
+        }
+        free(file);
+    }
+    eb_directory_deinit(&listing);
+    return bytes;
 }
 
 /* ---- versions ---- */
@@ -273,6 +299,118 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
     return is_good;
 }
 
+/* ---- contents ---- */
+
+/* Returns the version as the former scan found it, or NULL if it is new. */
+static const struct eb_repository_version *find_former(const struct scan *scan,
+    const struct eb_repository_model *model, const struct eb_repository_version *version)
+{
+    const struct eb_repository_model *former =
+        scan->former ? eb_repository_find(scan->former, model->name) : NULL;
+    for (size_t i = 0; former && i < former->version_count; i++) {
+        if (strcmp(former->versions[i].name, version->name) == 0) {
+            return &former->versions[i];
+        }
+    }
+    return NULL;
+}
+
+/* Returns the digest of the manifest in the directory `path`. Returns 0 if the directory has no
+ * manifest, or if it is too large or cannot be read. */
+static uint64_t digest_manifest(const char *path)
+{
+    struct eb_failure failure;
+    struct eb_table_file file;
+    uint64_t digest = 0;
+    char *name = eb_directory_join(path, EB_MANIFEST_NAME, &failure);
+    if (name && eb_table_file_open(name, &file, &failure)) {
+        if (file.bytes > EB_MANIFEST_BYTES_MAX ||
+            !eb_file_digest_read(&file, false, false, NULL, &digest, &failure)) {
+            digest = 0;
+        }
+        eb_table_file_close(&file);
+    }
+    free(name);
+    return digest;
+}
+
+/* Returns whether the settings serve the version or give it a label. */
+static bool is_version_named(const struct eb_model_settings *settings, uint64_t number)
+{
+    bool is_named = settings && settings->config.serve == number;
+    for (size_t i = 0; settings && !is_named && i < settings->config.label_count; i++) {
+        is_named = settings->config.labels[i].version == number;
+    }
+    return is_named;
+}
+
+/* Looks into one version, unless the former scan has done so and its directory is the same. */
+static void look_into(const struct scan *scan, const struct eb_repository_model *model,
+    struct eb_repository_version *version, bool is_likely)
+{
+    const struct eb_repository_version *former = find_former(scan, model, version);
+    bool is_same = former && eb_file_stamp_is_same(&former->stamp, &version->stamp);
+    version->bytes = is_same ? former->bytes : 0;
+    version->manifest = is_same ? former->manifest : 0;
+    bool is_counted = version->bytes == 0 && is_likely;
+    bool had_manifest = former && former->manifest != 0;
+    struct eb_failure failure;
+    char *path =
+        is_counted || had_manifest ? eb_directory_join(model->path, version->name, &failure) : NULL;
+    if (path && is_counted) {
+        version->bytes = count_file_bytes(path);
+    }
+    if (path && (is_counted || !is_same)) {
+        version->manifest = digest_manifest(path);
+    }
+    free(path);
+}
+
+/* Looks into the versions that are likely to be loaded: the highest, and those that the settings
+ * name. To look at the files of all versions would cost too much on a network disk. */
+static void look_into_versions(const struct scan *scan, struct eb_repository_model *model)
+{
+    bool is_highest = true;
+    for (size_t i = 0; i < model->version_count; i++) {
+        struct eb_repository_version *version = &model->versions[i];
+        if (!version->failure) {
+            look_into(scan, model, version,
+                is_highest || is_version_named(model->settings, version->number));
+            is_highest = false;
+        }
+    }
+}
+
+/* Returns whether the version's directory has a manifest, or cannot be looked into: the load then
+ * says why. */
+static bool has_manifest(
+    const struct eb_repository_model *model, const struct eb_repository_version *version)
+{
+    char path[PATH_MAX];
+    int length =
+        snprintf(path, sizeof path, "%s/%s/%s", model->path, version->name, EB_MANIFEST_NAME);
+    return length >= PATH_MAX || access(path, F_OK) == 0 || errno != ENOENT;
+}
+
+/* Drops the versions without a manifest, if the settings require one: they are not complete yet. */
+static void drop_incomplete(struct eb_repository_model *model)
+{
+    size_t count = 0;
+    if (!model->settings || !model->settings->config.is_manifest_required) {
+        return;
+    }
+    for (size_t i = 0; i < model->version_count; i++) {
+        struct eb_repository_version *version = &model->versions[i];
+        if (has_manifest(model, version)) {
+            model->versions[count++] = *version;
+        } else {
+            free(version->name);
+            free(version->failure);
+        }
+    }
+    model->version_count = count;
+}
+
 /* ---- models ---- */
 
 /* Reads a model. Its problems go into model->failure. If `is_seen` is false, *scan->failure already
@@ -285,7 +423,10 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
         eb_failure_set(scan->failure, "%s: the model name %s; rename the directory", model->path,
             name_failure);
     } else if (is_seen && read_repository_versions(scan, model)) {
-        return read_config(scan, model);
+        bool is_good = read_config(scan, model);
+        drop_incomplete(model);
+        look_into_versions(scan, model);
+        return is_good;
     }
     model->failure = strdup(scan->failure->text);
     return model->failure || fail_memory(scan, model->path);

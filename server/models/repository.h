@@ -26,6 +26,12 @@ struct eb_repository_version {
     char *name;
     char *failure; /* reason why it cannot be loaded by its number; NULL if it can */
     struct eb_file_stamp stamp;
+    /* Bytes of its files if model.yaml or its number makes it likely that it will be loaded; else
+     * 0. They are counted once, as long as the directory does not change. */
+    uint64_t bytes;
+    /* XXH3-64 of its manifest (formats/manifest.h), read when `bytes` is counted; 0 if it has none.
+     * Two directories with equal manifests hold the same version. */
+    uint64_t manifest;
     /* The result of eb_repository_stamp_files if is_watched was set in the scan before this one
      * (`former` of eb_repository_scan), else 0. */
     uint64_t files;

@@ -481,7 +481,7 @@ static void go_on_after_write(struct eb_conn *conn)
     }
     if (conn->slice.is_over && (!conn->is_read_out || find_events(conn)->has_waiting(conn))) {
         eb_run_usage_add(&conn->usage);
-        conn->slice.slice_ns = conn->loop->options->conn_limits.slice_ns;
+        conn->slice.slice_ns = conn->loop->limits.conn.slice_ns;
         wait_for_slice(conn, eb_conn_looked_ns(conn));
         return;
     }
@@ -534,7 +534,7 @@ void eb_conn_mark(struct eb_conn *conn)
 /* Takes the steps that are due because of a connection's age or its peer's silence. */
 static void apply_age(struct eb_conn *conn, uint64_t now_ms)
 {
-    switch (eb_conn_age_look(&conn->age, &conn->loop->options->conn_limits.age, now_ms,
+    switch (eb_conn_age_look(&conn->age, &conn->loop->limits.conn.age, now_ms,
         eb_grpc_server_call_count(conn->session), eb_grpc_server_begun_count(conn->session))) {
     case EB_CONN_AGE_NOTHING: return;
     case EB_CONN_AGE_PING: eb_grpc_server_ping(conn->session); break;
@@ -585,7 +585,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         check_lingering(conn, now_ms);
         return;
     }
-    const struct eb_conn_limits *limits = &conn->loop->options->conn_limits;
+    const struct eb_conn_limits *limits = &conn->loop->limits.conn;
     postpone_limits(conn, now_ms);
     bool silent = !eb_grpc_server_is_open(conn->session) &&
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
@@ -670,7 +670,7 @@ static struct eb_grpc_server *create_conn_session(struct eb_conn *conn)
     struct eb_grpc_server_memory memory = {
         .messages = eb_conn_receive_memory(conn), .output = &conn->loop->receive_memory};
     return eb_grpc_server_create(
-        &options->conn_limits.session, &memory, &options->events.calls, conn);
+        &conn->loop->limits.conn.session, &memory, &options->events.calls, conn);
 }
 
 struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
@@ -686,10 +686,10 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     eb_list_init(&conn->open);
     eb_list_init(&conn->marked);
     eb_run_entry_init(&conn->run);
-    eb_time_slice_init(&conn->slice, options->conn_limits.slice_ns / FIRST_SLICE_PART);
+    eb_time_slice_init(&conn->slice, loop->limits.conn.slice_ns / FIRST_SLICE_PART);
     conn->opened_ms = uv_now(&loop->uv);
     eb_conn_age_init(
-        &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
+        &conn->age, &loop->limits.conn.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
     read_peer_address(&conn->address, socket);
     int rc = open_stream(conn, socket);
     if (rc == 0) {

@@ -42,7 +42,9 @@ struct eb_loop {
     struct eb_mailbox *drained_to; /* the mailbox to which `drained` is posted */
     struct eb_mail *drained;
     const struct eb_loop_options *options;
-    struct eb_tls *tls; /* for new TCP connections; NULL for plain bytes */
+    struct eb_loop_limits limits; /* sessions point into it */
+    uint64_t watched_max;         /* connections that the loop's table of watchers has room for */
+    struct eb_tls *tls;           /* for new TCP connections; NULL for plain bytes */
     struct eb_log_rate_limit refusals;
     void *user;            /* the service's state */
     struct eb_list conns;  /* all connections, linked by eb_conn.open */

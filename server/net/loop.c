@@ -33,8 +33,7 @@ struct handed_socket {
 static void start_loop_ticks(struct eb_loop *loop)
 {
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
-        uint64_t tick_ms = loop->options->tick_ms;
-        uv_timer_start(&loop->tick, on_tick_timer, tick_ms, tick_ms);
+        uv_timer_start(&loop->tick, on_tick_timer, loop->limits.tick_ms, loop->limits.tick_ms);
     }
 }
 
@@ -294,7 +293,7 @@ static void on_tick_timer(uv_timer_t *timer)
         uv_timer_stop(&loop->tick);
     }
     if (loop->state == EB_LOOP_DRAINING &&
-        now_ms - loop->drain_started_ms >= loop->options->drain_timeout_ms) {
+        now_ms - loop->drain_started_ms >= loop->limits.drain_timeout_ms) {
         cut_conns(loop, "drain_timeout_ms is over");
     }
 }
@@ -323,7 +322,7 @@ static bool try_count(struct eb_loop *loop)
     for (size_t i = 0; i < loop->options->loop_count; i++) {
         taken += eb_loop_conn_count(loop->options->loops[i]);
     }
-    if (taken > loop->options->connections_max) {
+    if (taken > loop->limits.connections_max) {
         release_count(loop);
         return false;
     }
@@ -358,7 +357,7 @@ static void refuse_socket(struct eb_loop *loop, int socket)
     if (eb_loop_may_log(loop)) {
         eb_log(EB_LOG_WARN, "connection_dropped",
             eb_log_text("reason", "connections_max is reached"),
-            eb_log_number("connections_max", (int64_t)loop->options->connections_max));
+            eb_log_number("connections_max", (int64_t)loop->limits.connections_max));
     }
 }
 
@@ -427,7 +426,7 @@ static void on_loop_delivery(struct eb_mailbox *mailbox)
 
 static int open_loop_handles(struct eb_loop *loop)
 {
-    int rc = eb_watchers_reserve(&loop->uv, loop->options->connections_max);
+    int rc = eb_watchers_reserve(&loop->uv, loop->limits.connections_max);
     rc = rc < 0 ? rc : eb_mailbox_open(&loop->mailbox, &loop->uv);
     if (rc < 0) {
         return rc;
@@ -465,6 +464,8 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     eb_list_init(&loop->late);
     eb_run_queue_init(&loop->waiting);
     loop->options = options;
+    loop->limits = options->limits;
+    loop->watched_max = options->limits.connections_max;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
     loop->end_mail.deliver = on_loop_end_mail;
@@ -577,6 +578,36 @@ void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls)
     assert(!former == !tls);
     loop->tls = eb_tls_hold(tls);
     eb_tls_drop(former);
+}
+
+/* Makes the loop's table of watchers large enough for `connections_max` connections. If there is no
+ * memory for that, logs it and returns how many connections there is room for. */
+static uint64_t watch_more(struct eb_loop *loop, uint64_t connections_max)
+{
+    if (connections_max <= loop->watched_max) {
+        return connections_max;
+    }
+    int rc = eb_watchers_extend(&loop->uv, connections_max);
+    if (rc < 0) {
+        eb_log(EB_LOG_WARN, "few_watchers", eb_log_text("reason", uv_strerror(rc)),
+            eb_log_count("connections_max", loop->watched_max),
+            eb_log_count("wanted", connections_max),
+            eb_log_text("remedy", "free some memory or descriptors and set connections_max again"));
+        return loop->watched_max;
+    }
+    loop->watched_max = connections_max;
+    return connections_max;
+}
+
+void eb_loop_set_limits(struct eb_loop *loop, const struct eb_loop_limits *limits)
+{
+    bool has_tick = loop->limits.tick_ms != limits->tick_ms;
+    loop->limits = *limits;
+    loop->limits.connections_max = watch_more(loop, limits->connections_max);
+    if (has_tick && uv_is_active((uv_handle_t *)&loop->tick)) {
+        uv_timer_stop(&loop->tick);
+        start_loop_ticks(loop);
+    }
 }
 
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop)

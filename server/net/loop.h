@@ -35,6 +35,12 @@ void eb_loop_end(struct eb_loop *loop);
  * one. Cannot change from plain bytes to TLS or from TLS to plain bytes. */
 void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls);
 
+/* Replaces the loop's limits. Those on calls apply to calls that begin from now on, age_max_ms to
+ * connections that open from now on, and the others to all connections at once. In conn.session,
+ * only the members that grpc_server.h names may differ from the former ones. If the loop cannot
+ * watch more connections, connections_max is not raised; a log line says so. */
+void eb_loop_set_limits(struct eb_loop *loop, const struct eb_loop_limits *limits);
+
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop);
 struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop);
 struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop);

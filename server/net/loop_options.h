@@ -1,6 +1,7 @@
 /* The options of a process's event loops: the service of their connections, limits and memory.
- * Thread: written on main before the first loop starts, read by all loops. Memory: none; what they
- * point to is borrowed for the loops' life. */
+ * Thread: written on main before the first loop starts, read by all loops. Each loop has a copy of
+ * the limits, which may change while it runs. Memory: none; what they point to is borrowed for the
+ * loops' life. */
 #pragma once
 
 #include "proto/grpc_server.h"
@@ -49,15 +50,20 @@ struct eb_conn_origin {
     bool is_admin; /* whether it came from a socket for administrators of the server */
 };
 
+/* The limits of a loop, which eb_loop_set_limits changes. */
+struct eb_loop_limits {
+    struct eb_conn_limits conn;
+    uint64_t connections_max; /* of all loops together; a connection beyond it is closed at once */
+    uint64_t drain_timeout_ms;
+    uint64_t tick_ms; /* time between two checks of the time limits */
+};
+
 /* Options shared by all loops of a process; read-only once the first loop has started. */
 struct eb_loop_options {
     struct eb_conn_events events;
-    struct eb_conn_limits conn_limits;
+    struct eb_loop_limits limits;  /* those that a loop begins with */
     uint64_t receive_memory_bytes; /* of one loop */
     uint64_t answer_memory_bytes;  /* of one loop */
-    uint64_t connections_max; /* of all loops together; a connection beyond it is closed at once */
-    uint64_t drain_timeout_ms;
-    uint64_t tick_ms;
     struct eb_tls *tls; /* the TLS that loops begin with; NULL for plain bytes everywhere */
     void *service;      /* for the hooks below */
     /* Makes the service's state of one loop before the loop runs; NULL if out of memory. */

@@ -58,7 +58,9 @@ static void on_watcher_event(uv_poll_t *watch, int status, int events)
     (void)events;
 }
 
-int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
+/* Returns a high descriptor, which makes the table large enough once it is watched, or a negative
+ * libuv code. */
+static int open_watched(uint64_t connections_max)
 {
     int64_t count = count_descriptors(connections_max);
     if (count < 0) {
@@ -67,7 +69,12 @@ int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
     if (!can_have_table(count)) {
         return UV_ENOMEM;
     }
-    int high = open_high_descriptor(count);
+    return open_high_descriptor(count);
+}
+
+int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
+{
+    int high = open_watched(connections_max);
     if (high < 0) {
         return high;
     }
@@ -79,6 +86,29 @@ int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
         uv_close((uv_handle_t *)&watch, NULL);
         uv_run(uv, UV_RUN_NOWAIT);
         assert(!uv_loop_alive(uv));
+    }
+    close(high);
+    return rc;
+}
+
+static void on_extension_closed(uv_handle_t *watch)
+{
+    free(watch);
+}
+
+int eb_watchers_extend(uv_loop_t *uv, uint64_t connections_max)
+{
+    int high = open_watched(connections_max);
+    if (high < 0) {
+        return high;
+    }
+    uv_poll_t *watch = malloc(sizeof *watch);
+    int rc = watch ? uv_poll_init(uv, watch, high) : UV_ENOMEM;
+    if (rc == 0) {
+        rc = uv_poll_start(watch, UV_READABLE, on_watcher_event);
+        uv_close((uv_handle_t *)watch, on_extension_closed);
+    } else {
+        free(watch);
     }
     close(high);
     return rc;

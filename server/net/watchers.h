@@ -1,6 +1,6 @@
 /* Reserves memory for a libuv loop's table of watchers, which has an entry for each descriptor up
  * to the highest one that the loop watches. libuv aborts the process if it cannot enlarge the
- * table, so the table gets its full size at start, before there are connections.
+ * table, so the table gets its full size before there are connections that need it.
  * Thread: the loop's, or the one that creates the loop. Memory: the loop's. */
 #pragma once
 
@@ -14,6 +14,9 @@
  * files, or for as many descriptors as RLIMIT_NOFILE allows if that is fewer. The loop must have no
  * open handle and must not be running. Returns 0 or a negative libuv code: UV_ENOMEM, UV_EMFILE. */
 int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max);
+/* Does the same for a loop that has handles or is running; on the loop's thread. A handle that it
+ * opens is closed when the loop runs next. */
+int eb_watchers_extend(uv_loop_t *uv, uint64_t connections_max);
 
 /* ---- hangup watch ---- */
 

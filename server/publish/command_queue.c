@@ -130,6 +130,11 @@ static void miss_version(const struct eb_command_queue *queue,
             "model \"%s\" has no version %" PRIu64 " in memory", command->model, command->version);
     } else if (why) {
         decide_command(verdict, EB_MODEL_FAILED, "%s", why);
+    } else if (eb_registry_needs_manifests(model)) {
+        decide_command(verdict, EB_MODEL_NOT_FOUND,
+            "model \"%s\" has no version %" PRIu64 "; model.yaml requires a manifest, so it needs "
+            "%s/%" PRIu64 "/manifest.yaml (embag manifest writes it)",
+            command->model, command->version, model->path, command->version);
     } else {
         decide_command(verdict, EB_MODEL_NOT_FOUND,
             "model \"%s\" has no version %" PRIu64 "; rename its directory to %s/%" PRIu64 " first",
@@ -144,6 +149,9 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     if (command->version != 0 && !version) {
         miss_version(queue, command, model, verdict);
         return;
+    }
+    if (command->verb != EB_MODEL_UNLOAD) {
+        eb_registry_hurry(model);
     }
     if (version && command->verb != EB_MODEL_UNLOAD) {
         allow_retry(version);

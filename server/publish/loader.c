@@ -1,6 +1,7 @@
 #include "server/publish/loader.h"
 
 #include "proto/list.h"
+#include "server/base/machine.h"
 #include "server/models/repository.h"
 #include "server/publish/model_log.h"
 
@@ -10,9 +11,22 @@
 #include <time.h>
 
 #define NS_PER_S UINT64_C(1000000000)
-/* Longest sleep of a load, and so the longest time until it notices that it was cancelled. A server
- * that shuts down may have to wait this long. */
+/* Longest sleep of a reader, and so the longest time until it notices that it was cancelled. A
+ * server that shuts down may have to wait this long. */
 #define SLEEP_NS_MAX UINT64_C(50000000)
+/* Most threads of a load at start. Beyond that a disk gains little. */
+#define FIRST_THREADS_MAX 16u
+
+unsigned eb_loader_choose_threads(uint64_t load_threads, bool is_first)
+{
+    if (load_threads > 0) {
+        return (unsigned)load_threads;
+    }
+    unsigned cpus = eb_machine_cpu_count("");
+    unsigned most = cpus * 2 < FIRST_THREADS_MAX ? cpus * 2 : FIRST_THREADS_MAX;
+    unsigned few = cpus / 4 > 0 ? cpus / 4 : 1;
+    return is_first ? most : few;
+}
 
 static void give_residents(struct eb_load *load)
 {
@@ -50,7 +64,7 @@ static void on_unused_mail(struct eb_mail *mail)
 {
     struct eb_load *load = EB_CONTAINER_OF(mail, struct eb_load, unused);
     load->job = (struct eb_job){.run = run_free, .done = on_free_done};
-    eb_worker_post(load->loader->worker, &load->job);
+    eb_worker_post(load->loader->freer, &load->job);
 }
 
 /* Runs on any thread. */
@@ -83,8 +97,9 @@ static void on_progress_mail(struct eb_mail *mail)
 /* Sends a progress report. It arrives before the report that the load is done, because both take
  * the same way. Sends none if out of memory. */
 static void tell_progress(
-    struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+    const struct eb_load *load, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
+    struct eb_loader *loader = load->loader;
     size_t path_bytes = strlen(path) + 1;
     struct progress *progress = malloc(sizeof *progress + path_bytes);
     if (progress) {
@@ -95,49 +110,97 @@ static void tell_progress(
             .total_bytes = total_bytes,
         };
         memcpy(progress->path, path, path_bytes);
-        eb_mailbox_post(&loader->worker->results, &progress->mail);
+        eb_mailbox_post(&load->job.worker->results, &progress->mail);
     }
 }
 
+/* Returns the rate since the last report, and notes this one. */
+static double measure_rate(struct eb_load *load, uint64_t done_bytes)
+{
+    uint64_t now_ns = uv_hrtime();
+    uint64_t passed_ns = now_ns - load->told_ns;
+    uint64_t fresh_bytes = done_bytes > load->told_bytes ? done_bytes - load->told_bytes : 0;
+    load->told_ns = now_ns;
+    load->told_bytes = done_bytes;
+    return passed_ns > 0 ? (double)fresh_bytes * (double)NS_PER_S / (double)passed_ns : 0;
+}
+
+/* Runs on the threads of the load. If one of them is in it, the others pass over their reports. */
 static void on_loader_progress(
     void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_load *load = context;
+    if (atomic_flag_test_and_set_explicit(&load->is_telling, memory_order_acquire)) {
+        return;
+    }
     atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
     atomic_store_explicit(&load->total_bytes, total_bytes, memory_order_relaxed);
-    eb_model_log_progress(path, done_bytes, total_bytes);
+    eb_model_log_progress(path, done_bytes, total_bytes, measure_rate(load, done_bytes));
     if (load->loader->on_progress) {
-        tell_progress(load->loader, path, done_bytes, total_bytes);
+        tell_progress(load, path, done_bytes, total_bytes);
     }
+    atomic_flag_clear_explicit(&load->is_telling, memory_order_release);
 }
 
-/* Sleeps until due_ns, when the pace allows the next read. Returns false if the load was
- * cancelled. */
-static bool sleep_until_due(const struct eb_load *load)
+static bool is_load_cancelled(const struct eb_load *load)
 {
-    uint64_t due_ns = load->due_ns;
-    bool is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
-    for (uint64_t now_ns = uv_hrtime(); now_ns < due_ns && !is_cancelled; now_ns = uv_hrtime()) {
+    return atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
+}
+
+/* Sleeps until due_ns, when the pace allows the next read. Returns false if *is_cancelled is
+ * set. */
+static bool sleep_until(uint64_t due_ns, const atomic_bool *is_cancelled)
+{
+    bool is_over = atomic_load_explicit(is_cancelled, memory_order_relaxed);
+    for (uint64_t now_ns = uv_hrtime(); now_ns < due_ns && !is_over; now_ns = uv_hrtime()) {
         uint64_t left_ns = due_ns - now_ns;
         struct timespec wait = {.tv_nsec = (long)(left_ns < SLEEP_NS_MAX ? left_ns : SLEEP_NS_MAX)};
         (void)nanosleep(&wait, NULL);
-        is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
+        is_over = atomic_load_explicit(is_cancelled, memory_order_relaxed);
     }
-    return !is_cancelled;
+    return !is_over;
 }
 
-/* Slows the load down to bytes_per_s. A load that was slower for some time may not catch up, so
- * that there are no bursts. Returns false if it was cancelled. */
-static bool keep_pace(void *context, uint64_t bytes)
+/* Adds the time that `bytes` take to the time when the next read of any load is due, and returns
+ * the sum. Loads that were slower for some time may not catch up, so that there are no bursts. */
+static uint64_t book_bytes(struct eb_loader *loader, uint64_t bytes, uint64_t bytes_per_s)
+{
+    uint64_t now_ns = uv_hrtime();
+    uint64_t takes_ns = (uint64_t)((double)bytes * (double)NS_PER_S / (double)bytes_per_s);
+    uint_fast64_t due_ns = atomic_load_explicit(&loader->due_ns, memory_order_relaxed);
+    uint64_t next_ns;
+    do {
+        next_ns = due_ns + takes_ns > now_ns ? due_ns + takes_ns : now_ns;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &loader->due_ns, &due_ns, next_ns, memory_order_relaxed, memory_order_relaxed));
+    return next_ns;
+}
+
+bool eb_loader_keep_pace(struct eb_loader *loader, uint64_t bytes, const atomic_bool *is_cancelled)
+{
+    uint64_t bytes_per_s = atomic_load_explicit(&loader->bytes_per_s, memory_order_relaxed);
+    uint64_t due_ns = bytes_per_s > 0 ? book_bytes(loader, bytes, bytes_per_s) : 0;
+    return sleep_until(due_ns, is_cancelled);
+}
+
+/* Runs on the threads of a load, which sleep without a lock. */
+static bool on_loader_bytes(void *context, uint64_t bytes)
 {
     struct eb_load *load = context;
-    uint64_t now_ns = uv_hrtime();
-    double per_byte_ns = (double)NS_PER_S / (double)load->loader->bytes_per_s;
-    load->due_ns += (uint64_t)((double)bytes * per_byte_ns);
-    if (load->due_ns < now_ns) {
-        load->due_ns = now_ns;
-    }
-    return sleep_until_due(load);
+    return eb_loader_keep_pace(load->loader, bytes, &load->is_cancelled);
+}
+
+static void on_loader_stalled(void *context, const char *path, uint64_t seconds)
+{
+    struct eb_load *load = context;
+    atomic_fetch_add_explicit(&load->stalled_reads, 1, memory_order_relaxed);
+    eb_model_log_stalled(path, seconds);
+}
+
+static void on_loader_resumed(void *context)
+{
+    struct eb_load *load = context;
+    atomic_fetch_sub_explicit(&load->stalled_reads, 1, memory_order_relaxed);
 }
 
 static void on_loader_short(void *context, uint64_t missing_bytes)
@@ -148,17 +211,27 @@ static void on_loader_short(void *context, uint64_t missing_bytes)
 static void run_load(struct eb_job *job)
 {
     struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
-    const struct eb_table_options *tables = load->loader->tables;
     struct eb_version_source source = {load->model, load->number, load->path, load->settings,
-        load->residents, load->resident_count};
+        load->residents, load->resident_count, load->served};
     struct eb_load_progress progress = {.report = on_loader_progress,
-        .go_on = load->loader->bytes_per_s > 0 ? keep_pace : NULL,
+        .go_on = on_loader_bytes,
+        .stalled = on_loader_stalled,
+        .resumed = on_loader_resumed,
         .run_short = on_loader_short,
         .context = load};
     load->files = eb_repository_stamp_files(load->path);
+    if (load->loader->markers) {
+        load->marker =
+            eb_load_markers_begin(load->loader->markers, load->model, load->number, load->files);
+    }
+    /* A version that killed the process is loaded with as few threads and as little memory as
+     * possible. */
+    if (eb_load_marker_has_deaths(load->marker)) {
+        load->tables.load_threads = 1;
+    }
     load->start_ns = uv_hrtime();
-    load->due_ns = load->start_ns;
-    load->version = eb_model_version_load(&source, tables, &progress, &load->failure);
+    load->told_ns = load->start_ns;
+    load->version = eb_model_version_load(&source, &load->tables, &progress, &load->failure);
     if (load->version) {
         load->outcome = EB_LOAD_DONE;
     } else {
@@ -166,9 +239,22 @@ static void run_load(struct eb_job *job)
     }
 }
 
+/* Removes the marker. Former deaths are forgotten only if the load has shown what the files do: it
+ * has succeeded, or has failed because of them. */
+static void end_marker(struct eb_load *load)
+{
+    bool is_broken =
+        load->outcome == EB_LOAD_FAILED && !load->failure.is_transient && !is_load_cancelled(load);
+    if (load->loader->markers) {
+        eb_load_markers_end(
+            load->loader->markers, load->marker, load->outcome == EB_LOAD_DONE || is_broken);
+    }
+}
+
 static void on_load_done(struct eb_job *job)
 {
     struct eb_load *load = EB_CONTAINER_OF(job, struct eb_load, job);
+    end_marker(load);
     give_residents(load);
     if (load->version) {
         load->version->owner = load;
@@ -189,6 +275,7 @@ static struct eb_load *make_load(
         return NULL;
     }
     load->loader = loader;
+    atomic_flag_clear(&load->is_telling);
     load->number = number;
     load->model = strdup(model);
     load->path = strdup(path);
@@ -213,7 +300,8 @@ static bool take_residents(struct eb_load *load, const struct eb_version_source 
     return true;
 }
 
-struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source)
+struct eb_load *eb_loader_start(
+    struct eb_loader *loader, size_t place, const struct eb_version_source *source)
 {
     struct eb_load *load = make_load(loader, source->model, source->version, source->path);
     if (load && !take_residents(load, source)) {
@@ -221,9 +309,12 @@ struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_versio
         load = NULL;
     }
     if (load) {
+        load->served = source->served;
+        load->tables = *loader->tables;
+        load->tables.load_threads = loader->threads;
         load->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
         load->job = (struct eb_job){.run = run_load, .done = on_load_done};
-        eb_worker_post(loader->worker, &load->job);
+        eb_worker_post(&loader->workers[place], &load->job);
     }
     return load;
 }

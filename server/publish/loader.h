@@ -1,21 +1,32 @@
-/* Loads versions and frees them, on the background thread: loads at a pace that leaves the
- * bandwidth of disk and memory to lookups, and frees a version that has lost its last reader.
- * Thread: the owner's loop; a version may lose its last reference on any.
+/* Loads versions and frees them, on background threads: loads EB_LOADS_AT_ONCE versions at the same
+ * time, at a pace that leaves the bandwidth of disk and memory to lookups, and frees a version that
+ * has lost its last reader.
+ * Thread: the owner's loop; a version may lose its last reference on any, and any may keep the
+ * pace.
  * Memory: a load is on the heap from its start until its version has been freed. */
 #pragma once
 
 #include "server/models/model_version.h"
+#include "server/publish/load_marker.h"
 #include "server/publish/worker.h"
+
+/* Most loads under way at the same time, so that a small version need not wait for a large one. */
+#define EB_LOADS_AT_ONCE 2
 
 struct eb_load;
 
 struct eb_loader {
-    struct eb_worker *worker;
-    struct eb_mailbox *mailbox; /* the owner's */
-    const struct eb_table_options *tables;
-    uint64_t bytes_per_s; /* most bytes read per second; 0 means no limit. This and on_progress are
-                             changed only while no load is under way */
-    /* Reports the progress of a load, which is reading the file at `path`. May be NULL. */
+    struct eb_worker *workers;             /* [EB_LOADS_AT_ONCE], one for each load under way */
+    struct eb_worker *freer;               /* frees versions; freeing does not wait for a load */
+    struct eb_mailbox *mailbox;            /* the owner's */
+    const struct eb_table_options *tables; /* copied when a load starts */
+    struct eb_load_markers *markers;       /* may be NULL */
+    atomic_uint_fast64_t bytes_per_s; /* most bytes that all loads, and others that keep the pace,
+                                         read per second together; 0 means no limit */
+    atomic_uint_fast64_t due_ns;      /* private: time when the pace allows the next read */
+    unsigned threads; /* threads that read the tables of a version whose load starts */
+    /* Reports the progress of a load, which is reading the file at `path`. May be NULL. Changed
+     * only while no load is under way. */
     void (*on_progress)(
         struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     /* Called when a load is over. The struct of a failed load is freed after this call. */
@@ -38,26 +49,43 @@ struct eb_load {
     uint64_t number;
     char *path;
     struct eb_model_settings *settings;
+    struct eb_table_options tables;
     size_t resident_count;
-    struct eb_model_version **residents; /* versions that it may share tables with; it holds a
-                                            reference to each while it loads */
+    struct eb_model_version **residents;    /* versions that it may share tables with; it holds a
+                                               reference to each while it loads */
+    const struct eb_served_version *served; /* as in struct eb_version_source */
     uint64_t start_ns;
-    uint64_t due_ns; /* time when the pace allows the next read */
     atomic_bool is_cancelled;
+    atomic_uint stalled_reads; /* reads under way that have taken long */
+    /* The last progress report, from which the rate since then is computed. */
+    atomic_flag is_telling; /* a thread is reporting; others do not */
+    uint64_t told_ns;
+    uint64_t told_bytes;
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
-    uint64_t files;         /* result of eb_repository_stamp_files when the load began */
-    uint64_t missing_bytes; /* bytes of memory that are missing, if SHORT */
+    struct eb_load_marker *marker; /* NULL if there is none */
+    uint64_t files;                /* result of eb_repository_stamp_files when the load began */
+    uint64_t missing_bytes;        /* bytes of memory that are missing, if SHORT */
     struct eb_model_version *version;
     struct eb_failure failure;
 };
 
-/* Starts a load, with references to the residents; on_loaded follows. Returns NULL if out of
- * memory. */
-struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source);
+/* Returns the threads of each load for the setting load_threads. If it is 0, that depends on
+ * is_first: while nobody is served yet, the threads may use all CPUs, with more of them to wait for
+ * the disk. Later most CPUs are left to lookups. */
+unsigned eb_loader_choose_threads(uint64_t load_threads, bool is_first);
+/* Starts a load, with references to the residents, on worker number `place`, which must have no
+ * other load under way; on_loaded follows. source->served must stay valid until then. Returns NULL
+ * if out of memory. */
+struct eb_load *eb_loader_start(
+    struct eb_loader *loader, size_t place, const struct eb_version_source *source);
 /* Lets the version be freed as soon as its last reference is given back, on the thread that gives
  * it back. on_freed does not follow. */
 void eb_loader_abandon(struct eb_model_version *version);
 /* Ends the load as soon as possible; on_loaded still follows. */
 void eb_loader_cancel(struct eb_load *load);
+/* Called after `bytes` bytes were read, on any thread. Sleeps until the loads, and whoever else
+ * calls this, have read no more than bytes_per_s together. Returns false if *is_cancelled is set.
+ */
+bool eb_loader_keep_pace(struct eb_loader *loader, uint64_t bytes, const atomic_bool *is_cancelled);

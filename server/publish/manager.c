@@ -1,4 +1,5 @@
-/* The states of a manager and of its load. There is one load at a time for all models.
+/* The states of a manager and of its loads. EB_LOADS_AT_ONCE loads may be under way, each in a
+ * slot.
  *
  *   manager   until                    meanwhile
  *   --------  -----------------------  -----------------------------------------------------------
@@ -9,31 +10,39 @@
  *
  * eb_manager_stop leads from CREATED to STOPPING too.
  *
- *   load     event                                  then     action
+ *   slot     event                                  then     action
  *   -------  -------------------------------------  -------  ------------------------------------
- *   IDLE     a version is due                       LOADING  the loader begins
+ *   IDLE     a version is due, or due again         LOADING  the loader begins
  *   IDLE     the same, but no memory to begin       IDLE     the registry notes the failure
  *   LOADING  it is no longer due, or stop           LOADING  cancels it; done or failed follows
  *   LOADING  done, while RUNNING with a watch       LOADED   requests a scan
  *   LOADING  done, otherwise                        IDLE     takes the version
  *   LOADING  failed                                 IDLE     the registry notes the failure
- *   LOADING  short of memory while CREATED          IDLE     the registry notes the failure
- *   LOADING  short of memory, some will be freed    SHORT    the registry lets it wait
+ *   LOADING  short of memory, some will be freed,   IDLE     the registry lets it wait; the manager
+ *            or another load is under way                    is short
  *   LOADING  short of memory, none can be freed     IDLE     the registry notes the failure
  *   LOADED   the scan that it requested is done     IDLE     takes the version, or drops it if it
  *                                                            is no longer due
  *   LOADED   eb_manager_stop                        IDLE     takes the version
- *   SHORT    a version is freed, or a scan is done  IDLE     tries again what is due
  *
- * After each event advance_manager lets the registry decide, begins the next load, publishes the
+ * While the manager is short, no load begins. That ends when a version is freed, when another load
+ * is over, or when a scan is done.
+ *
+ * After each event advance_manager lets the registry decide, begins the next loads, publishes the
  * changes and answers the commands that are done. */
 #include "server/publish/manager.h"
 
 #include "proto/list.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/publish/adoption_check.h"
+#include "server/publish/dead_versions.h"
 #include "server/publish/loader.h"
 #include "server/publish/model_log.h"
+#include "server/publish/record_start.h"
+#include "server/publish/resident_keeper.h"
 #include "server/publish/scanner.h"
+#include "server/tables/memory_claims.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -54,7 +63,13 @@ const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1] = {
 
 enum manager_state { CREATED, RUNNING, STOPPING, CLOSED };
 
-enum load_state { IDLE, LOADING, LOADED, SHORT };
+enum slot_state { IDLE, LOADING, LOADED };
+
+struct slot {
+    enum slot_state state;
+    struct eb_load *load; /* set unless IDLE; else NULL */
+    uint64_t scan;        /* number of the scan that LOADED waits for */
+};
 
 struct eb_manager {
     enum manager_state state;
@@ -62,17 +77,23 @@ struct eb_manager {
     struct eb_registry registry;
     struct eb_scanner scanner;
     struct eb_snapshot *first;
+    struct eb_manager_times times;
     struct eb_publisher publisher;
     struct eb_command_queue commands;
     uv_loop_t *uv;
     struct eb_mailbox mailbox;
-    struct eb_worker worker;
+    struct eb_worker workers[EB_LOADS_AT_ONCE];
+    struct eb_worker freer;
+    struct eb_memory_claims claims;
     struct eb_loader loader;
-    uv_timer_t wake;     /* ends when eb_registry_decide is due again */
-    uv_timer_t progress; /* runs while the progress of loads is reported */
-    enum load_state load_state;
-    struct eb_load *load;   /* set while LOADING or LOADED; else NULL */
-    uint64_t load_scan;     /* number of the scan that LOADED waits for */
+    struct eb_resident_keeper keeper;
+    struct eb_adoption_check adoption;
+    struct eb_record_start away; /* what the first versions are opened from, if not from disk */
+    uv_timer_t wake;             /* ends when eb_registry_decide is due again */
+    uv_timer_t progress;         /* runs while the progress of loads is reported */
+    struct slot slots[EB_LOADS_AT_ONCE];
+    bool is_short;          /* a load waits for memory; no other begins */
+    unsigned stalled_count; /* loads that were stalled at the last report */
     unsigned retired_count; /* versions that stay in memory until their last readers are done */
 };
 
@@ -83,18 +104,32 @@ static uint64_t manager_now_ms(void)
 
 /* ---- states ---- */
 
-static void end_load(struct eb_manager *manager, enum load_state state)
+/* Returns the slot of the load, or with NULL one that is idle. Returns NULL if there is none. */
+static struct slot *find_slot(struct eb_manager *manager, const struct eb_load *load)
 {
-    manager->load = NULL;
-    manager->load_state = state;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        if (manager->slots[i].load == load) {
+            return &manager->slots[i];
+        }
+    }
+    return NULL;
 }
 
-/* Allows a load that waited for memory to be tried again. */
-static void end_wait(struct eb_manager *manager)
+static unsigned count_loads(const struct eb_manager *manager)
 {
-    if (manager->load_state == SHORT) {
-        manager->load_state = IDLE;
+    unsigned count = 0;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        count += manager->slots[i].state != IDLE;
     }
+    return count;
+}
+
+/* Makes the slot idle. A load that waited for memory may be tried again, because this one no longer
+ * claims any. */
+static void end_load(struct eb_manager *manager, struct slot *slot)
+{
+    *slot = (struct slot){0};
+    manager->is_short = false;
 }
 
 /* ---- events of the registry ---- */
@@ -122,13 +157,29 @@ static void on_config_failed(void *context, const char *model, const char *why)
 
 static void advance_manager(struct eb_manager *manager);
 static void close_if_idle(struct eb_manager *manager);
-static void take_load(struct eb_manager *manager);
+static void take_load(struct eb_manager *manager, struct slot *slot);
 
 static void on_scan_begun(void *context)
 {
     struct eb_manager *manager = context;
     manager->commands.scans_begun++;
     eb_registry_watch(&manager->registry, &manager->scanner.seen);
+}
+
+/* Returns the time between periodic scans; 0 if there are none. */
+static uint64_t find_poll_ms(const struct eb_manager *manager)
+{
+    bool is_scanning = manager->options.watch != EB_MANAGER_WATCH_OFF || manager->away.is_active;
+    return is_scanning ? manager->options.poll_ms : 0;
+}
+
+/* Runs when the repository could be read. */
+static void end_away(struct eb_manager *manager)
+{
+    if (eb_record_start_end(&manager->away)) {
+        eb_resident_keeper_release(&manager->keeper, manager->publisher.current);
+        eb_scanner_set(&manager->scanner, manager->scanner.is_watching, find_poll_ms(manager));
+    }
 }
 
 static void on_manager_scanned(void *context, bool is_good)
@@ -142,34 +193,46 @@ static void on_manager_scanned(void *context, bool is_good)
         eb_log(EB_LOG_ERROR, "models_incomplete", eb_log_text("reason", strerror(ENOMEM)),
             eb_log_text("remedy", "free some memory; the repository will be scanned again"));
     }
+    if (is_good) {
+        eb_dead_versions_forget(manager->options.markers, &manager->registry);
+        end_away(manager);
+    }
     manager->commands.scans_done = manager->commands.scans_begun;
     manager->commands.disk_failure = manager->scanner.told_failure;
+    if (eb_resident_keeper_own(&manager->keeper)) {
+        eb_resident_keeper_record(&manager->keeper, manager->publisher.current);
+    }
     if (manager->options.on_scanned) {
         manager->options.on_scanned(manager->options.context, manager->scanner.told_failure);
     }
     eb_command_queue_begin(&manager->commands);
-    if (manager->load_state == LOADED && manager->commands.scans_done >= manager->load_scan) {
-        take_load(manager);
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        struct slot *slot = &manager->slots[i];
+        if (slot->state == LOADED && manager->commands.scans_done >= slot->scan) {
+            take_load(manager, slot);
+        }
     }
     /* Memory may have been freed by now. And a version of another model that needs less memory
      * should not wait for memory that is about to be freed. */
-    end_wait(manager);
+    manager->is_short = false;
     eb_registry_forgive(&manager->registry, manager_now_ms());
     advance_manager(manager);
 }
 
 /* ---- loading and unloading ---- */
 
-/* Takes the loaded version into the registry. Drops it if it is no longer due. */
-static void take_load(struct eb_manager *manager)
+/* Takes the loaded version into the registry. Drops it if it is no longer due, unless it replaces
+ * an outdated instance. */
+static void take_load(struct eb_manager *manager, struct slot *slot)
 {
     struct eb_registry *registry = &manager->registry;
-    struct eb_load *load = manager->load;
+    struct eb_load *load = slot->load;
+    struct eb_registry_model *model = eb_registry_find(registry, load->model);
+    bool is_again = eb_registry_find_version(model, load->number)->loaded;
     bool is_due = eb_registry_is_due(registry, load->model, load->number);
-    end_load(manager, IDLE);
+    end_load(manager, slot);
     eb_registry_note_loaded(registry, load->version, manager_now_ms());
-    if (!is_due && manager->state != STOPPING) {
-        struct eb_registry_model *model = eb_registry_find(registry, load->model);
+    if (!is_due && !is_again && manager->state != STOPPING) {
         eb_registry_drop(registry, model, eb_registry_find_version(model, load->number));
     }
 }
@@ -177,26 +240,28 @@ static void take_load(struct eb_manager *manager)
 /* Requests a scan, after which the loaded version is taken: by now model.yaml may choose another
  * version, or another directory may have replaced that of the loaded one. If the manager does not
  * run or does not watch the disk, takes the version at once. */
-static void await_scan(struct eb_manager *manager)
+static void await_scan(struct eb_manager *manager, struct slot *slot)
 {
     if (manager->state != RUNNING || manager->options.watch == EB_MANAGER_WATCH_OFF) {
-        take_load(manager);
+        take_load(manager, slot);
         return;
     }
-    manager->load_state = LOADED;
-    manager->load_scan = manager->commands.scans_begun + 1;
+    slot->state = LOADED;
+    slot->scan = manager->commands.scans_begun + 1;
     eb_scanner_scan(&manager->scanner);
 }
 
-/* Handles a version that needs more memory than there is. It waits if versions are about to be
- * freed, or if others can be dropped for it. Otherwise it fails. */
+/* Handles a version that needs more memory than there is. It waits if another load is under way,
+ * whose claim may turn out to be too high, if versions are about to be freed, or if others can be
+ * dropped for it. Otherwise it fails. */
 static void make_manager_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_failure failure;
     bool is_coming =
-        manager->state == STOPPING || manager->retired_count > 0 ||
-        eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms());
-    end_load(manager, is_coming ? SHORT : IDLE);
+        count_loads(manager) > 0 || manager->state == STOPPING || manager->retired_count > 0 ||
+        (manager->state == RUNNING &&
+            eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms()));
+    manager->is_short = is_coming;
     eb_failure_set(&failure,
         "%s: its tables need %" PRIu64 " bytes more memory than is available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
@@ -218,20 +283,23 @@ static void note_manager_failure(struct eb_manager *manager, const struct eb_loa
     eb_registry_fail(&manager->registry, load->model, load->number,
         is_void ? NULL : load->failure.text,
         load->outcome == EB_LOAD_SHORT ? EB_REGISTRY_SHORT : kind);
-    end_load(manager, IDLE);
 }
 
 static void on_loaded(struct eb_loader *loader, struct eb_load *load)
 {
     struct eb_manager *manager = EB_CONTAINER_OF(loader, struct eb_manager, loader);
+    struct slot *slot = find_slot(manager, load);
+    if (load->outcome != EB_LOAD_DONE) {
+        end_load(manager, slot);
+    }
     switch (load->outcome) {
     case EB_LOAD_DONE:
         eb_model_log_loaded(&manager->options.tables.memory, load->version,
             (uv_hrtime() - load->start_ns) / 1000000);
-        await_scan(manager);
+        await_scan(manager, slot);
         break;
     case EB_LOAD_SHORT:
-        if (manager->state == CREATED) {
+        if (manager->state == CREATED && count_loads(manager) == 0) {
             note_manager_failure(manager, load);
         } else {
             make_manager_room(manager, load);
@@ -249,25 +317,28 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
         EB_LOG_INFO, "model_freed", eb_log_text("model", model), eb_log_count("version", version));
     eb_registry_note_unloaded(&manager->registry, model, version);
     manager->retired_count--;
-    end_wait(manager);
+    manager->is_short = false;
     advance_manager(manager);
 }
 
-/* Cancels the load if its version is no longer due. */
-static void check_manager_load(struct eb_manager *manager)
+/* Cancels the loads whose versions are no longer due. */
+static void check_manager_loads(struct eb_manager *manager)
 {
-    struct eb_load *load = manager->load;
-    if (load && !eb_registry_is_due(&manager->registry, load->model, load->number)) {
-        eb_loader_cancel(load);
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        struct eb_load *load = manager->slots[i].load;
+        if (load && !eb_registry_is_due(&manager->registry, load->model, load->number)) {
+            eb_loader_cancel(load);
+        }
     }
 }
 
-/* Begins the next load, or lets it fail for lack of memory. Returns false if there is nothing to
- * load now. */
+/* Begins the next load in an idle slot, or lets it fail for lack of memory. Returns false if there
+ * is nothing to load now. */
 static bool start_manager_load(struct eb_manager *manager)
 {
     struct eb_registry_version *version;
-    if (manager->load_state != IDLE) {
+    struct slot *slot = find_slot(manager, NULL);
+    if (!slot || manager->is_short) {
         return false;
     }
     const struct eb_registry_model *model = eb_registry_next(&manager->registry, &version);
@@ -277,18 +348,27 @@ static bool start_manager_load(struct eb_manager *manager)
     char *path = eb_registry_path(model, version);
     size_t resident_count;
     struct eb_model_version **residents = eb_registry_residents(model, &resident_count);
-    struct eb_version_source source = {
-        model->name, version->number, path, model->settings, residents, resident_count};
-    manager->load = path && residents ? eb_loader_start(&manager->loader, &source) : NULL;
+    struct eb_version_source source = {model->name, version->number, path, model->settings,
+        residents, resident_count,
+        eb_record_start_find(&manager->away, model->name, version->number)};
+    size_t place = (size_t)(slot - manager->slots);
+    slot->load = path && residents ? eb_loader_start(&manager->loader, place, &source) : NULL;
     free(path);
     free(residents);
-    if (manager->load) {
-        manager->load_state = LOADING;
+    if (slot->load) {
+        slot->state = LOADING;
     } else {
         eb_registry_fail(
             &manager->registry, model->name, version->number, "out of memory", EB_REGISTRY_SHORT);
     }
     return true;
+}
+
+/* Begins as many loads as there are idle slots. */
+static void start_manager_loads(struct eb_manager *manager)
+{
+    while (start_manager_load(manager)) {
+    }
 }
 
 /* ---- the next steps after an event ---- */
@@ -319,6 +399,7 @@ static void publish_snapshot(struct eb_manager *manager, uint64_t *wake_ms)
     struct eb_snapshot *snapshot = eb_registry_snapshot(&manager->registry);
     if (snapshot && eb_publisher_publish(&manager->publisher, snapshot)) {
         manager->registry.is_dirty = false;
+        eb_resident_keeper_record(&manager->keeper, snapshot);
         if (manager->options.on_serving) {
             manager->options.on_serving(manager->options.context, snapshot);
         }
@@ -339,19 +420,45 @@ static void tell_loading(
     }
 }
 
+/* Reports the number of stalled loads if it has changed. */
+static void tell_stalled(struct eb_manager *manager)
+{
+    const struct eb_manager_options *options = &manager->options;
+    unsigned count = 0;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        const struct eb_load *load = manager->slots[i].load;
+        count += load && atomic_load_explicit(&load->stalled_reads, memory_order_relaxed) > 0;
+    }
+    if (count != manager->stalled_count && options->on_stalled) {
+        options->on_stalled(options->context, count);
+    }
+    manager->stalled_count = count;
+}
+
+/* Reports the progress of all loads together. At start, the loader's own reports do that. */
 static void on_manager_progress(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
-    const struct eb_load *load = manager->load;
-    if (load) {
-        uint64_t done = atomic_load_explicit(&load->done_bytes, memory_order_relaxed);
-        uint64_t total = atomic_load_explicit(&load->total_bytes, memory_order_relaxed);
-        eb_command_queue_tell(&manager->commands, load->model, done, total);
-        tell_loading(manager, load->path, done, total);
-    } else {
-        tell_loading(manager, NULL, 0, 0);
+    tell_stalled(manager);
+    if (manager->state == CREATED) {
+        return;
     }
-    if (!manager->commands.first && !load) {
+    const char *path = NULL;
+    uint64_t done_bytes = 0;
+    uint64_t total_bytes = 0;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        const struct eb_load *load = manager->slots[i].load;
+        if (load) {
+            uint64_t done = atomic_load_explicit(&load->done_bytes, memory_order_relaxed);
+            uint64_t total = atomic_load_explicit(&load->total_bytes, memory_order_relaxed);
+            eb_command_queue_tell(&manager->commands, load->model, done, total);
+            path = path ? path : load->path;
+            done_bytes += done;
+            total_bytes += total;
+        }
+    }
+    tell_loading(manager, path, done_bytes, total_bytes);
+    if (!manager->commands.first && !path) {
         uv_timer_stop(timer);
     }
 }
@@ -373,9 +480,9 @@ static void advance_manager(struct eb_manager *manager)
         return;
     }
     eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
-    check_manager_load(manager);
-    (void)start_manager_load(manager);
-    if (manager->load) {
+    check_manager_loads(manager);
+    start_manager_loads(manager);
+    if (count_loads(manager) > 0) {
         watch_progress(manager);
     }
     if (manager->registry.is_dirty) {
@@ -388,31 +495,28 @@ static void advance_manager(struct eb_manager *manager)
             publish_snapshot(manager, &wake_ms);
         }
     }
+    eb_adoption_check_advance(&manager->adoption);
     arm_wake(manager, wake_ms);
 }
 
+/* Runs when a delivery or a comparison is over. */
 static void on_settled(void *context)
 {
     advance_manager(context);
 }
 
-/* ---- the initial versions ---- */
-
-/* Sets *failure to the reason why a model has no version to serve. */
-static void find_first_reason(const struct eb_registry_model *model, struct eb_failure *failure)
+/* Runs when a timer has made the process the owner of the resident files. */
+static void on_owned(void *context)
 {
-    const char *why = model->failure ? model->failure : model->config_failure;
-    if (why) {
-        eb_failure_set(failure, "%s", why);
-    } else if (model->count == 0) {
-        eb_failure_set(failure,
-            "%s: there is no version in it; put its tables into a directory called 1", model->path);
-    } else {
-        why = model->versions[0].failure;
-        eb_failure_set(failure, "model '%.64s': no version can be loaded: %s", model->name,
-            why ? why : "model.yaml serves another version, which does not exist");
+    struct eb_manager *manager = context;
+    eb_resident_keeper_record(&manager->keeper, manager->publisher.current);
+    if (manager->options.on_owned) {
+        manager->options.on_owned(manager->options.context);
     }
+    advance_manager(manager);
 }
+
+/* ---- the initial versions ---- */
 
 /* Returns whether any model has a version to serve. Logs each model that has none. */
 static bool check_served(const struct eb_registry *registry, struct eb_failure *failure)
@@ -426,7 +530,7 @@ static bool check_served(const struct eb_registry *registry, struct eb_failure *
         if (model->served) {
             continue;
         }
-        find_first_reason(model, failure);
+        eb_registry_explain(model, failure);
         if (!is_any_served) {
             return false;
         }
@@ -441,40 +545,93 @@ static void on_first_progress(
     tell_loading(EB_CONTAINER_OF(loader, struct eb_manager, loader), path, done_bytes, total_bytes);
 }
 
+/* Makes loads leave most of the machine to lookups. */
+static void limit_loads(struct eb_manager *manager)
+{
+    atomic_store(&manager->loader.bytes_per_s, manager->options.load_bytes_per_s);
+    manager->loader.threads = eb_loader_choose_threads(manager->options.load_threads, false);
+}
+
 /* Loads the versions on disk as fast as possible. Decides what is served when all are loaded. */
 static void load_first(struct eb_manager *manager)
 {
     uint64_t wake_ms;
-    manager->loader.bytes_per_s = 0;
+    atomic_store(&manager->loader.bytes_per_s, 0);
+    manager->loader.threads = eb_loader_choose_threads(manager->options.load_threads, true);
     manager->loader.on_progress = on_first_progress;
-    while (start_manager_load(manager)) {
-        while (manager->load_state != IDLE) {
+    watch_progress(manager);
+    do {
+        start_manager_loads(manager);
+        while (count_loads(manager) > 0) {
             uv_run(manager->uv, UV_RUN_ONCE);
+            start_manager_loads(manager);
         }
-    }
-    manager->loader.bytes_per_s = manager->options.load_bytes_per_s;
+        eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
+    } while (eb_registry_readmit_unserved(&manager->registry));
+    limit_loads(manager);
     manager->loader.on_progress = NULL;
-    eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
+    uv_timer_stop(&manager->progress);
+    tell_stalled(manager);
+    eb_registry_readmit(&manager->registry);
+}
+
+/* Scans the repository or, if that fails, reads what was served from it last. */
+static bool scan_first(struct eb_manager *manager, struct eb_failure *failure)
+{
+    const struct eb_manager_options *options = &manager->options;
+    struct eb_resident_dir *dir = options->tables.resident.dir;
+    struct eb_repository *seen = &manager->scanner.seen;
+    uint32_t name_bytes_max = options->tables.name_bytes_max;
+    if (eb_repository_scan(options->directory, name_bytes_max, NULL, seen, failure)) {
+        if (dir && dir->start_count >= EB_RESIDENT_STARTS_EMPTIED) {
+            (void)eb_resident_dir_sweep(dir, NULL, NULL);
+        }
+        return true;
+    }
+    return dir && eb_record_start_open(
+                      &manager->away, dir, options->directory, name_bytes_max, seen, failure->text);
 }
 
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
 {
     const struct eb_manager_options *options = &manager->options;
     struct eb_repository *seen = &manager->scanner.seen;
-    if (!eb_repository_scan(
-            options->directory, options->tables.name_bytes_max, NULL, seen, failure)) {
+    uint64_t begun_ns = eb_clock_steady_ns();
+    if (!scan_first(manager, failure)) {
         return false;
     }
     if (!eb_registry_update(&manager->registry, seen)) {
         return eb_failure_set(failure, "%s: out of memory", options->directory);
     }
+    eb_dead_versions_suspect(options->markers, &manager->registry);
+    uint64_t scanned_ns = eb_clock_steady_ns();
     load_first(manager);
+    manager->times.scan_ns = scanned_ns - begun_ns;
+    manager->times.load_ns = eb_clock_steady_ns() - scanned_ns;
     if (!check_served(&manager->registry, failure)) {
         return false;
     }
     manager->first = eb_registry_snapshot(&manager->registry);
     manager->registry.is_dirty = false;
     return manager->first || eb_failure_set(failure, "%s: out of memory", options->directory);
+}
+
+struct eb_manager_times eb_manager_load_times(const struct eb_manager *manager)
+{
+    return manager->times;
+}
+
+bool eb_manager_is_recorded(const struct eb_manager *manager)
+{
+    const struct eb_snapshot *current =
+        manager->first ? manager->first : manager->publisher.current;
+    return manager->away.is_active ? eb_record_start_is_complete(&manager->away, current)
+                                   : manager->keeper.is_recorded_complete;
+}
+
+bool eb_manager_is_from_record(const struct eb_manager *manager)
+{
+    return manager->away.is_opened;
 }
 
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
@@ -545,12 +702,16 @@ static void abandon_all(struct eb_manager *manager)
     }
 }
 
+static void take_registry_limits(struct eb_manager *manager)
+{
+    manager->registry.kept_versions_max = manager->options.kept_versions_max;
+    manager->registry.kept_bytes_max = manager->options.kept_bytes_max;
+}
+
 static void init_registry(struct eb_manager *manager)
 {
-    const struct eb_manager_options *options = &manager->options;
-    manager->registry.directory = options->directory;
-    manager->registry.kept_versions_max = options->kept_versions_max;
-    manager->registry.kept_bytes_max = options->kept_bytes_max;
+    manager->registry.directory = manager->options.directory;
+    take_registry_limits(manager);
     manager->registry.events = (struct eb_registry_events){
         .on_failed = eb_model_log_failed,
         .on_config_failed = on_config_failed,
@@ -560,6 +721,8 @@ static void init_registry(struct eb_manager *manager)
         .on_changed = eb_model_log_changed,
         .on_described = eb_model_log_described,
         .on_evicted = eb_model_log_evicted,
+        .on_postponed = eb_model_log_postponed,
+        .on_suspected = eb_model_log_suspected,
         .context = manager,
     };
     manager->commands.registry = &manager->registry;
@@ -573,9 +736,11 @@ static void init_members(struct eb_manager *manager)
     manager->wake.data = manager;
     manager->progress.data = manager;
     manager->loader = (struct eb_loader){
-        .worker = &manager->worker,
+        .workers = manager->workers,
+        .freer = &manager->freer,
         .mailbox = &manager->mailbox,
         .tables = &options->tables,
+        .markers = options->markers,
         .on_loaded = on_loaded,
         .on_freed = on_freed,
     };
@@ -584,15 +749,71 @@ static void init_members(struct eb_manager *manager)
         .on_settled = on_settled,
         .context = manager,
     };
+    manager->keeper = (struct eb_resident_keeper){.on_owned = on_owned, .context = manager};
+    manager->adoption = (struct eb_adoption_check){
+        .registry = &manager->registry,
+        .loader = &manager->loader,
+        .publisher = &manager->publisher,
+        .keeper = &manager->keeper,
+        .on_compared = on_settled,
+        .context = manager,
+    };
     manager->scanner = (struct eb_scanner){
         .directory = options->directory,
         .name_bytes_max = options->tables.name_bytes_max,
         .is_watching = options->watch == EB_MANAGER_WATCH_AUTO,
-        .poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms,
         .on_begun = on_scan_begun,
         .on_scanned = on_manager_scanned,
         .context = manager,
     };
+}
+
+/* Ends the first `count` workers that load. */
+static void stop_workers(struct eb_manager *manager, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        eb_worker_stop(&manager->workers[i]);
+    }
+}
+
+/* Starts all workers. Returns 0, or a negative libuv code with none started. */
+static int start_workers(struct eb_manager *manager)
+{
+    size_t count = 0;
+    int rc = eb_worker_start(&manager->freer, manager->uv);
+    if (rc < 0) {
+        return rc;
+    }
+    while (count < EB_LOADS_AT_ONCE && rc == 0) {
+        rc = eb_worker_start(&manager->workers[count], manager->uv);
+        count += rc == 0;
+    }
+    if (rc < 0) {
+        stop_workers(manager, count);
+        eb_worker_stop(&manager->freer);
+    }
+    return rc;
+}
+
+/* Opens the mailbox and starts the workers. Returns 0, or a negative libuv code with nothing left
+ * behind. */
+static int open_manager(struct eb_manager *manager)
+{
+    int rc = -eb_memory_claims_init(&manager->claims);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = eb_mailbox_open(&manager->mailbox, manager->uv);
+    if (rc == 0) {
+        rc = start_workers(manager);
+        if (rc == 0) {
+            return 0;
+        }
+        eb_mailbox_close(&manager->mailbox);
+        uv_run(manager->uv, UV_RUN_NOWAIT);
+    }
+    eb_memory_claims_deinit(&manager->claims);
+    return rc;
 }
 
 int eb_manager_create(
@@ -604,16 +825,10 @@ int eb_manager_create(
         return UV_ENOMEM;
     }
     manager->options = *options;
+    manager->options.tables.claims = &manager->claims;
     manager->uv = loop;
-    int rc = eb_mailbox_open(&manager->mailbox, loop);
+    int rc = open_manager(manager);
     if (rc < 0) {
-        free(manager);
-        return rc;
-    }
-    rc = eb_worker_start(&manager->worker, loop);
-    if (rc < 0) {
-        eb_mailbox_close(&manager->mailbox);
-        uv_run(loop, UV_RUN_NOWAIT);
         free(manager);
         return rc;
     }
@@ -626,28 +841,73 @@ int eb_manager_create(
 int eb_manager_start(
     struct eb_manager *manager, const struct eb_publisher_reader *readers, size_t reader_count)
 {
+    manager->scanner.poll_ms = find_poll_ms(manager);
     int rc = eb_scanner_start(&manager->scanner, manager->uv);
     if (rc < 0) {
         return rc;
     }
-    eb_worker_give_way(&manager->worker);
+    eb_resident_keeper_start(&manager->keeper, manager->options.tables.resident.dir, manager->uv);
+    eb_resident_keeper_record(&manager->keeper, manager->first);
+    eb_resident_keeper_sweep(&manager->keeper);
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        eb_worker_give_way(&manager->workers[i]);
+    }
+    eb_worker_give_way(&manager->freer);
     manager->publisher.readers = readers;
     manager->publisher.reader_count = reader_count;
     eb_publisher_start(&manager->publisher, manager->first);
     manager->first = NULL;
+    manager->registry.jitter_ms = manager->options.load_jitter_ms;
     manager->state = RUNNING;
+    eb_adoption_check_start(&manager->adoption, manager->uv);
+    arm_wake(manager, manager_now_ms());
     return 0;
+}
+
+void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options *options)
+{
+    struct eb_manager_options *own = &manager->options;
+    if (manager->state != RUNNING) {
+        return;
+    }
+    /* If the system could not report changes, it is asked again only when `watch` changes. */
+    bool is_watching = own->watch == options->watch ? manager->scanner.is_watching
+                                                    : options->watch == EB_MANAGER_WATCH_AUTO;
+    own->watch = options->watch;
+    own->poll_ms = options->poll_ms;
+    own->load_bytes_per_s = options->load_bytes_per_s;
+    own->load_threads = options->load_threads;
+    own->kept_versions_max = options->kept_versions_max;
+    own->kept_bytes_max = options->kept_bytes_max;
+    own->tables.row_bytes_max = options->tables.row_bytes_max;
+    own->tables.group_features_max = options->tables.group_features_max;
+    limit_loads(manager);
+    take_registry_limits(manager);
+    manager->registry.jitter_ms = options->load_jitter_ms;
+    eb_scanner_set(&manager->scanner, is_watching, find_poll_ms(manager));
+    advance_manager(manager);
+}
+
+/* Returns whether a load, a comparison or the freeing of a version is under way. */
+static bool is_working(const struct eb_manager *manager)
+{
+    bool is_busy = manager->freer.job_count > 0 || eb_adoption_check_is_busy(&manager->adoption);
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        is_busy = is_busy || manager->workers[i].job_count > 0;
+    }
+    return is_busy;
 }
 
 static void close_if_idle(struct eb_manager *manager)
 {
-    if (manager->state == CLOSED || manager->worker.job_count > 0 || manager->scanner.is_busy ||
+    if (manager->state == CLOSED || is_working(manager) || manager->scanner.is_busy ||
         manager->publisher.delivery_count > 0 || manager->retired_count > count_withheld(manager)) {
         return;
     }
     manager->state = CLOSED;
     eb_scanner_close(&manager->scanner);
-    eb_worker_stop(&manager->worker);
+    stop_workers(manager, EB_LOADS_AT_ONCE);
+    eb_worker_stop(&manager->freer);
     eb_mailbox_close(&manager->mailbox);
 }
 
@@ -657,11 +917,19 @@ void eb_manager_stop(struct eb_manager *manager)
         return;
     }
     manager->state = STOPPING;
-    if (manager->load_state == LOADED) {
-        take_load(manager);
-    } else if (manager->load_state == LOADING) {
-        eb_loader_cancel(manager->load);
+    if (manager->options.markers) {
+        eb_load_markers_stop(manager->options.markers);
     }
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        struct slot *slot = &manager->slots[i];
+        if (slot->state == LOADED) {
+            take_load(manager, slot);
+        } else if (slot->state == LOADING) {
+            eb_loader_cancel(slot->load);
+        }
+    }
+    eb_adoption_check_stop(&manager->adoption);
+    eb_resident_keeper_stop(&manager->keeper);
     eb_scanner_stop(&manager->scanner);
     uv_close((uv_handle_t *)&manager->wake, NULL);
     uv_close((uv_handle_t *)&manager->progress, NULL);
@@ -674,7 +942,12 @@ const char *eb_manager_left(const struct eb_manager *manager)
     if (manager->state != STOPPING) {
         return NULL;
     }
-    return manager->load ? manager->load->path : manager->options.directory;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        if (manager->slots[i].load) {
+            return manager->slots[i].load->path;
+        }
+    }
+    return manager->options.directory;
 }
 
 void eb_manager_destroy(struct eb_manager *manager)
@@ -688,5 +961,7 @@ void eb_manager_destroy(struct eb_manager *manager)
     eb_snapshot_free(manager->first);
     eb_registry_deinit(&manager->registry);
     eb_scanner_deinit(&manager->scanner);
+    eb_record_start_deinit(&manager->away);
+    eb_memory_claims_deinit(&manager->claims);
     free(manager);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "server/publish/command_queue.h"
+#include "server/publish/load_marker.h"
 #include "server/publish/publisher.h"
 
 struct eb_manager;
@@ -16,7 +17,7 @@ struct eb_manager;
 #define EB_MANAGER_WATCH_LIST(X)                                                                   \
     X(AUTO, "auto") /* at once if the system reports them, and with a scan every poll_ms */        \
     X(POLL, "poll") /* with a scan every poll_ms */                                                \
-    X(OFF, "off")   /* on command, or at the next start */
+    X(OFF, "off")   /* on command, or at the next start; like POLL while the start's scan fails */
 
 #define X(name, text) EB_MANAGER_WATCH_##name,
 enum eb_manager_watch { EB_MANAGER_WATCH_LIST(X) EB_MANAGER_WATCH_COUNT };
@@ -26,22 +27,37 @@ extern const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1];
 
 struct eb_manager_options {
     const char *directory;
-    struct eb_table_options tables;
+    struct eb_load_markers *markers; /* open, or NULL */
+    struct eb_table_options
+        tables; /* tables.resident.dir must stay open until eb_manager_destroy */
     enum eb_manager_watch watch;
     uint64_t poll_ms;
     uint64_t load_bytes_per_s;  /* limit for loads in the background */
+    uint64_t load_threads;      /* threads of each load; 0 means that the manager chooses */
+    uint64_t load_jitter_ms;    /* as jitter_ms in struct eb_registry, after the start */
     uint64_t kept_versions_max; /* as in struct eb_registry */
     uint64_t kept_bytes_max;
     /* Reports load progress. `path` is the file that is being read during eb_manager_load, and the
      * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
      * callback is called once with path NULL and zeroes. May be NULL. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
+    /* Called when the number of loads that wait for a read for long has changed. May be NULL. */
+    void (*on_stalled)(void *context, unsigned count);
     /* Called when the readers are given this snapshot. May be NULL. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);
     /* Called when a scan of the repository is over. `failure` is the reason if it failed, otherwise
      * NULL. May be NULL. */
     void (*on_scanned)(void *context, const char *failure);
+    /* Called when the process has become the owner of the resident files between two scans. May be
+     * NULL. */
+    void (*on_owned)(void *context);
     void *context;
+};
+
+/* How long the parts of eb_manager_load took. */
+struct eb_manager_times {
+    uint64_t scan_ns; /* finding the versions on disk */
+    uint64_t load_ns; /* loading the initial ones, or adopting their resident files */
 };
 
 /* Creates a manager without models, and starts its background thread. Returns 0, or a negative
@@ -50,14 +66,24 @@ int eb_manager_create(
     struct eb_manager **manager, const struct eb_manager_options *options, uv_loop_t *loop);
 /* Loads the initial version of every model, and its versions with a label, and runs the loop until
  * that is done. The initial version is the one to be served or, if that cannot be loaded, the next
- * one that can. A model without a version that can be loaded is logged, and served as soon as it
- * has one. Called once, before the start. Returns false, with the reason in *failure, if the
- * directory cannot be read, if there is no model, or if no model has a version that can be loaded;
- * the manager can then only be stopped. */
+ * one that can. A version that killed the process while it loaded is the last choice. If it is not
+ * chosen and did so only once, it is loaded after the start. A model without a version that can be
+ * loaded is logged, and served as soon as it has one. If the directory cannot be read or has no
+ * model, the versions that are recorded in the directory of resident files are served, and scans go
+ * on every poll_ms, whatever `watch` says, until one succeeds. Called once, before the start.
+ * Returns false, with the reason in *failure, if there is nothing to serve at all; the manager can
+ * then only be stopped. */
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure);
+/* Returns zeroes if eb_manager_load has loaded nothing. */
+struct eb_manager_times eb_manager_load_times(const struct eb_manager *manager);
 /* Returns the snapshot that requests see first, or NULL before eb_manager_load and after
  * eb_manager_start. */
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager);
+/* Returns whether everything that is served is recorded in the directory of resident files, so that
+ * it could be served again without the repository. */
+bool eb_manager_is_recorded(const struct eb_manager *manager);
+/* Returns whether eb_manager_load could not read the repository and opened what was recorded. */
+bool eb_manager_is_from_record(const struct eb_manager *manager);
 /* Starts to watch the disk. The readers already have eb_manager_snapshot. Returns 0, or a negative
  * libuv code with nothing started. */
 int eb_manager_start(
@@ -75,6 +101,11 @@ const char *eb_manager_left(const struct eb_manager *manager);
  * snapshot any longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 
+/* Takes over the options that may change while the manager runs: watch, poll_ms, the limits on
+ * loads and on kept versions, and in `tables` row_bytes_max and group_features_max. Loads under way
+ * keep the values that they began with, except load_bytes_per_s. Does nothing before the start and
+ * after the stop. */
+void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options *options);
 /* Queues the command; on_done follows. Before the start and after the stop, on_done is called at
  * once, with EB_MODEL_CANCELLED. */
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);

@@ -2,14 +2,34 @@
 
 #include "server/base/log.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+static atomic_flag is_numa_refusal_told = ATOMIC_FLAG_INIT;
+
+/* Longest time left that is told. A load that needs more does not move. */
+#define LEFT_S_MAX 1e9
 
 /* ---- loads ---- */
 
-void eb_model_log_progress(const char *path, uint64_t done_bytes, uint64_t total_bytes)
+void eb_model_log_progress(
+    const char *path, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s)
 {
+    uint64_t left_bytes = total_bytes > done_bytes ? total_bytes - done_bytes : 0;
+    double percent = total_bytes > 0 ? 100 * (double)done_bytes / (double)total_bytes : 0;
+    double left_s = (double)left_bytes / bytes_per_s;
     eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
-        eb_log_count("done_bytes", done_bytes), eb_log_count("total_bytes", total_bytes));
+        eb_log_count("done_bytes", done_bytes), eb_log_count("total_bytes", total_bytes),
+        eb_log_count("percent", (uint64_t)percent),
+        eb_log_count("mb_per_s", (uint64_t)(bytes_per_s / 1e6)),
+        left_s < LEFT_S_MAX ? eb_log_count("left_s", (uint64_t)left_s)
+                            : eb_log_text("left_s", "unknown"));
+}
+
+void eb_model_log_stalled(const char *path, uint64_t seconds)
+{
+    eb_log(EB_LOG_WARN, "load_stalled", eb_log_text("path", path), eb_log_count("seconds", seconds),
+        eb_log_text("remedy", "check whether the disk responds"));
 }
 
 static void log_tables(const struct eb_model_version *version)
@@ -48,6 +68,21 @@ static void log_missing_pages(const struct eb_model_version *version, enum eb_pa
         eb_log_text("remedy", hint));
 }
 
+/* Logs, once in the life of the process, that pages cannot be placed on nodes: every later load
+ * would meet the same refusal. */
+static void log_numa_refused(enum eb_numa policy, int error)
+{
+    if (error == 0 || atomic_flag_test_and_set(&is_numa_refusal_told)) {
+        return;
+    }
+    eb_log(EB_LOG_WARN, "numa_refused", eb_log_text("numa", eb_numa_names[policy]),
+        eb_log_text("reason", strerror(-error)),
+        eb_log_text("remedy",
+            "let the process call mbind: give its container CAP_SYS_NICE or a seccomp profile that "
+            "permits mbind (the chart's numa.seccompProfile), or run one server on each node with "
+            "numa off; until then the kernel chooses the nodes of tables"));
+}
+
 static void log_memory(
     const struct eb_table_memory_options *options, const struct eb_model_version *version)
 {
@@ -60,14 +95,7 @@ static void log_memory(
     } else {
         log_missing_pages(version, options->pages);
     }
-    if (tables->memory.numa_error < 0) {
-        eb_log(EB_LOG_WARN, "numa_refused", eb_log_text("model", version->model),
-            eb_log_count("version", version->version),
-            eb_log_text("numa", eb_numa_names[options->numa]),
-            eb_log_text("reason", strerror(-tables->memory.numa_error)),
-            eb_log_text("remedy", "let the process call mbind (in a container: CAP_SYS_NICE), or "
-                                  "set numa to off and use numactl"));
-    }
+    log_numa_refused(options->numa, tables->memory.numa_error);
 }
 
 static void log_note(const struct eb_model_version *version, const struct eb_load_note *note,
@@ -92,6 +120,9 @@ static void log_notes(const struct eb_model_version *version)
     log_note(version, &notes->fields, EB_LOG_INFO, "fields_passed_over",
         "none if the values are complete without these fields; a scale or zero point in one of "
         "them is not applied");
+    log_note(version, &notes->stale, EB_LOG_WARN, "manifest_stale",
+        "write the manifest after the files; until then the digests of these files do not "
+        "count, and copies of the version do not share its tables without reading them");
     log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
         "correct only and exclude in model.yaml: these patterns match no table of the version");
 }
@@ -104,6 +135,7 @@ void eb_model_log_loaded(const struct eb_table_memory_options *options,
         eb_log_count("version", version->version), eb_log_count("tables", tables->count),
         eb_log_count("bytes", tables->bytes),
         eb_log_count("shared_bytes", tables->memory.shared_bytes),
+        eb_log_count("adopted_bytes", tables->adopted_bytes),
         eb_log_count("resident_bytes", tables->pages.bytes),
         eb_log_count("bytes_2m", tables->pages.bytes_2m),
         eb_log_count("bytes_1g", tables->pages.bytes_1g),
@@ -120,6 +152,29 @@ void eb_model_log_unserved(const char *model, const char *why)
         eb_log_text("remedy",
             "correct what the reason names, or remove the model's directory; the other models "
             "are served, and this one will be served when a version of it is loaded"));
+}
+
+void eb_model_log_differs(
+    const char *model, uint64_t version, const char *table, const char *file, const char *source)
+{
+    eb_log(EB_LOG_WARN, "resident_differs", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_text("table", table), eb_log_text("file", file),
+        eb_log_text("source", source),
+        eb_log_text("reason",
+            "the table was adopted from the resident file, but the version's files "
+            "have other rows, with the same sizes and times or digests"),
+        eb_log_text("remedy",
+            "the version is loaded again from its files; never write to the files of a version: "
+            "write them elsewhere and rename the directory into place under a new number"));
+}
+
+void eb_model_log_uncompared(const char *model, uint64_t version, const char *why)
+{
+    eb_log(EB_LOG_INFO, "resident_uncompared", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_text("reason", why),
+        eb_log_text("remedy",
+            "none if the repository is away for now; otherwise check the version's files; its "
+            "tables are served as they were adopted"));
 }
 
 /* ---- events of the registry ---- */
@@ -178,4 +233,24 @@ void eb_model_log_evicted(void *context, const char *model, uint64_t version, co
             "more versions or bytes are kept for versions.keep_s than the setting allows"),
         eb_log_text("remedy", "lower versions.keep_s in model.yaml, publish less often, or raise "
                               "the setting; callers that pinned the version get NOT_FOUND"));
+}
+
+void eb_model_log_postponed(void *context, const char *model, uint64_t version, uint64_t wait_ms)
+{
+    (void)context;
+    eb_log(EB_LOG_INFO, "load_postponed", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_count("wait_ms", wait_ms),
+        eb_log_text("reason", "load_jitter_s spreads the loads of servers that share a disk"));
+}
+
+void eb_model_log_suspected(void *context, const char *model, uint64_t version, unsigned deaths)
+{
+    (void)context;
+    eb_log(EB_LOG_WARN, "load_killed", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_count("deaths", deaths),
+        eb_log_text("reason",
+            "a process died while it loaded this version, and no load has succeeded since"),
+        eb_log_text("remedy",
+            "check whether memory was short (the kernel's log), and the version's files; the "
+            "server serves another version of the model if there is one"));
 }

@@ -7,141 +7,19 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- watch ---- */
 
-struct eb_watch_entry {
-    uv_fs_event_t handle;
-    struct eb_watch *watch;
-    struct eb_watch_entry *next;
-    dev_t device; /* device of the watched directory; `path` may lead to another one by now */
-    ino_t inode;
-    bool is_seen;
-    bool is_stale; /* the directory may be gone, and its inode number used by another one */
-    char path[];
-};
-
-static void on_watched_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
-static void close_entry(struct eb_watch_entry *entry)
-{
-    uv_close((uv_handle_t *)&entry->handle, on_watched_closed);
-}
-
-static void on_watched_event(uv_fs_event_t *handle, const char *name, int events, int status)
-{
-    struct eb_watch_entry *entry = handle->data;
-    const char *slash = strrchr(entry->path, '/');
-    const char *own_name = slash ? slash + 1 : entry->path;
-    (void)status;
-    /* Events of the directory itself come under its own name. */
-    entry->is_stale =
-        entry->is_stale || ((events & UV_RENAME) && name && strcmp(name, own_name) == 0);
-    entry->watch->on_change(entry->watch->context);
-}
-
-static struct eb_watch_entry *find_watch(
-    const struct eb_watch *watch, const char *path, const struct stat *status)
-{
-    for (struct eb_watch_entry *entry = watch->entries; entry; entry = entry->next) {
-        if (!entry->is_stale && entry->device == status->st_dev && entry->inode == status->st_ino &&
-            strcmp(entry->path, path) == 0) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
-/* Returns 0 or a negative libuv code. */
-static int add_watch(struct eb_watch *watch, const char *path, const struct stat *status)
-{
-    struct eb_watch_entry *entry = calloc(1, sizeof *entry + strlen(path) + 1);
-    if (!entry) {
-        return UV_ENOMEM;
-    }
-    entry->watch = watch;
-    entry->device = status->st_dev;
-    entry->inode = status->st_ino;
-    entry->is_seen = true;
-    strcpy(entry->path, path);
-    entry->handle.data = entry;
-    int rc = uv_fs_event_init(watch->loop, &entry->handle);
-    if (rc < 0) {
-        free(entry);
-        return rc;
-    }
-    rc = uv_fs_event_start(&entry->handle, on_watched_event, path, 0);
-    if (rc < 0) {
-        close_entry(entry);
-        return rc;
-    }
-    entry->next = watch->entries;
-    watch->entries = entry;
-    return 0;
-}
-
-/* Returns whether the error means that no further directory can be watched. */
-static bool is_exhausted(int rc)
-{
-    return rc == UV_ENOSPC || rc == UV_EMFILE || rc == UV_ENFILE || rc == UV_ENOMEM;
-}
-
-/* Watches a directory. Returns whether it was not watched before. Ignores a missing one, because
- * its parent reports the change. */
-static bool see(struct eb_watch *watch, const char *path, int *error)
-{
-    struct stat status;
-    if (stat(path, &status) != 0) {
-        return false;
-    }
-    struct eb_watch_entry *entry = find_watch(watch, path, &status);
-    if (entry) {
-        entry->is_seen = true;
-        return false;
-    }
-    int rc = add_watch(watch, path, &status);
-    *error = is_exhausted(rc) ? rc : *error;
-    return rc == 0;
-}
-
-static void close_unseen(struct eb_watch *watch)
-{
-    struct eb_watch_entry **link = &watch->entries;
-    while (*link) {
-        struct eb_watch_entry *entry = *link;
-        if (entry->is_seen) {
-            entry->is_seen = false;
-            link = &entry->next;
-        } else {
-            *link = entry->next;
-            close_entry(entry);
-        }
-    }
-}
-
-bool eb_watch_update(
-    struct eb_watch *watch, const char *directory, const struct eb_repository *seen, int *error)
+bool eb_watch_update(struct eb_directory_watch *watch, const char *directory,
+    const struct eb_repository *seen, int *error)
 {
     *error = 0;
-    bool is_new = see(watch, directory, error);
+    bool is_new = eb_directory_watch_see(watch, directory, error);
     for (size_t i = 0; i < seen->count; i++) {
-        is_new = see(watch, seen->models[i].path, error) || is_new;
+        is_new = eb_directory_watch_see(watch, seen->models[i].path, error) || is_new;
     }
-    close_unseen(watch);
+    eb_directory_watch_keep_seen(watch);
     return is_new;
-}
-
-void eb_watch_close(struct eb_watch *watch)
-{
-    while (watch->entries) {
-        struct eb_watch_entry *entry = watch->entries;
-        watch->entries = entry->next;
-        close_entry(entry);
-    }
 }
 
 /* ---- scanner ---- */
@@ -172,11 +50,12 @@ static void watch(struct eb_scanner *scanner)
     }
     if (error < 0) {
         scanner->is_watching = false;
-        eb_watch_close(&scanner->watch);
+        eb_directory_watch_close(&scanner->watch);
         eb_log(EB_LOG_WARN, "watch_failed", eb_log_text("reason", uv_strerror(error)),
             eb_log_number("poll_ms", (int64_t)scanner->poll_ms),
             eb_log_text("remedy", "raise fs.inotify.max_user_watches or max_user_instances; "
-                                  "until a restart the server scans the directories instead"));
+                                  "until then the server scans the directories instead; set watch "
+                                  "again, or restart"));
     }
 }
 
@@ -257,12 +136,35 @@ int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
     uv_timer_init(loop, &scanner->settle);
     scanner->poll.data = scanner;
     scanner->settle.data = scanner;
-    scanner->watch = (struct eb_watch){.loop = loop, .on_change = on_change, .context = scanner};
+    scanner->watch =
+        (struct eb_directory_watch){.loop = loop, .on_change = on_change, .context = scanner};
     if (scanner->poll_ms > 0) {
         uv_timer_start(&scanner->poll, on_scanner_timer, scanner->poll_ms, scanner->poll_ms);
         eb_scanner_scan(scanner);
     }
     return 0;
+}
+
+void eb_scanner_set(struct eb_scanner *scanner, bool is_watching, uint64_t poll_ms)
+{
+    if (scanner->is_stopping) {
+        return;
+    }
+    bool is_new = (is_watching && !scanner->is_watching) || (poll_ms > 0 && scanner->poll_ms == 0);
+    if (!is_watching) {
+        eb_directory_watch_close(&scanner->watch);
+    }
+    scanner->is_watching = is_watching;
+    if (poll_ms != scanner->poll_ms) {
+        uv_timer_stop(&scanner->poll);
+        if (poll_ms > 0) {
+            uv_timer_start(&scanner->poll, on_scanner_timer, poll_ms, poll_ms);
+        }
+    }
+    scanner->poll_ms = poll_ms;
+    if (is_new) {
+        eb_scanner_scan(scanner);
+    }
 }
 
 void eb_scanner_stop(struct eb_scanner *scanner)
@@ -271,7 +173,7 @@ void eb_scanner_stop(struct eb_scanner *scanner)
     if (!scanner->is_running) {
         return;
     }
-    eb_watch_close(&scanner->watch);
+    eb_directory_watch_close(&scanner->watch);
     uv_close((uv_handle_t *)&scanner->poll, NULL);
     uv_close((uv_handle_t *)&scanner->settle, NULL);
 }

@@ -3,6 +3,7 @@
  * Thread: the owner's loop. Memory: the owner's; the scanner owns what was seen. */
 #pragma once
 
+#include "proto/net/directory_watch.h"
 #include "server/models/repository.h"
 #include "server/publish/worker.h"
 
@@ -10,35 +11,20 @@
 
 /* ---- watch ---- */
 
-/* Reports changes in the repository's directory and in the directories of its models, such as a
- * version that is renamed into place or a new model.yaml. It may report a change several times, or
- * one that does not matter. It does not notice every change: files that other machines write go
- * unnoticed, for example. Thread: its loop's. Memory: one entry on the heap for each directory. */
-
-struct eb_watch_entry;
-
-/* A zeroed watch watches nothing. */
-struct eb_watch {
-    uv_loop_t *loop;
-    void (*on_change)(void *context);
-    void *context;
-    struct eb_watch_entry *entries;
-};
-
-/* Watches the directory itself and the directories of the models in `seen`, and no others. Returns
- * whether some were not watched before, so that a change may have been missed. Sets *error to 0, or
- * to a negative libuv code if the system has no more watches to give. A directory that cannot be
- * watched for another reason, such as its permissions, is passed over. */
-bool eb_watch_update(
-    struct eb_watch *watch, const char *directory, const struct eb_repository *seen, int *error);
-/* Ends all watches; entries are freed as the loop runs. */
-void eb_watch_close(struct eb_watch *watch);
+/* Watches the directory itself and the directories of the models in `seen`, and no others, so that
+ * a version that is renamed into place or a new model.yaml is noticed. Returns whether some were
+ * not watched before, so that a change may have been missed. Sets *error to 0, or to a negative
+ * libuv code if the system has no more watches to give. A directory that cannot be watched for
+ * another reason, such as its permissions, is passed over. */
+bool eb_watch_update(struct eb_directory_watch *watch, const char *directory,
+    const struct eb_repository *seen, int *error);
 
 /* ---- scanner ---- */
 
 struct eb_scanner {
     const char *directory;
     uint32_t name_bytes_max;
+    /* Both are set before the start, and later by eb_scanner_set. */
     bool is_watching; /* whether changes that the system reports cause scans; cleared if the system
                          cannot report them */
     uint64_t poll_ms; /* time between periodic scans; 0 means that there are none */
@@ -52,7 +38,7 @@ struct eb_scanner {
     char *told_failure;        /* reason why the last scan failed; NULL if it did not */
     /* Private. */
     struct eb_worker worker;
-    struct eb_watch watch;
+    struct eb_directory_watch watch;
     uv_timer_t poll;
     uv_timer_t settle; /* runs from a change until the scan, because changes come in groups */
     struct eb_job job;
@@ -69,6 +55,9 @@ struct eb_scanner {
  * private ones. Begins a scan at once if poll_ms is not 0. Returns 0, or a negative libuv code with
  * nothing started. */
 int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop);
+/* Changes how a started scanner notices changes. Scans once if periodic scans or watching begin.
+ * Has no effect on a stopped scanner. */
+void eb_scanner_set(struct eb_scanner *scanner, bool is_watching, uint64_t poll_ms);
 /* Requests a scan that begins after the call; on_scanned follows. */
 void eb_scanner_scan(struct eb_scanner *scanner);
 /* Ends scanning. If the scanner is_busy, a last on_scanned follows. This and eb_scanner_close

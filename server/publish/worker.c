@@ -29,13 +29,17 @@ static void on_worker_end(struct eb_mail *mail)
     eb_mailbox_close(&worker->jobs);
 }
 
-/* Gives the thread the lowest priority, so that nearly everything else runs first. SCHED_IDLE would
- * be gentler still. But if all processors are busy for a long time, a thread of that class does not
- * run at all, and a new version would never be loaded. */
+/* SCHED_IDLE would be gentler still. But if all processors are busy for a long time, a thread of
+ * that class does not run at all, and a new version would never be loaded. */
+void eb_worker_lower_priority(void)
+{
+    (void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
+}
+
 static void on_give_way(struct eb_mail *mail)
 {
     (void)mail;
-    (void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
+    eb_worker_lower_priority();
 }
 
 static void run_worker_thread(void *context)

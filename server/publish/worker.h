@@ -32,6 +32,8 @@ int eb_worker_start(struct eb_worker *worker, uv_loop_t *owner);
 void eb_worker_post(struct eb_worker *worker, struct eb_job *job);
 /* Lowers the priority of the jobs that are posted from now on. Called at most once. */
 void eb_worker_give_way(struct eb_worker *worker);
+/* Gives the calling thread the lowest priority, so that nearly everything else runs first. */
+void eb_worker_lower_priority(void);
 /* Ends the thread and waits for it. No job may be under way. The owner may free the worker once the
  * loop has run. */
 void eb_worker_stop(struct eb_worker *worker);

@@ -1,9 +1,11 @@
 #include "server/rpc/admin_service.h"
 
 #include "proto/codec_admin.h"
+#include "server/rpc/backpressure.h"
 #include "server/rpc/catalogue.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/rpc_call.h"
+#include "server/rpc/settings_service.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,11 +146,8 @@ static bool check_command(
     } else if (asked->verb == EB_MODEL_UNLOAD && request->version == 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "version: no version is named; ListVersions shows which ones are in memory");
-    } else if (loop->command_count == EB_ADMIN_COMMANDS_MAX) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "%d commands are running already; wait for one of them to end", EB_ADMIN_COMMANDS_MAX);
     } else {
-        return true;
+        return eb_backpressure_may_command(loop, error);
     }
     return false;
 }
@@ -257,6 +256,10 @@ static const struct eb_method methods[] = {
     {"ServeVersion", EB_METHOD_SERVER_STREAMING, .start = start_serve,
         .on_close = forget_admin_call},
     {"ListVersions", EB_METHOD_UNARY, .answer = eb_catalogue_list_versions},
+    {"ReloadSettings", EB_METHOD_SERVER_STREAMING, .start = eb_settings_service_reload,
+        .on_close = eb_settings_service_forget},
+    {"ListSettings", EB_METHOD_SERVER_STREAMING, .start = eb_settings_service_list,
+        .on_close = eb_settings_service_forget},
 };
 
 const struct eb_method_table eb_admin_service_methods = {

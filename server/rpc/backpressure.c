@@ -119,3 +119,14 @@ void eb_backpressure_pause_queue_full(struct eb_rpc_conn *conn)
         }
     }
 }
+
+bool eb_backpressure_may_command(const struct eb_service_loop *loop, struct eb_error *error)
+{
+    if (loop->command_count < EB_BACKPRESSURE_COMMANDS_MAX) {
+        return true;
+    }
+    eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "%d commands are running already; wait for one of them to end",
+        EB_BACKPRESSURE_COMMANDS_MAX);
+    return false;
+}

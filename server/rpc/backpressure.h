@@ -18,6 +18,9 @@
  * hold. */
 #define EB_BACKPRESSURE_LITTLE_PART 64
 
+/* Most unfinished commands of one loop. At this limit a call gets RESOURCE_EXHAUSTED. */
+#define EB_BACKPRESSURE_COMMANDS_MAX 32
+
 /* The reason why a request is not started, or a stream is not read further. */
 enum eb_backpressure {
     EB_BACKPRESSURE_NONE,
@@ -51,6 +54,9 @@ bool eb_backpressure_is_batch_over_share(const struct eb_rpc_conn *conn);
  * half of what is free beyond what the connection holds. So each connection leaves at least half of
  * what was free of the last part before it held anything. */
 uint64_t eb_backpressure_room_bytes(const struct eb_rpc_conn *conn);
+/* Returns whether the loop may take one more command of ModelAdmin. If not, returns false with
+ * *error set. */
+bool eb_backpressure_may_command(const struct eb_service_loop *loop, struct eb_error *error);
 
 /* Stops reading a stream. Does nothing for other calls. */
 void eb_backpressure_pause_call(struct eb_rpc_call *call);

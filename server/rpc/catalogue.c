@@ -251,9 +251,9 @@ struct eb_outgoing *eb_catalogue_get_server(
         return NULL;
     }
     const struct eb_server_facts *facts = unary->facts;
-    const struct eb_limits *values = facts->limits;
+    const struct eb_limits *values = unary->limits;
     const struct eb_wire_limit limits[] = {
-#define X(limit, fallback, min, max, what) {#limit, values->limit},
+#define X(limit, effect, fallback, min, max, what) {#limit, values->limit},
         EB_LIMIT_LIST(X)
 #undef X
     };

@@ -6,7 +6,7 @@ static_assert((EB_RPC_BUCKETS & (EB_RPC_BUCKETS - 1)) == 0, "buckets are found b
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn)
 {
-    return conn->loop->lookups.context->limits;
+    return &conn->loop->lookups.limits;
 }
 
 static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_lookup *lookup)

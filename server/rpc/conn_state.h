@@ -23,20 +23,32 @@
 #define EB_RPC_STREAMING_WAITING_BYTES_MAX 4096
 
 struct eb_model_command;
+struct eb_settings_request;
 
-/* The address of the model manager, for commands. */
+/* The address of the model manager, for commands, and of the keeper of the settings. Both run on
+ * one thread. */
 struct eb_admin_endpoint {
-    struct eb_mailbox *mailbox; /* mailbox of the manager's thread; open as long as any loop is */
-    /* Starts the command. Called on the manager's thread. The command's on_done follows. */
+    struct eb_mailbox *mailbox; /* mailbox of the thread of both; open as long as any loop is */
+    /* Starts the command. Called on that thread. The command's on_done follows. */
     void (*ask)(void *context, struct eb_model_command *command);
     void *context;
+    /* Starts the request. Called on that thread. The request's on_done follows. */
+    void (*ask_settings)(void *settings_context, struct eb_settings_request *request);
+    void *settings_context;
+};
+
+/* The settings of the service, of which each loop has a copy. */
+struct eb_service_settings {
+    struct eb_limits limits;
+    enum eb_access_log_mode access_log;
 };
 
 /* The service of all loops of a process; read-only while serving. */
 struct eb_service {
     struct eb_lookup_context lookups;
-    struct eb_snapshot *snapshot; /* the snapshot that a new loop begins with */
-    struct eb_server_facts facts; /* for GetServer */
+    struct eb_service_settings settings; /* those that a new loop begins with */
+    struct eb_snapshot *snapshot;        /* the snapshot that a new loop begins with */
+    struct eb_server_facts facts;        /* for GetServer */
     struct eb_admin_endpoint admin;
     /* The rules that a new loop begins with; NULL if callers are not authenticated. */
     struct eb_auth *auth;
@@ -49,7 +61,7 @@ struct eb_service_loop {
     const struct eb_service *service;
     struct eb_auth *auth;   /* NULL if callers are not authenticated */
     struct eb_arena arena;  /* for unary requests, commands and watches */
-    unsigned command_count; /* unfinished commands of ModelAdmin */
+    unsigned command_count; /* unfinished commands of ModelAdmin, and requests about settings */
     /* Whether the server drains, or will after drain_delay_ms. Health reports this. */
     bool is_leaving;
     struct eb_list watches; /* struct eb_health_watch, linked by eb_health_watch.link */
@@ -115,8 +127,9 @@ struct eb_rpc_call {
     uint64_t arrival_ns;  /* uv_hrtime when its message was complete; not used for a stream */
     uint64_t in_flight;   /* lookups of this call that are being worked on */
     uint64_t deadline_ns; /* uv_hrtime; UINT64_MAX if there is none */
-    struct eb_admin_command *command; /* the command in progress; NULL if there is none */
-    struct eb_health_watch *watch;    /* NULL if there is none */
+    struct eb_admin_command *command;  /* the command in progress; NULL if there is none */
+    struct eb_settings_call *settings; /* the request about settings; NULL if there is none */
+    struct eb_health_watch *watch;     /* NULL if there is none */
     bool is_request_ended; /* of a stream: whether its peer has sent all of its requests */
     bool is_draining; /* of a stream: whether it takes no more requests, but answers those it has */
     bool has_dropped; /* while draining: whether a message came that will not be answered */
@@ -144,6 +157,7 @@ static inline struct eb_loop *eb_rpc_call_loop(const struct eb_rpc_call *call)
     return eb_rpc_conn_loop(call->conn);
 }
 
+/* Returns the limits of new requests, borrowed until the next request. */
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
 
 /* Adds a lookup to its connection and call, which keep it until it is over. */

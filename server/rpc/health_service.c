@@ -69,7 +69,7 @@ static struct eb_outgoing *check_health(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
     const char *name = eb_health_request_decode(
-        unary->arena, unary->bytes, unary->size, name_bytes_max(unary->facts->limits), error);
+        unary->arena, unary->bytes, unary->size, name_bytes_max(unary->limits), error);
     if (!name) {
         return NULL;
     }

@@ -207,7 +207,7 @@ static struct eb_wire_request *read_infer_message(struct eb_lookup *lookup,
 static bool resolve_infer_model(struct eb_lookup *lookup)
 {
     return eb_infer_query_make(lookup->request->infer, lookup->version, &lookup->arena,
-        lookup->pool->context->limits->queries_max, &lookup->error);
+        lookup->pool->limits.queries_max, &lookup->error);
 }
 
 static const struct eb_lookup_codec codec = {

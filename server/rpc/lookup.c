@@ -168,7 +168,7 @@ static void read_trace(struct eb_lookup *lookup, const char *text, size_t text_b
 static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message,
     uint64_t arrival_ns, uint64_t deadline_ns)
 {
-    const struct eb_limits *limits = lookup->pool->context->limits;
+    const struct eb_limits *limits = &lookup->pool->limits;
     const struct eb_feature_memo *memo = &lookup->pool->memo;
     struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
         .name_bytes_max = (uint32_t)limits->name_bytes_max,
@@ -230,7 +230,7 @@ static bool check_lookup(struct eb_lookup *lookup)
     struct eb_plan *plan = &lookup->plan;
     plan->request = lookup->request;
     plan->version = lookup->version;
-    plan->limits = lookup->pool->context->limits;
+    plan->limits = &lookup->pool->limits;
     plan->ops = lookup->pool->context->ops;
     plan->arena = &lookup->arena;
     plan->pool = eb_loop_answer_pool(lookup->pool->loop);
@@ -635,7 +635,7 @@ static bool is_small(const struct eb_lookup *lookup)
                        plan->counts.values_bytes / WRITE_BYTES_PER_US +
                        plan->counts.result_rows / BAGS_PER_US;
     return lookup->pool->queued_count == 0 && !lookup->is_batch &&
-           work_us < lookup->pool->context->limits->inline_below_us;
+           work_us < lookup->pool->limits.inline_below_us;
 }
 
 static bool refuse_lookup(

@@ -42,12 +42,12 @@ struct eb_lookup_context {
     const struct eb_bag_ops *ops;
     const struct eb_bag_schedules *schedules;
     struct eb_executor *executor;
-    const struct eb_limits *limits;
 };
 
 /* The lookups of one loop. */
 struct eb_lookup_pool {
     const struct eb_lookup_context *context;
+    struct eb_limits limits; /* change only between two requests */
     struct eb_loop *loop;
     struct eb_snapshot *snapshot;   /* the snapshot that new requests are answered from */
     struct eb_feature_memo memo;    /* for the versions of the snapshot */

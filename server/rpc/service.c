@@ -62,6 +62,7 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
         .snapshot = loop->lookups.snapshot,
         .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
+        .limits = eb_rpc_conn_limits(call->conn),
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->lookups.loop),
         .is_leaving = loop->is_leaving || eb_loop_is_draining(loop->lookups.loop),
@@ -513,12 +514,14 @@ static void on_conn_close(struct eb_conn *conn)
 
 /* ---- loops ---- */
 
-/* Gives the loop its share of the access log's lines. */
-static void open_access_log(struct eb_service_loop *state, const struct eb_server_facts *facts)
+/* Takes over the settings. The loop gets its share of the access log's lines. */
+static void take_settings(struct eb_service_loop *state, const struct eb_service_settings *settings)
 {
-    uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;
-    eb_access_log_init(&state->access_log, (enum eb_access_log_mode)facts->access_log,
-        (uint32_t)facts->limits->access_log_sample, lines_max > 0 ? (uint32_t)lines_max : 1);
+    const struct eb_limits *limits = &settings->limits;
+    uint64_t lines_max = limits->access_log_per_s_max / state->service->facts.loops;
+    state->lookups.limits = *limits;
+    eb_access_log_set(&state->access_log, settings->access_log, (uint32_t)limits->access_log_sample,
+        lines_max > 0 ? (uint32_t)lines_max : 1);
 }
 
 static void *on_loop_open(struct eb_loop *loop)
@@ -537,7 +540,7 @@ static void *on_loop_open(struct eb_loop *loop)
     eb_list_init(&state->watches);
     eb_lookup_pool_init(&state->lookups, &service->lookups, loop, service->snapshot);
     eb_arena_init(&state->arena, &state->lookups.answer_memory);
-    open_access_log(state, &service->facts);
+    take_settings(state, &service->settings);
     eb_table_counters_init(&state->tables, now_ns);
     eb_table_counters_swap(&state->tables, service->snapshot, now_ns);
     return state;
@@ -568,6 +571,11 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     eb_table_counters_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;
+}
+
+void eb_service_set(struct eb_loop *loop, const struct eb_service_settings *settings)
+{
+    take_settings(eb_loop_user(loop), settings);
 }
 
 void eb_service_leave(struct eb_loop *loop)

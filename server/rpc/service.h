@@ -14,6 +14,9 @@ void eb_service_attach(struct eb_loop_options *options);
 /* Replaces the snapshot that requests are answered from, starting with the next request. The loop
  * borrows `snapshot` until it gets another. Returns the former one. On the loop's thread. */
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);
+/* Replaces the settings from the next request on, that is, the next call or the next request of a
+ * stream. request_bytes_max must stay as it is. On the loop's thread. */
+void eb_service_set(struct eb_loop *loop, const struct eb_service_settings *settings);
 /* Makes the health service report NOT_SERVING from now on, also to open watches. Calls are served
  * as before. On the loop's thread. */
 void eb_service_leave(struct eb_loop *loop);

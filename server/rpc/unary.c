@@ -16,9 +16,8 @@ struct eb_model_choice eb_unary_choose(
 
 struct eb_codec_limits eb_unary_limits(const struct eb_unary_request *unary)
 {
-    const struct eb_limits *limits = unary->facts->limits;
     return (struct eb_codec_limits){
-        .queries_max = 1, .name_bytes_max = (uint32_t)limits->name_bytes_max};
+        .queries_max = 1, .name_bytes_max = (uint32_t)unary->limits->name_bytes_max};
 }
 
 struct eb_outgoing *eb_unary_refuse_memory(struct eb_error *error)

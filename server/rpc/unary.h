@@ -14,10 +14,8 @@ struct eb_server_facts {
     const char *version;
     const char *build;
     const char *isa;
-    const struct eb_limits *limits;
     uint32_t loops;
     uint32_t threads;         /* threads of the executor */
-    uint32_t access_log;      /* one of eb_access_log_mode */
     const char *admin_listen; /* address for commands; NULL if they have none of their own */
     bool is_admin_on_data_port;
 };
@@ -27,6 +25,7 @@ struct eb_unary_request {
     const struct eb_snapshot *snapshot;
     const struct eb_principal *caller; /* gets answers only about models that it may see */
     const struct eb_server_facts *facts;
+    const struct eb_limits *limits;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;
     bool is_leaving;      /* whether the server drains, or will after drain_delay_ms */

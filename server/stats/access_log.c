@@ -16,14 +16,15 @@ struct fields {
     struct eb_log_field list[FIELDS_MAX];
 };
 
-void eb_access_log_init(
+void eb_access_log_set(
     struct eb_access_log *log, enum eb_access_log_mode mode, uint32_t sample, uint32_t per_s_max)
 {
     assert(sample > 0 && per_s_max > 0);
-    *log = (struct eb_access_log){.mode = mode,
-        .sample = sample,
-        .failures = {.lines_max = per_s_max},
-        .successes = {.lines_max = per_s_max}};
+    log->mode = mode;
+    log->sample = sample;
+    log->passed = log->passed < sample ? log->passed : 0;
+    log->failures.lines_max = per_s_max;
+    log->successes.lines_max = per_s_max;
 }
 
 bool eb_access_log_admits(struct eb_access_log *log, bool is_good, uint64_t now_ms)

@@ -58,9 +58,9 @@ struct eb_access_log {
     struct eb_log_rate_limit successes; /* for lines of good ones, so neither keeps out the other */
 };
 
-/* Sets the mode. Logs one in `sample` good requests. Logs at most `per_s_max` lines a second of
- * failed requests, and as many of good ones. */
-void eb_access_log_init(
+/* Sets the mode; the log may be in use. From now on, one in `sample` good requests is logged, and
+ * at most `per_s_max` lines a second for failed requests and as many for good ones. */
+void eb_access_log_set(
     struct eb_access_log *log, enum eb_access_log_mode mode, uint32_t sample, uint32_t per_s_max);
 
 /* Returns whether a request must be logged, and counts it as finished. `is_sampled` says whether

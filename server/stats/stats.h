@@ -67,7 +67,9 @@ struct eb_stats_version {
     uint64_t rows;
     uint64_t bytes; /* in whole pages */
     struct eb_stats_page_bytes pages;
-    char *failure; /* reason why it does not load; NULL if it loads */
+    struct eb_stats_page_bytes tmpfs_pages;     /* part of `pages`: resident files in a tmpfs */
+    struct eb_stats_page_bytes hugetlbfs_pages; /* part of `pages`: the same in a hugetlbfs */
+    char *failure;                              /* reason why it does not load; NULL if it loads */
 };
 
 struct eb_stats_model {
@@ -78,15 +80,63 @@ struct eb_stats_model {
     struct eb_stats_version *versions; /* highest first */
 };
 
+#define EB_STATS_RESIDENT_OUTCOMES 6
+
+/* The directory of resident tables, as it was at the last scan or publish. */
+struct eb_resident_facts {
+    bool is_used; /* false: there is no such directory, and nothing else is set */
+    bool is_owner;
+    bool is_complete;         /* everything that is served is recorded with all of its tables */
+    uint64_t mapped_bytes;    /* of files that this process has mapped */
+    uint64_t unused_bytes;    /* of other files */
+    uint64_t uncharged_bytes; /* mapped, but not charged to a control group of this process */
+    uint64_t free_bytes;      /* that the file system can still take */
+    uint64_t tables[EB_STATS_RESIDENT_OUTCOMES]; /* since the start, by eb_resident_outcome */
+};
+
+/* X(setting): limits that the values of other metrics approach. */
+#define EB_METRICS_LIMIT_LIST(X)                                                                   \
+    X(queue_bytes_max)                                                                             \
+    X(receive_memory_bytes)                                                                        \
+    X(answer_memory_bytes)                                                                         \
+    X(connections_max)
+
+struct eb_metrics_limits {
+#define X(member) uint64_t member;
+    EB_METRICS_LIMIT_LIST(X)
+#undef X
+};
+
+/* X(NAME, "name"): the phases of a start that take long. */
+#define EB_STATS_START_LIST(X)                                                                     \
+    X(SCAN, "scan")   /* the repository is scanned */                                              \
+    X(ADOPT, "adopt") /* resident files of at least one version are checked and mapped */          \
+    X(LOAD, "load")   /* the rest of the time in which versions are loaded */                      \
+    X(TUNE, "tune")   /* measurements choose how far ahead rows are prefetched */
+
+#define X(name, text) EB_STATS_START_##name,
+enum eb_stats_start { EB_STATS_START_LIST(X) EB_STATS_STARTS };
+#undef X
+
 /* Facts that main reported last. */
 struct eb_process_facts {
-    int64_t certificate_expiry_unix_s; /* 0 if there is no certificate */
-    uint64_t reloads_done;             /* of certificates and the auth_file */
+    bool is_started;                    /* the process has been ready */
+    uint64_t start_ns[EB_STATS_STARTS]; /* how long each phase of its start took */
+    int64_t certificate_expiry_unix_s;  /* 0 if there is no certificate */
+    uint64_t reloads_done;              /* of settings, certificates and the auth_file */
     uint64_t reloads_failed;
-    bool is_repository_watched; /* whether it is scanned from time to time */
+    uint64_t settings_pending; /* settings that will change at the next start */
+    struct eb_metrics_limits limits;
+    bool is_repository_watched; /* it is scanned from time to time, or was until it could be read */
     bool is_repository_unreadable;
-    uint64_t load_done_bytes; /* of the version that is being loaded; both are 0 if none is */
+    uint64_t load_done_bytes; /* of all versions that are being loaded; both are 0 if none is */
     uint64_t load_total_bytes;
+    uint64_t load_cached_bytes; /* read from table files since the start: from the page cache, */
+    uint64_t load_direct_bytes; /* with O_DIRECT, */
+    uint64_t load_plain_bytes;  /* and as usual */
+    uint64_t load_threads;      /* that load tables now, for all versions that are being loaded */
+    uint64_t loads_stalled;
+    struct eb_resident_facts resident;
 };
 
 /* One of the slowest lookups of the last minutes. */

@@ -77,6 +77,15 @@ static bool copy_optional_text(const char *from, char **to)
     return *to || !from;
 }
 
+static struct eb_stats_page_bytes split_pages(const struct eb_page_count *pages)
+{
+    return (struct eb_stats_page_bytes){
+        .small = pages->bytes - pages->bytes_2m - pages->bytes_1g,
+        .huge_2m = pages->bytes_2m,
+        .huge_1g = pages->bytes_1g,
+    };
+}
+
 static void copy_loaded(const struct eb_model_version *from, struct eb_stats_version *to)
 {
     const struct eb_table_set *tables = &from->tables;
@@ -84,11 +93,9 @@ static void copy_loaded(const struct eb_model_version *from, struct eb_stats_ver
     to->load_ms = from->load_ms;
     to->tables = tables->count;
     to->bytes = tables->bytes;
-    to->pages = (struct eb_stats_page_bytes){
-        .small = tables->pages.bytes - tables->pages.bytes_2m - tables->pages.bytes_1g,
-        .huge_2m = tables->pages.bytes_2m,
-        .huge_1g = tables->pages.bytes_1g,
-    };
+    to->pages = split_pages(&tables->pages);
+    bool is_hugetlbfs = tables->file_fs == EB_RESIDENT_HUGETLBFS;
+    *(is_hugetlbfs ? &to->hugetlbfs_pages : &to->tmpfs_pages) = split_pages(&tables->file_pages);
     for (size_t i = 0; i < tables->count; i++) {
         to->rows += tables->tables[i].dims[0];
     }

@@ -4,6 +4,7 @@
 #include "server/tables/key_workers.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 #define CHUNK_BYTES (UINT64_C(8) << 20)
 
@@ -49,7 +50,6 @@ static bool read_key_keys(const struct eb_key_load *load, uint8_t *keys, struct 
         if (!read_section(load, &range->pieces[i], &section, keys, failure)) {
             return false;
         }
-        eb_table_digest_update(load->digest, keys, section.bytes);
         keys += section.bytes;
     }
     return true;
@@ -92,27 +92,32 @@ static bool build_index(
            eb_failure_locate(failure, find_key_path(load, row));
 }
 
-static bool make_index(const struct eb_key_load *load, struct eb_failure *failure)
+static bool make_index(const struct eb_key_load *load, uint64_t *hash, struct eb_failure *failure)
 {
     struct eb_key_workers workers = {.index = load->bytes};
     bool is_planned = eb_key_build_plan(load->table->tensor.dims[0], &workers.plan);
     uint8_t *keys = is_planned ? malloc(workers.plan.row_count * sizeof(int64_t) + 1) : NULL;
     workers.keys = keys;
     bool is_good = keys || eb_failure_set(failure, "out of memory");
-    is_good = is_good && read_key_keys(load, keys, failure) && build_index(load, &workers, failure);
+    is_good = is_good && read_key_keys(load, keys, failure);
+    if (is_good) {
+        *hash = XXH3_64bits(keys, workers.plan.row_count * sizeof(int64_t));
+        is_good = build_index(load, &workers, failure);
+    }
     free(keys);
     return is_good;
 }
 
-bool eb_key_load(
-    const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure)
+bool eb_key_load(const struct eb_key_load *load, struct eb_key_index *index, uint64_t *hash,
+    struct eb_failure *failure)
 {
+    *hash = 0;
     const struct eb_planned_table *table = load->table;
     const struct eb_piece *piece = find_pieces(table)->pieces;
     bool is_good = table->has_index
                        ? read_section(load, piece, &piece->packed->sections[EB_PACKED_KEY_INDEX],
                              load->bytes, failure)
-                       : make_index(load, failure);
+                       : make_index(load, hash, failure);
     const char *reason;
     if (!is_good) {
         return false;
@@ -123,9 +128,9 @@ bool eb_key_load(
                load->plan->scan.files[piece->file].path, reason);
 }
 
-/* Adds a piece's keys to the digest, one chunk at a time. */
-static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
-    uint8_t *buffer, struct eb_failure *failure)
+/* Adds a piece's keys to the hash, one chunk at a time. */
+static bool hash_piece(const struct eb_key_load *load, const struct eb_piece *piece,
+    uint8_t *buffer, XXH3_state_t *state, struct eb_failure *failure)
 {
     struct eb_packed_section keys = find_keys(piece);
     for (uint64_t done = 0; done < keys.bytes; done += CHUNK_BYTES) {
@@ -135,19 +140,25 @@ static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *
         if (!read_section(load, piece, &part, buffer, failure)) {
             return false;
         }
-        eb_table_digest_update(load->digest, buffer, part.bytes);
+        (void)XXH3_64bits_update(state, buffer, part.bytes);
     }
     return true;
 }
 
-bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure)
+bool eb_key_load_hash(const struct eb_key_load *load, uint64_t *hash, struct eb_failure *failure)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
     uint8_t *buffer = malloc(CHUNK_BYTES);
-    bool is_good = buffer || eb_failure_set(failure, "out of memory");
-    for (size_t i = 0; i < range->count && is_good; i++) {
-        is_good = digest_piece(load, &range->pieces[i], buffer, failure);
+    XXH3_state_t *state = XXH3_createState();
+    bool is_good = (buffer && state) || eb_failure_set(failure, "out of memory");
+    if (is_good) {
+        (void)XXH3_64bits_reset(state);
     }
+    for (size_t i = 0; i < range->count && is_good; i++) {
+        is_good = hash_piece(load, &range->pieces[i], buffer, state, failure);
+    }
+    *hash = is_good ? XXH3_64bits_digest(state) : 0;
+    (void)XXH3_freeState(state);
     free(buffer);
     return is_good;
 }

@@ -7,7 +7,6 @@
 #include "kernels/key_index.h"
 #include "server/base/load_meter.h"
 #include "server/tables/planned_table.h"
-#include "server/tables/table_digest.h"
 
 struct eb_key_load {
     const struct eb_table_plan *plan;
@@ -15,15 +14,14 @@ struct eb_key_load {
     void *bytes; /* zeroed memory for the index: table->index_bytes, aligned to
                     EB_KEY_INDEX_ALIGNMENT */
     struct eb_load_meter *meter;
-    struct eb_table_digest
-        *digest; /* digest to which the keys are added, unless the file has a ready-made index */
 };
 
-/* Builds or reads the index. Returns false if the file cannot be read, if two rows have the same
+/* Builds or reads the index. Sets *hash to the XXH3-64 of the keys, or to 0 if the file has a
+ * ready-made index. Returns false if the file cannot be read, if two rows have the same
  * key, or if the index in the file is not valid for the table: *failure names the file and the
  * reason. */
-bool eb_key_load(
-    const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
-/* Reads the keys and adds them to the digest, without an index; load->bytes is not used. Returns
- * false with *failure set if that fails. */
-bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);
+bool eb_key_load(const struct eb_key_load *load, struct eb_key_index *index, uint64_t *hash,
+    struct eb_failure *failure);
+/* Reads the keys and sets *hash to their XXH3-64, without an index; load->bytes is not used.
+ * Returns false with *failure set if that fails. */
+bool eb_key_load_hash(const struct eb_key_load *load, uint64_t *hash, struct eb_failure *failure);

@@ -40,6 +40,7 @@ static void read_page_line(struct eb_page_extent *extent, const char *line)
     if (read_page_field(line, "KernelPageSize:", &bytes)) {
         extent->page_bytes = bytes;
     } else if (read_page_field(line, "AnonHugePages:", &bytes) ||
+               read_page_field(line, "ShmemPmdMapped:", &bytes) ||
                read_page_field(line, "Private_Hugetlb:", &bytes) ||
                read_page_field(line, "Shared_Hugetlb:", &bytes)) {
         extent->huge_bytes += bytes;

@@ -9,6 +9,8 @@
 #include "server/contents/version_scan.h"
 #include "server/tables/table_set.h"
 
+struct eb_resident_file;
+
 /* Pieces of the scan that follow one another: a table's rows, or its keys. */
 struct eb_piece_range {
     const struct eb_piece *pieces;
@@ -46,9 +48,16 @@ struct eb_planned_table {
     uint64_t index_bytes; /* bytes of keys and index together, after the rows; 0 if not keyed */
     /* Set by table_share.h. */
     uint64_t origin;
+    uint64_t source_key;                   /* names its resident file */
     const struct eb_named_table *resident; /* the same table in memory; NULL if it must be loaded */
     const struct eb_table_set *resident_set;
     bool is_open; /* its files have to be read to know whether it is resident */
+    /* Set by resident_tables.h. */
+    struct eb_resident_file *file; /* its file; NULL if tables are not kept in files */
+    size_t slot;                   /* its position among the tables of the file */
+    uint64_t file_offset;          /* of its rows in the file */
+    bool is_adopted;               /* the file existed already, so nothing is loaded */
+    bool has_pages;                /* the file is new and has its pages: no more memory is needed */
 };
 
 struct eb_table_plan {

@@ -1,24 +1,64 @@
-/* Loads the rows of a planned table from its files to their destination in memory, and converts
- * them if the model's description or a fused format requires it.
- * Thread: one at a time. Memory: some MiB of the heap while rows are converted. */
+/* Loads the rows of planned tables from their files to their destinations in memory, with several
+ * threads, and converts them if the model's description or a fused format requires it. Rows are
+ * loaded and hashed in chunks, whose size depends neither on the files nor on the threads.
+ * Thread: one at a time for each load; joins the threads that it starts. Memory: some MiB of the
+ * heap for each thread while rows are converted, and the hashes until they are taken. */
 #pragma once
 
-#include "server/base/load_meter.h"
 #include "server/tables/planned_table.h"
-#include "server/tables/table_digest.h"
+#include "server/tables/table_storage.h"
+#include "server/tables/worker_pool.h"
 
+#include <pthread.h>
+
+/* Bytes of rows in memory that make a chunk, unless one row is larger. This is enough for the
+ * overhead not to matter, and little enough that the rows are still in the second-level cache when
+ * they are converted and hashed (38 ms for 100 MiB, but 44 ms with chunks of 8 MiB). Also, a paced
+ * load pauses every half millisecond with such chunks, instead of using a processor for several
+ * milliseconds. */
+#define EB_ROW_LOAD_CHUNK_BYTES (UINT64_C(512) << 10)
+
+/* The rows of one table that are loaded, or compared with rows in memory. */
 struct eb_row_load {
     const struct eb_table_plan *plan;
     const struct eb_planned_table *table;
-    uint8_t *rows; /* zeroed memory for the rows, table->rows_bytes */
-    struct eb_load_meter *meter;
-    struct eb_table_digest *digest; /* digest to which all rows are added, in order */
+    uint8_t *rows;           /* zeroed memory for the rows, table->rows_bytes; NULL to compare */
+    const uint8_t *resident; /* rows to compare with; NULL to load */
+    uint64_t *chunk_hashes;  /* [chunk count] XXH3-64 of the rows of each chunk as in memory; the
+                                caller may take them, and sets the member to NULL then */
+    bool has_difference;     /* the rows differ from the resident ones */
+    /* Private. */
+    uint64_t task_first;
+    uint64_t task_count;
+    uint64_t tasks_left;
+    pthread_mutex_t mutex;
+    atomic_bool is_different;
+    struct eb_table_storage_check check; /* check of fused rows and of rows with only codes */
 };
 
-/* Loads the rows. Returns false if that fails: *failure names the file and what is wrong with it,
- * or the row that cannot be converted to codes. */
-bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure);
-/* Reads and converts rows until one differs from those at `resident`. Sets *is_same to whether
- * all are equal. load->rows is not used. Returns false in the same cases as eb_row_load. */
-bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
-    struct eb_failure *failure);
+/* Returns the number of rows in a full chunk of a table whose rows lie row_stride_bytes bytes
+ * apart. */
+uint64_t eb_row_load_chunk_rows(uint64_t row_stride_bytes);
+/* Returns the number of chunks of the planned table. */
+uint64_t eb_row_load_chunk_count(const struct eb_planned_table *table);
+
+/* Prepares to load the rows of a table to `rows` or, if that is NULL, to compare them with
+ * `resident`. Returns false with *failure set if out of memory. */
+bool eb_row_load_init(struct eb_row_load *load, const struct eb_table_plan *plan,
+    const struct eb_planned_table *table, struct eb_failure *failure);
+void eb_row_load_deinit(struct eb_row_load *load);
+
+/* Reads and converts one chunk of a table as a load would, on the calling thread, and sets *hash to
+ * the XXH3-64 of its rows as they would lie in memory. The scales of the table as a whole are not
+ * checked. Returns false with *failure set if the chunk cannot be read or converted, or if the
+ * meter's progress gives up. */
+bool eb_row_load_hash_chunk(const struct eb_table_plan *plan, const struct eb_planned_table *table,
+    uint64_t chunk, struct eb_load_meter *meter, uint64_t *hash, struct eb_failure *failure);
+
+/* Loads or compares the rows of all tables. The functions of `ops` convert them; NULL means the
+ * fastest on this machine. A comparison ends at a difference, not necessarily the first one.
+ * Returns false if a load or comparison fails: *failure names the file and what is wrong with it,
+ * or the row that cannot be converted to codes. If there are several errors, it has the one in the
+ * first chunk. */
+bool eb_row_load_run(struct eb_row_load *loads, size_t count, unsigned thread_count,
+    const struct eb_bag_ops *ops, struct eb_load_meter *meter, struct eb_failure *failure);

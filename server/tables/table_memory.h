@@ -13,22 +13,11 @@
  * Memory: mmap; the last holder calls munmap. */
 #pragma once
 
-#include "server/base/failure.h"
-#include "server/base/page_size.h"
-#include "server/tables/numa_policy.h"
+#include "server/tables/table_mapping.h"
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #define EB_TABLE_MEMORY_ALIGNMENT 64 /* alignment of a table that shares a mapping */
-/* Most bytes that are sealed or given back at once, except in pages of 1 GiB. During that time no
- * other thread of the process can get memory from the system or give it back. On a busy machine,
- * giving back 3 GiB of small pages at once blocked them for 90 to 150 ms, and giving back slices of
- * 8 MiB for 0.2 to 4 ms each. */
-#define EB_TABLE_MEMORY_SLICE_BYTES (UINT64_C(8) << 20)
-
-struct eb_table_mapping;
 struct eb_table_hold;
 
 /* A zeroed struct requests pages of 2 MiB, spread over all nodes. */
@@ -77,6 +66,15 @@ struct eb_table_mapping *eb_table_memory_find(
  * set if out of memory. */
 bool eb_table_memory_share(
     struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
+/* Adds a mapping and takes over the caller's hold on it, even if that fails. The caller hands out
+ * the mapping's bytes. Returns false with *failure set if out of memory. */
+bool eb_table_memory_keep(
+    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
+/* Returns whether it holds a mapping with a table that differs from its source. */
+bool eb_table_memory_is_outdated(const struct eb_table_memory *memory);
+/* Returns whether it holds a file that was there already and whose tables have not been compared
+ * with their source. */
+bool eb_table_memory_has_uncompared(const struct eb_table_memory *memory);
 /* Returns the bytes of the mappings that another memory also holds at present. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */

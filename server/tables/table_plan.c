@@ -329,17 +329,19 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
     for (size_t i = 0; i < plan->table_count; i++) {
         const struct eb_planned_table *table = &plan->tables[i];
         uint64_t bytes = eb_table_memory_join(table->rows_bytes, table->index_bytes);
-        if (!table->resident) {
+        if (!table->resident && !table->is_adopted && !table->has_pages) {
             eb_table_memory_need_add(&plan->most, bytes);
         }
-        if (table->resident || table->is_open) {
+        if (table->resident || table->is_adopted || table->is_open) {
             continue;
         }
         uint64_t key_bytes = count_layout_key_bytes(table);
         plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
         plan->work_bytes +=
             table->tensor.data_bytes + table->scale_bytes + key_bytes + table->index_bytes;
-        eb_table_memory_need_add(&plan->need, bytes);
+        if (!table->has_pages) {
+            eb_table_memory_need_add(&plan->need, bytes);
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);
 /* Sets the plan's sums of bytes. Called again when some of its tables have turned out to be
- * resident. */
+ * resident, or have been given their memory. */
 void eb_table_plan_measure(struct eb_table_plan *plan);
 /* Accepts a zeroed plan. */
 void eb_table_plan_deinit(struct eb_table_plan *plan);

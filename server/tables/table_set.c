@@ -8,6 +8,7 @@ void eb_table_set_deinit(struct eb_table_set *set)
     for (size_t i = 0; i < set->count; i++) {
         free(set->tables[i].name);
         free(set->tables[i].vector);
+        free(set->tables[i].chunk_hashes);
     }
     free(set->tables);
     eb_table_memory_deinit(&set->memory);

@@ -9,15 +9,34 @@
 #include "server/tables/page_report.h"
 #include "server/tables/table_memory.h"
 
+struct eb_bag_ops;
+struct eb_memory_claims;
 struct eb_model_config;
 struct eb_table_set;
+
+/* How tables are kept in resident files. */
+struct eb_resident_options {
+    struct eb_resident_dir *dir; /* NULL if tables are not kept in resident files */
+    enum eb_numa numa;
+    bool is_checked_whole; /* all rows of a file are compared with their hashes before it is
+                              adopted; otherwise some are */
+    bool may_be_small;     /* files may be in small pages */
+    const char *model;     /* model and version that is being loaded, for source keys */
+    uint64_t version;
+    const char *embag_version;
+};
 
 /* How tables are loaded: which of them are refused, and how the others are stored in memory. */
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
-    uint32_t group_features_max; /* most features of a group; 0 means no limit */
+    uint32_t group_features_max;  /* most features of a group; 0 means no limit */
+    unsigned load_threads;        /* threads that load rows; 0 means one */
+    const struct eb_bag_ops *ops; /* functions that convert rows; NULL: the fastest here */
     struct eb_table_memory_options memory;
+    struct eb_resident_options resident;
+    struct eb_memory_claims *claims; /* shared with the loads that run at the same time; NULL if
+                                        there are none */
     const struct eb_model_config *config; /* configuration of the model; may be NULL */
     /* Sets in memory with which the loaded one shares equal tables. They must stay in memory during
      * the load. */
@@ -36,9 +55,12 @@ struct eb_named_table {
     struct eb_key_index keys; /* the index that table.keys points to if it is not NULL */
     const void *index; /* keys and index after the rows, index_bytes long; NULL if not keyed */
     uint64_t index_bytes;
-    void *vector;    /* the default vector that table.vector points to, on the heap; may be NULL */
-    uint64_t digest; /* digest of its content (table_digest.h) */
-    uint64_t origin; /* digest of the files that it was read from (table_digest.h) */
+    void *vector; /* the default vector that table.vector points to, on the heap; may be NULL */
+    uint64_t *chunk_hashes; /* XXH3-64 of each chunk of its rows (row_load.h), on the heap */
+    uint64_t digest;        /* digest of its content (table_digest.h) */
+    uint64_t origin;        /* key of the files that it was read from (source_key.h) */
+    bool is_in_file;        /* it is in a resident file */
+    size_t file_place;      /* its position in its resident file, if it is in one */
     /* Defaults for requests that do not set the same members. */
     enum eb_missing missing; /* UNSPECIFIED means ERROR */
     bool has_default;
@@ -50,8 +72,11 @@ struct eb_table_set {
     struct eb_named_table *tables; /* sorted by name */
     uint64_t bytes;                /* bytes of memory that all tables take, in whole pages */
     uint64_t digest;               /* digest of the names and contents of all tables */
+    uint64_t adopted_bytes;        /* bytes of resident files that were there already */
     struct eb_table_memory memory;
-    struct eb_page_count pages; /* pages of all tables */
+    struct eb_page_count pages;      /* pages of all tables */
+    struct eb_page_count file_pages; /* those of tables in resident files */
+    enum eb_resident_fs file_fs;     /* file system of these files; not set if there are none */
     int pages_error; /* 0, or a negative errno if huge pages could not be counted; all such counts
                         are then 0 */
     struct eb_load_notes notes; /* files and tensors in its directory that are not tables */

@@ -2,8 +2,11 @@
 
 #include "server/tables/key_load.h"
 #include "server/tables/row_load.h"
+#include "server/tables/source_key.h"
+#include "server/tables/table_digest.h"
 #include "server/tables/table_plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The state of a search. */
@@ -28,7 +31,8 @@ static bool is_shared_alike(
 
 static bool can_share(const struct eb_table_set *set, const struct eb_named_table *resident)
 {
-    return eb_table_memory_find(&set->memory, resident->base);
+    const struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, resident->base);
+    return mapping && !atomic_load_explicit(&mapping->is_outdated, memory_order_relaxed);
 }
 
 /* Returns whether two tables are known to be equal without reading files. */
@@ -51,24 +55,42 @@ static void find_shared_known(const struct eb_table_set *set, struct eb_planned_
     }
 }
 
-/* Compares the planned table with the resident one. Reads its files up to the first difference. */
+/* Compares the rows with those of the resident table, up to a difference. Sets *hashes to the
+ * hashes of their chunks, which the caller frees, if there is none, and otherwise to NULL. */
+static bool compare_rows(const struct search *search, const struct eb_planned_table *planned,
+    const struct eb_named_table *resident, uint64_t **hashes)
+{
+    struct eb_row_load rows;
+    *hashes = NULL;
+    if (!eb_row_load_init(&rows, search->plan, planned, search->failure)) {
+        return false;
+    }
+    rows.resident = resident->base;
+    bool is_good = eb_row_load_run(&rows, 1, search->options->load_threads, search->options->ops,
+        search->meter, search->failure);
+    if (is_good && !rows.has_difference) {
+        *hashes = rows.chunk_hashes;
+        rows.chunk_hashes = NULL;
+    }
+    eb_row_load_deinit(&rows);
+    return is_good;
+}
+
+/* Compares the planned table with the resident one. Reads its files up to a difference. */
 static bool compare(const struct search *search, const struct eb_planned_table *planned,
     const struct eb_named_table *resident, bool *is_same)
 {
-    struct eb_table_digest digest;
-    if (!eb_table_digest_init(&digest, planned, search->failure)) {
+    uint64_t *hashes;
+    if (!compare_rows(search, planned, resident, &hashes)) {
         return false;
     }
-    struct eb_row_load rows = {
-        .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
-    struct eb_key_load keys = {
-        .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
-    bool is_good = eb_row_load_compare(&rows, resident->base, is_same, search->failure);
-    if (is_good && *is_same && planned->is_keyed) {
-        is_good = eb_key_load_digest(&keys, search->failure);
-    }
-    *is_same = *is_same && eb_table_digest_read(&digest, planned) == resident->digest;
-    eb_table_digest_deinit(&digest);
+    struct eb_key_load keys = {.plan = search->plan, .table = planned, .meter = search->meter};
+    uint64_t keys_hash = 0;
+    bool is_good =
+        !hashes || !planned->is_keyed || eb_key_load_hash(&keys, &keys_hash, search->failure);
+    *is_same =
+        is_good && hashes && eb_table_digest_of(planned, hashes, keys_hash) == resident->digest;
+    free(hashes);
     return is_good;
 }
 
@@ -110,7 +132,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
 {
     for (size_t i = 0; i < plan->table_count; i++) {
         struct eb_planned_table *planned = &plan->tables[i];
-        planned->origin = eb_table_digest_of_origin(plan, planned);
+        planned->origin = eb_source_key_origin(plan, planned);
         bool is_small = planned->rows_bytes < EB_PAGE_2M_BYTES;
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
             find_shared_known(options->residents[k], planned);
@@ -136,6 +158,6 @@ bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table
         planned->is_open = false;
     }
     eb_table_plan_measure(plan);
-    meter->total_bytes = meter->done_bytes + plan->work_bytes;
+    meter->total_bytes = atomic_load(&meter->done_bytes) + plan->work_bytes;
     return true;
 }

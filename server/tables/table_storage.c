@@ -239,6 +239,23 @@ bool eb_table_storage_check_row(struct eb_table_storage_check *check,
     return true;
 }
 
+static uint64_t count_suspects(const struct eb_table_storage_check *check)
+{
+    return check->counters.zero + check->counters.negative;
+}
+
+void eb_table_storage_check_join(
+    struct eb_table_storage_check *check, const struct eb_table_storage_check *part)
+{
+    if (count_suspects(part) > 0 && (count_suspects(check) == 0 || part->row < check->row)) {
+        check->row = part->row;
+        check->scale = part->scale;
+    }
+    check->counters.coded += part->counters.coded;
+    check->counters.zero += part->counters.zero;
+    check->counters.negative += part->counters.negative;
+}
+
 bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
     const struct eb_fused_format *format, struct eb_failure *failure)
 {

@@ -42,6 +42,9 @@ struct eb_table_storage_check {
 bool eb_table_storage_check_row(struct eb_table_storage_check *check,
     const struct eb_fused_format *format, uint64_t number, const void *codes,
     const struct eb_row_scale *scale, struct eb_failure *failure);
+/* Adds the results for the rows of `part` to *check. Parts may be added in any order. */
+void eb_table_storage_check_join(
+    struct eb_table_storage_check *check, const struct eb_table_storage_check *part);
 /* Checks all rows together. Returns false if the table has another format: *failure describes the
  * problem of row check->row, without its number, and how many rows have the same problem. */
 bool eb_table_storage_check_end(const struct eb_table_storage_check *check,

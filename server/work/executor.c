@@ -15,11 +15,11 @@ struct executor_thread {
 
 struct eb_executor {
     struct eb_bag_team team;
-    uint64_t queue_bytes_max;
     uv_thread_t leader; /* the team's first thread, which starts the others */
     uv_mutex_t lock;
     uv_cond_t filled;
     struct eb_queue queue; /* guarded by lock, as is everything below */
+    uint64_t queue_bytes_max;
     struct eb_rate rate;
     unsigned idle_threads; /* threads that wait for a work item */
     uint64_t tiles;        /* count of tiles computed since the start */
@@ -252,6 +252,13 @@ static struct eb_admission_terms find_terms(const struct eb_executor *executor, 
         .bytes_per_us = eb_rate_bytes_per_us(&executor->rate) * executor->team.thread_count,
         .now_ns = now_ns,
     };
+}
+
+void eb_executor_set_queue_bytes_max(struct eb_executor *executor, uint64_t queue_bytes_max)
+{
+    uv_mutex_lock(&executor->lock);
+    executor->queue_bytes_max = queue_bytes_max;
+    uv_mutex_unlock(&executor->lock);
 }
 
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],

@@ -36,6 +36,8 @@ void eb_executor_destroy(struct eb_executor *executor);
  * the queue. */
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out);
+/* Changes queue_bytes_max for items that are queued from now on. */
+void eb_executor_set_queue_bytes_max(struct eb_executor *executor, uint64_t queue_bytes_max);
 /* Returns in how many ms a batch item that was refused elsewhere should be sent again: about the
  * time until everything that waits now is computed; at least 1. */
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);

@@ -1,5 +1,6 @@
-/* Decodes bytes of a peer as messages of ModelAdmin, GetModel and ListModels. Messages that are
- * accepted survive encoding and decoding; messages that are refused get a reason. */
+/* Decodes bytes of a peer as messages of ModelAdmin, GetModel and ListModels, or of a server.
+ * Messages that are accepted survive encoding and decoding; messages that are refused get a reason.
+ */
 #include "proto/codec.h"
 #include "proto/codec_admin.h"
 
@@ -52,6 +53,47 @@ static void check_progress(struct eb_arena *arena, const uint8_t *data, size_t s
     assert(again->total_bytes == progress->total_bytes);
 }
 
+static void check_reload(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_reload *reload = eb_reload_decode(arena, data, size, &error);
+    if (!reload) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    size_t again_bytes = eb_reload_bytes(reload);
+    assert(again_bytes <= sizeof encoded);
+    eb_reload_encode(reload, encoded);
+    const struct eb_wire_reload *again = eb_reload_decode(arena, encoded, again_bytes, &error);
+    assert(again && again->changed == reload->changed && again->pending == reload->pending);
+}
+
+static void check_settings(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_setting_list *list = eb_setting_list_decode(arena, data, size, &error);
+    if (!list) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    size_t again_bytes = eb_setting_list_bytes(list);
+    if (again_bytes > sizeof encoded) {
+        return;
+    }
+    eb_setting_list_encode(list, encoded);
+    const struct eb_wire_setting_list *again =
+        eb_setting_list_decode(arena, encoded, again_bytes, &error);
+    assert(again && again->count == list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct eb_wire_setting *one = &list->settings[i];
+        const struct eb_wire_setting *other = &again->settings[i];
+        assert(strcmp(one->name, other->name) == 0 && strcmp(one->value, other->value) == 0);
+        assert(strcmp(one->pending_value, other->pending_value) == 0);
+        assert(one->origin == other->origin && one->live == other->live);
+        assert(one->pending == other->pending);
+    }
+}
+
 static void check_version_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
     struct eb_error error = {.status = EB_STATUS_OK};
@@ -77,6 +119,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_progress(&arena, data, size);
     eb_arena_reset(&arena, ARENA_BYTES);
     check_version_query(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_reload(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_settings(&arena, data, size);
     eb_arena_deinit(&arena);
     return 0;
 }

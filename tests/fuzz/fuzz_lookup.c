@@ -279,7 +279,7 @@ struct outcome {
 };
 
 static struct eb_limits limits = {
-#define X(name, fallback, min, max, what) .name = (fallback),
+#define X(name, effect, fallback, min, max, what) .name = (fallback),
     EB_LIMIT_LIST(X)
 #undef X
 };

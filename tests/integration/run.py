@@ -128,6 +128,9 @@ def run(tests):
 def set_up(arguments):
     """Tells the tests which programs to run."""
     os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
+    # An idle channel of grpcio looks at its connection every 5 s by default: only then does it
+    # notice that its server drains, and every such server would wait for it.
+    os.environ['GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS'] = '100'
     import embagd_process
     import served
     embagd_process.EMBAGD = os.path.abspath(arguments.embagd)

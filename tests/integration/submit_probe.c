@@ -1,5 +1,6 @@
 /* A client of the server at the given address that executes the commands of its input, one a line,
- * and answers each with one line. Meanwhile test_submit.py stops, ends and restarts the server.
+ * and answers each with one line. Meanwhile test_submit.py stops, ends and restarts the server,
+ * and test_renewal.py changes the client's files.
  *   submit COUNT TIMEOUT_US   starts this many lookups of one bag each
  *   cancel                    cancels the lookups of the last `submit`
  *   take COUNT                takes completions, and prints how they ended
@@ -203,19 +204,30 @@ static void fill_indices(struct probe *probe, int index_count)
     }
 }
 
-/* Arguments: ADDRESS stream|unary RETRIES_MAX INDICES */
+/* Returns an optional argument; NULL if it is missing or "-". */
+static const char *find_file(int argument_count, char **arguments, int index)
+{
+    return index < argument_count && strcmp(arguments[index], "-") != 0 ? arguments[index] : NULL;
+}
+
+/* Arguments: ADDRESS stream|unary RETRIES_MAX INDICES [TOKEN_FILE [CA [CERT [KEY]]]] */
 int main(int argument_count, char **arguments)
 {
     static struct probe probe;
     struct embag_error error;
     char line[64];
-    if (argument_count != 5) {
-        errx(1, "expected: ADDRESS stream|unary RETRIES_MAX INDICES");
+    if (argument_count < 5 || argument_count > 9) {
+        errx(
+            1, "expected: ADDRESS stream|unary RETRIES_MAX INDICES [TOKEN_FILE [CA [CERT [KEY]]]]");
     }
     struct embag_options options = {.timeout_us = PATIENCE_US,
         .connections = 2,
         .mode = strcmp(arguments[2], "unary") == 0 ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM,
-        .retries_max = atoi(arguments[3])};
+        .retries_max = atoi(arguments[3]),
+        .access = {.token_file = find_file(argument_count, arguments, 5),
+            .tls_ca = find_file(argument_count, arguments, 6),
+            .tls_cert = find_file(argument_count, arguments, 7),
+            .tls_key = find_file(argument_count, arguments, 8)}};
     fill_indices(&probe, atoi(arguments[4]));
     if (embag_open(arguments[1], &options, &probe.client, &error) != EMBAG_OK) {
         errx(1, "%s", error.text);

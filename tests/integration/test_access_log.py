@@ -28,7 +28,7 @@ TRACE, SPAN = '4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'
 PARENT = '00-%s-%s-' % (TRACE, SPAN)
 FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)(?: |$)')
 # These keys differ between two runs.
-VARYING = {'ts', 'peer', 'total_us', 'queue_us', 'compute_us', 'address', 'elapsed_ms',
+VARYING = {'ts', 'peer', 'total_us', 'queue_us', 'compute_us', 'address', 'elapsed_ms', 'start_ms',
            'log_format'}
 ESCAPES = {b'n': b'\n', b'r': b'\r', b't': b'\t', b'"': b'"', b'\\': b'\\'}
 # Names of models that would forge or break a line if they were not escaped.

@@ -22,7 +22,7 @@ from rpc import ADMIN, Admin, error_of
 from test_versions import SECONDS, VersionsTest, table_of
 
 STATES = pb.ModelVersion.State
-COMMANDS_MAX = 32  # EB_ADMIN_COMMANDS_MAX
+COMMANDS_MAX = 32  # EB_BACKPRESSURE_COMMANDS_MAX
 # Files are read half a MiB at a time, at this pace: a table of these rows takes four seconds to
 # load.
 SLOW = ('--load-bytes-per-s', '8MiB')

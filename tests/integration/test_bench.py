@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+import tempfile
 import unittest
 
 import numpy as np
@@ -31,6 +32,57 @@ def cells(*arguments):
     if status != 0:
         raise AssertionError(messages)
     return [json.loads(line) for line in out.splitlines()]
+
+
+class LoadRead(unittest.TestCase):
+    """The program that reads a file as a load does."""
+
+    def run_on(self, *arguments):
+        """Runs embag-load-read; returns its exit status and output."""
+        done = subprocess.run([os.path.join(served.BUILD, 'embag-load-read'), *arguments],
+                              capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout
+
+    def test_reads_all_bytes_with_any_number_of_threads(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(3000000))
+            file.flush()
+            for threads in ('1', '3'):
+                status, out = self.run_on(file.name, threads)
+                self.assertEqual(status, 0)
+                counts = [int(count) for count in
+                          re.findall(r'(?:cached|direct|plain) (\d+)', out)]
+                self.assertEqual(len(counts), 3)
+                self.assertGreaterEqual(sum(counts), 3000000 - 128)
+
+    def test_refuses_what_it_cannot_read(self):
+        self.assertEqual(self.run_on('/nowhere', '1')[0], 1)
+        self.assertEqual(self.run_on('/dev/null')[0], 2)
+        self.assertEqual(self.run_on('/dev/null', '0')[0], 2)
+        self.assertEqual(self.run_on('/dev/null', '65')[0], 2)
+
+
+class QuantizeRows(unittest.TestCase):
+    """The program that measures the conversion of rows."""
+
+    def run_turns(self, *arguments):
+        """Runs embag-quantize-rows; returns its exit status and output."""
+        done = subprocess.run([os.path.join(served.BUILD, 'embag-quantize-rows'), *arguments],
+                              capture_output=True, text=True, timeout=240, check=False)
+        return done.returncode, done.stdout
+
+    def test_prints_the_time_of_each_variant(self):
+        for turns in ('1', '51'):
+            status, out = self.run_turns(turns)
+            self.assertEqual(status, 0)
+            self.assertEqual(len(out.splitlines()), 25)
+            for line in out.splitlines():
+                self.assertRegex(
+                    line, r'^\w+ dim \d+: ref [\d.]+ ns \(1\.00\)( \w+ [\d.]+ ns \([\d.]+\))*$')
+
+    def test_refuses_other_numbers_of_turns(self):
+        for arguments in ((), ('0',), ('52',), ('x',), ('1', '1')):
+            self.assertEqual(self.run_turns(*arguments)[0], 2)
 
 
 class Bench(unittest.TestCase):

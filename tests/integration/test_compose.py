@@ -28,7 +28,8 @@ class Compose(unittest.TestCase):
 
     def setUp(self):
         self.text = guide.read('deploy', 'compose.yaml')
-        self.services = yaml.safe_load(self.text)['services']
+        self.content = yaml.safe_load(self.text)
+        self.services = self.content['services']
         self.server = self.services['embag']
 
     def test_builds_the_image_out_of_this_tree(self):
@@ -51,9 +52,17 @@ class Compose(unittest.TestCase):
         self.assertEqual([port[:-1] for port in published], [['8600'], ['127.0.0.1', '8601']])
 
     def test_models_are_where_the_image_looks_for_them(self):
-        (volume,) = self.server['volumes']
-        self.assertTrue(volume.endswith(':/models:ro'), volume)
+        models, _ = self.server['volumes']
+        self.assertTrue(models.endswith(':/models:ro'), models)
         self.assertIn('EMBAG_MODEL_REPOSITORY=/models', image_lines('ENV'))
+
+    def test_state_is_in_a_volume_that_the_image_gives_its_user(self):
+        _, state = self.server['volumes']
+        name, _, path = state.partition(':')
+        self.assertIn(name, self.content['volumes'])
+        self.assertEqual(self.server['environment']['EMBAG_STATE_DIR'], path)
+        self.assertIn('install -d -m 0700 -o 10001 -g 10001 ' + path,
+                      ' '.join(image_lines('RUN')))
 
     def test_gives_no_right_that_is_not_needed(self):
         self.assertIs(self.server['read_only'], True)
@@ -122,15 +131,17 @@ class Compose(unittest.TestCase):
 class PodmanCompose(unittest.TestCase):
     """How podman-compose treats the directory of models."""
 
-    def bring_up(self, status=0, **variables):
-        """Returns the commands that it would run."""
+    def bring_up(self, *files, status=0, **variables):
+        """Returns the commands that it would run, by default for compose.yaml alone."""
+        options = [word for name in files or ('compose.yaml',)
+                   for word in ('-f', os.path.join(FOLDER, name))]
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith('EMBAG_')}
         done = subprocess.run(
             # podman-compose has no read-only command. It gets `true` as its podman, which starts
             # nothing.
-            ['podman-compose', '--podman-path', shutil.which('true'), '--dry-run', '-f',
-             os.path.join(FOLDER, 'compose.yaml'), 'up', '--no-build'],
+            ['podman-compose', '--podman-path', shutil.which('true'), '--dry-run',
+             *options, 'up', '--no-build'],
             env={**environment, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False, timeout=SECONDS)
         self.assertEqual(done.returncode, status, done.stdout)
@@ -148,6 +159,16 @@ class PodmanCompose(unittest.TestCase):
         for name, path in ('./helm', os.path.join(FOLDER, 'helm')), ('../proto', 'proto'):
             self.assertIn('-v %s:/models:ro' % os.path.join(served.SOURCE, path),
                           self.bring_up(EMBAG_MODELS=name))
+
+    def test_mounts_a_directory_of_the_host_for_resident_tables(self):
+        files, models = ('compose.yaml', 'compose.resident.yaml'), FOLDER
+        said = self.bring_up(*files, EMBAG_MODELS=models, EMBAG_RESIDENT='/srv/embag-resident')
+        server, = (line for line in said.splitlines() if '-v /srv/embag-resident:/resident' in line)
+        self.assertIn('-e EMBAG_RESIDENT_DIR=/resident', server)
+        # What compose.yaml says holds as well.
+        self.assertIn('-v %s:/models:ro' % models, server)
+        self.assertIn('-e EMBAG_STATE_DIR=/var/lib/embag', server)
+        self.assertIn('set it to a tmpfs', self.bring_up(*files, status=1, EMBAG_MODELS=models))
 
     def test_takes_a_plain_name_for_that_of_a_volume(self):
         """compose.yaml documents this."""

@@ -5,56 +5,18 @@ import signal
 import subprocess
 import unittest
 
-import served
-from embagd_process import Embagd, wait_until
 from h2raw import Connection, message
-from served import OwnServerTest, spec_table
+from held_disk import HeldDiskTest
+from served import spec_table
 from table_files import write_model
+from tmpfs_directory import make_tmpfs_directory
 
-SECONDS = 30
 OK = ('200', 0, '')
 FIRST_PROCESS = ('unshare', '--user', '--map-root-user', '--pid', '--fork', '--kill-child')
 
 
-class HeldDisk(OwnServerTest):
-    """Tests each of which has its own server. The server's reads block while the test holds the
-    disk."""
-
-    def setUp(self):
-        super().setUp()
-        write_model(self.repository.path, 'spec', 1, [spec_table()])
-        self.hold_name = self.repository.path + '.held'
-        self.addCleanup(self.release)
-
-    def hold(self):
-        """Blocks all reads from now on."""
-        with open(self.hold_name, 'w', encoding='utf-8'):
-            pass
-
-    def release(self):
-        """Lets all reads continue."""
-        for name in self.hold_name, self.hold_name + '.waiting':
-            if os.path.exists(name):
-                os.remove(name)
-
-    def start(self, *flags, sanitizer='', **keywords):
-        """Starts a server on that disk and does not wait for it; `sanitizer` extends its sanitizer
-        options."""
-        environment = {'LD_PRELOAD': os.path.join(served.BUILD, 'embag-held-disk.so'),
-                       'HELD_DISK': self.hold_name,
-                       'ASAN_OPTIONS': 'verify_asan_link_order=0' + sanitizer}
-        server = Embagd(self.repository.path, *flags, environment=environment, **keywords)
-        self.addCleanup(lambda: server.has_ended() or server.kill())
-        return server
-
-    def wait_waiting(self):
-        """Waits until a read is blocked."""
-        wait_until(lambda: os.path.exists(self.hold_name + '.waiting'), SECONDS, 'a blocked read')
-
-    def ends_well(self, server):
-        """Checks that the exit status is 0 and that the log reports nothing bad."""
-        self.assertEqual(server.wait(SECONDS), 0, server.log[-4000:])
-        server.check_log()
+class HeldDisk(HeldDiskTest):
+    """A disk that does not answer keeps no server from ending."""
 
     # ---- before it serves
 
@@ -92,16 +54,21 @@ class HeldDisk(OwnServerTest):
         self.wait_waiting()
         return server
 
-    def drain(self, server):
-        """Sends the first signal and waits until it takes effect."""
-        server.terminate()
-        wait_until(lambda: server.find('draining'), SECONDS, 'the drain to begin')
-
     def test_a_load_is_given_up_when_the_drain_is_over(self):
         server = self.serve_held('--drain-timeout-ms', '300')
         self.drain(server)
         self.ends_well(server)
         self.assertIn('path=' + self.repository.join('spec', '2'), server.find('given_up'))
+        self.assertTrue(server.find('stopped'))
+
+    def test_two_loads_are_given_up(self):
+        server = self.serve_held('--drain-timeout-ms', '300')
+        os.remove(self.hold_name + '.waiting')
+        write_model(self.repository.path, 'other', 1, [spec_table()])
+        self.wait_waiting()
+        self.drain(server)
+        self.ends_well(server)
+        self.assertTrue(server.find('given_up'))
         self.assertTrue(server.find('stopped'))
 
     def test_a_second_signal_gives_a_load_up(self):
@@ -121,6 +88,21 @@ class HeldDisk(OwnServerTest):
         self.drain(server)
         self.ends_well(server)
         self.assertIn('path=' + self.repository.path, server.find('given_up'))
+
+    def test_a_comparison_of_resident_tables_is_given_up(self):
+        directory = make_tmpfs_directory(self)
+        flags = ('--resident-dir', directory, '--resident-small-pages', 'allow',
+                 '--watch-poll-ms', '100', '--drain-timeout-ms', '300')
+        owner = self.serve(*flags)
+        server = self.start(*flags).wait_ready()
+        self.hold()
+        owner.kill()
+        self.wait_waiting()
+        self.assertTrue(server.find('resident_owned'))
+        self.drain(server)
+        self.ends_well(server)
+        self.assertIn('path=' + self.repository.path, server.find('given_up'))
+        self.assertFalse(server.find('resident_uncompared'))
 
     def test_connections_have_their_time_first(self):
         server = self.serve_held('--drain-timeout-ms', '3600000', '--access-log-per-s-max', '1')

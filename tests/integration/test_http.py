@@ -4,6 +4,7 @@ reach the port can crash the server or slow it down."""
 import http.client
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -147,9 +148,21 @@ class Phases(Http):
             server.wait_ready()
             server.stop()
         self.assertEqual(seen, (503, 'loading\n'))
+        self.assertIsNone(metrics.get('embag_start_seconds', phase='load'))
         server.wait_ready()
         wait_until(lambda: fetch(server, '/readyz')[::2] == (200, 'ready\n'), 60, 'readiness')
         self.assertEqual(Metrics(server).get('embag_model_serving_version', model='large'), 1)
+
+    def test_tells_how_long_each_phase_of_the_start_took(self):
+        server = self.serve()
+        metrics = Metrics(server)
+        phases = {dict(key[1:])['phase']: seconds for key, seconds in metrics.samples.items()
+                  if key[0] == 'embag_start_seconds'}
+        self.assertEqual(list(phases), ['scan', 'adopt', 'load', 'tune'])
+        whole_ms = int(re.search(r'start_ms=(\d+)', server.find('ready'))[1])
+        self.assertLess(sum(phases.values()), (whole_ms + 1) / 1000)
+        self.assertEqual(phases.pop('adopt'), 0)
+        self.assertGreater(min(phases.values()), 0)
 
     def test_tells_that_it_drains_and_answers_meanwhile(self):
         server = self.serve('--drain-timeout-ms', '60000', '--message-timeout-ms', '60000')
@@ -230,6 +243,8 @@ class Counts(Http):
         self.assertEqual(metrics.get('embag_model_loads_total', result='done'), 1)
         self.assertEqual(metrics.get('embag_phase', phase='serving'), 1)
         self.assertGreater(metrics.sum('embag_table_memory_bytes'), 0)
+        self.assertEqual(metrics.sum('embag_table_memory_bytes', backing='anonymous'),
+                         metrics.sum('embag_table_memory_bytes'))
         self.assertLess(
             abs(metrics.get('process_resident_memory_bytes') - resident_bytes(server.pid)),
             64 * MIB)

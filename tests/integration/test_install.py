@@ -11,10 +11,12 @@ import embagd_process
 import served
 from embagd_process import Repository
 from served import OwnServerTest
+from tmpfs_directory import make_tmpfs_directory
 
 ADDRESS = '127.0.0.1:8600'
-COMPONENTS = ('server', 'tools', 'libembag', 'dev')
-HEADERS = ('embag.h', 'embag_admin.h', 'embag_async.h', 'embag_models.h', 'embag_types.h')
+COMPONENTS = ('server', 'tools', 'libembag', 'libembag_local', 'dev')
+HEADERS = ('embag.h', 'embag_admin.h', 'embag_async.h', 'embag_local.h', 'embag_models.h',
+           'embag_types.h')
 ROWS = '-2.1 -2.4\n0 0\n-0.2 0.8\n'
 STRICT = ('-Wall', '-Wextra', '-Wpedantic', '-Wconversion', '-Werror', '-fsyntax-only')
 PROJECT = """\
@@ -25,6 +27,13 @@ add_executable(shared lookup.c)
 target_link_libraries(shared PRIVATE embag::embag)
 add_executable(static lookup.c)
 target_link_libraries(static PRIVATE embag::embag_static)
+"""
+LOCAL_PROJECT = """\
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(embag %(version)s REQUIRED COMPONENTS local)
+add_executable(local %(source)s)
+target_link_libraries(local PRIVATE embag::local)
 """
 
 
@@ -83,10 +92,10 @@ class Install(OwnServerTest):
             raise AssertionError('%s: expected one path, found %s' % (name, found))
         return os.path.join(cls.prefix, found[0])
 
-    def pkg_config(self, *options):
-        """Returns pkg-config's output for libembag, as a list of words."""
-        folder = os.path.dirname(self.find('libembag.pc'))
-        return run('pkg-config', *options, 'libembag',
+    def pkg_config(self, *options, library='libembag'):
+        """Returns pkg-config's output for a library, as a list of words."""
+        folder = os.path.dirname(self.find(library + '.pc'))
+        return run('pkg-config', *options, library,
                    env={**os.environ, 'PKG_CONFIG_PATH': folder}).split()
 
     def write_lookup(self, server):
@@ -155,12 +164,13 @@ class Install(OwnServerTest):
                     input='#include <%s>\n' % header)
 
     def test_exports_what_the_headers_declare(self):
-        declared = set()
-        for header in HEADERS:
-            declared |= declared_functions(self.find(header))
-        listed = run('nm', '-D', '--defined-only', self.library)
-        self.assertEqual({line.split()[2] for line in listed.splitlines()}, declared)
-        self.assertIn('embag_lookup', declared)
+        libraries = {'libembag.so': set(HEADERS) - {'embag_local.h'},
+                     'libembag_local.so': {'embag_local.h'}}
+        for library, headers in libraries.items():
+            declared = set().union(*(declared_functions(self.find(name)) for name in headers))
+            listed = run('nm', '-D', '--defined-only', self.find(library))
+            self.assertEqual({line.split()[2] for line in listed.splitlines()}, declared)
+            self.assertTrue(declared & {'embag_lookup', 'embag_local_lookup'})
 
     def test_is_called_by_the_versions_it_keeps_to(self):
         version = self.pkg_config('--modversion')[0]
@@ -183,11 +193,26 @@ class Install(OwnServerTest):
             environment = {**os.environ, 'LD_LIBRARY_PATH': os.path.dirname(self.library)}
             self.assertEqual(run(program, env=environment), ROWS)
 
-    def configure(self, version):
-        """Configures a user's project that requires this version; returns its build folder."""
+    def serve_resident(self):
+        """Starts a server whose tables are resident; returns their directory."""
+        directory = make_tmpfs_directory(self)
+        self.serve('--resident-dir', directory, '--resident-small-pages', 'allow')
+        return directory
+
+    def test_looks_up_in_the_calling_process(self):
+        directory = self.serve_resident()
+        program = self.folder.join('local')
+        words = self.pkg_config('--cflags', '--libs', library='libembag_local')
+        run('cc', self.find('local_example.c'), '-o', program, *words, *sanitizer_flags())
+        environment = {**os.environ, 'LD_LIBRARY_PATH': os.path.dirname(self.library)}
+        self.assertEqual(run(program, directory, env=environment), ROWS)
+
+    def configure(self, project):
+        """Configures a user's project with this CMakeLists.txt; returns its build folder."""
         folder = self.folder.join('user')
+        os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, 'CMakeLists.txt'), 'w', encoding='utf-8') as file:
-            file.write(PROJECT % {'version': version})
+            file.write(project)
         build = os.path.join(folder, 'build')
         run('cmake', '-S', folder, '-B', build, '-DCMAKE_PREFIX_PATH=' + self.prefix,
             '-DCMAKE_C_FLAGS=' + ' '.join(sanitizer_flags()))
@@ -196,7 +221,7 @@ class Install(OwnServerTest):
     def test_builds_by_find_package(self):
         self.write_lookup(self.serve())
         version = self.pkg_config('--modversion')[0]
-        build = self.configure(version)
+        build = self.configure(PROJECT % {'version': version})
         run('cmake', '--build', build)
         for name, needs_library in (('shared', True), ('static', False)):
             program = os.path.join(build, name)
@@ -204,7 +229,34 @@ class Install(OwnServerTest):
             self.assertEqual(run(program), ROWS)
         major, minor, _ = version.split('.')
         with self.assertRaisesRegex(AssertionError, 'embag'):
-            self.configure('%s.%d' % (major, int(minor) + 1))
+            self.configure(PROJECT % {'version': '%s.%d' % (major, int(minor) + 1)})
+
+    def test_looks_up_in_the_calling_process_by_find_package(self):
+        directory = self.serve_resident()
+        shutil.rmtree(self.folder.join('user'), ignore_errors=True)
+        build = self.configure(LOCAL_PROJECT % {
+            'version': self.pkg_config('--modversion')[0], 'source': self.find('local_example.c')})
+        run('cmake', '--build', build)
+        program = os.path.join(build, 'local')
+        self.assertIn('libembag_local.so', run('readelf', '-d', program))
+        self.assertEqual(run(program, directory), ROWS)
+
+    def test_the_local_library_is_needed_only_if_it_is_wanted(self):
+        other = self.folder.join('without-local')
+        for component in 'libembag', 'dev':
+            install(other, '--component', component)
+        folder = self.folder.join('user')
+        for components, is_found in (('', True), ('OPTIONAL_COMPONENTS local', True),
+                                     ('COMPONENTS local', False)):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.mkdir(folder)
+            with open(os.path.join(folder, 'CMakeLists.txt'), 'w', encoding='utf-8') as file:
+                file.write('cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES C)\n'
+                           'find_package(embag REQUIRED %s)\n' % components)
+            done = subprocess.run(['cmake', '-S', folder, '-B', os.path.join(folder, 'build'),
+                                   '-DCMAKE_PREFIX_PATH=' + other], capture_output=True,
+                                  timeout=300, check=False)
+            self.assertEqual(done.returncode == 0, is_found)
 
 
 if __name__ == '__main__':

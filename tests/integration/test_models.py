@@ -21,8 +21,8 @@ LIMITS = {
     'connection_idle_max_ms': 0, 'connection_age_max_ms': 0, 'connection_grace_ms': 60000,
 }
 ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queue_bytes_max',
-                            'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s',
-                            'kept_versions_max', 'kept_bytes_max'}
+                            'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s', 'load_threads',
+                            'load_jitter_s', 'kept_versions_max', 'kept_bytes_max'}
 
 
 class Models(ServedTest):

@@ -318,6 +318,29 @@ class Pack(WithDirectory):
         self.assertEqual([f.row_first for f in files], [0, 75, 150, 225])
         self.assertEqual([f.rows_total for f in files], [301] * 4)
 
+    def test_threads_change_neither_files_nor_report(self):
+        rng = np.random.default_rng(3)
+        table = rng.standard_normal((150_001, 61)).astype('f4')  # 37 MB, which are several chunks
+        large = self.save('large.npy', table)
+        reports = []
+        contents = []
+        for threads in ((), ('--threads', '1'), ('--threads', '3'), ('--threads', '64')):
+            reports.append(self.pack('--storage', 'int8', '--split', '2', *threads, large,
+                                     self.output))
+            names = [self.path(f'out-{i:05}-of-00002.embag') for i in range(2)]
+            contents.append([PackedFile(name).bytes for name in names])
+            for name in names:
+                os.remove(name)
+        self.assertEqual(reports, reports[:1] * 4)
+        self.assertTrue(all(content == contents[0] for content in contents))
+        for threads in ('0', '65'):
+            self.refuse('--threads', 'pack', '--threads', threads, large, self.output, status=2)
+        table[[70_000, 149_000], 7] = np.nan
+        self.save('large.npy', table)
+        for threads in ('1', '4'):
+            self.refuse('packed row 70000: value 7 is nan', 'pack', '--storage', 'int8',
+                        '--threads', threads, large, self.output)
+
     def test_files_of_two_packings_are_not_one_table(self):
         names = [f'out-{i:05}-of-00003.embag' for i in range(3)]
         other = self.save('other.npy', self.table + 1)

@@ -20,11 +20,11 @@ MODES = ('stream', 'unary')
 class Probe:
     """The program of submit_probe.c."""
 
-    def __init__(self, test, address, mode='stream', retries_max=OFTEN, indices=1):
+    def __init__(self, test, address, mode='stream', retries_max=OFTEN, indices=1, files=()):
         self.test = test
         self.process = subprocess.Popen(
             [os.path.join(served.BUILD, 'embag-submit-probe'), address, mode, str(retries_max),
-             str(indices)],
+             str(indices), *files],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         test.addCleanup(self.end)
         test.assertEqual(self.answer(), 'open')

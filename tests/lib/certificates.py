@@ -38,6 +38,11 @@ class Authority:
         os.chmod(self.path(name), mode)
         return self.path(name)
 
+    def replace(self, name, text):
+        """Writes a file and renames it over the one of that name. Returns its path."""
+        os.replace(self.write('replacement', text), self.path(name))
+        return self.path(name)
+
     def issue(self, name, common_name='someone', names=None, days=2):
         """Creates NAME.pem and NAME.key, or replaces each of them atomically."""
         request, new = self.path('request'), self.path('new')

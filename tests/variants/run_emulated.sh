@@ -18,9 +18,11 @@ export EMBAG_TEST_WIDTHS=${EMBAG_TEST_WIDTHS:-7} EMBAG_TEST_SLACK_BYTES=32
 results=$(mktemp -d) || exit 1
 trap 'rm -rf "$results"' EXIT
 
-list() { ctest --test-dir "$build" -N -R '^(variants|bag_.*)$' | sed -n 's/^ *Test *#[0-9]*: //p'; }
+list() {
+    ctest --test-dir "$build" -N -R '^(variants.*|bag_.*)$' | sed -n 's/^ *Test *#[0-9]*: //p'
+}
 
-program_of() { [[ $1 == variants ]] && echo test_variants || echo test_kernels; }
+program_of() { [[ $1 == variants* ]] && echo test_variants || echo test_kernels; }
 
 run_tests() {
     local processor=$1 test status

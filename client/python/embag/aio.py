@@ -45,13 +45,14 @@ class Client:
     async def close(self) -> None:
         """Closes the connection. Calls in flight raise `Cancelled`."""
         self._is_closed = True
-        await self._channel.channel.close()
+        for channel in self._channel.close():
+            await channel.close()
 
     async def lookup(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                      timeout: float | None = None, **fields: Unpack[LookupFields]) -> Answer:
         """Looks up bags, as `embag.Client.lookup` does."""
         request = Request(asked, indices, fields)
-        reply = await self._call(self._channel.lookup, request.data, timeout, request.places)
+        reply = await self._call('lookup', request.data, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
@@ -60,7 +61,7 @@ class Client:
 
     async def models(self, *, timeout: float | None = None) -> list[pb.Model]:
         """Returns all models with their versions, tables, features and groups, sorted by name."""
-        reply = await self._call(self._channel.list_models, pb.ListModelsRequest(), timeout)
+        reply = await self._call('list_models', pb.ListModelsRequest(), timeout)
         return list(reply.models)
 
     async def model(self, name: str = '', version: int = 0, *,
@@ -70,21 +71,21 @@ class Client:
         Raises `NotFound` if there is no such model or version.
         """
         request = pb.GetModelRequest(model=name, version=version)
-        model: pb.Model = await self._call(self._channel.get_model, request, timeout)
+        model: pb.Model = await self._call('get_model', request, timeout)
         return model
 
     async def server(self, *, timeout: float | None = None) -> pb.Server:
         """Returns the server's software version, limits and threads."""
-        server: pb.Server = await self._call(
-            self._channel.get_server, pb.GetServerRequest(), timeout)
+        server: pb.Server = await self._call('get_server', pb.GetServerRequest(), timeout)
         return server
 
-    async def _call(self, method: Any, message: Any, timeout: float | None,
+    async def _call(self, method: str, message: Any, timeout: float | None,
                     places: errors.Places | None = None) -> Any:
+        metadata = self._channel.metadata()
+        methods = self._channel.begin()
         try:
-            return readable(
-                await method(message, timeout=seconds(timeout, self.timeout),
-                             metadata=self._channel.metadata()))
+            return readable(await getattr(methods, method)(
+                message, timeout=seconds(timeout, self.timeout), metadata=metadata))
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None
         except grpc.aio.UsageError as error:
@@ -95,6 +96,9 @@ class Client:
             if _is_being_cancelled(self._is_closed):
                 raise
             raise errors.Cancelled('the client was closed') from None
+        finally:
+            for unused in self._channel.end(methods):
+                await unused.close()
 
 
 def _is_being_cancelled(is_closed: bool) -> bool:
@@ -113,7 +117,10 @@ class _Call:
     def __init__(self, channel: Channel) -> None:
         self.requests: asyncio.Queue[Any] = asyncio.Queue()
         self.in_flight = InFlight(self.requests.put_nowait, lambda future: not future.done())
-        self.replies = channel.lookup_stream(self._written(), metadata=channel.metadata())
+        metadata = channel.metadata()
+        self._channel = channel
+        self._methods = channel.begin()
+        self.replies = self._methods.lookup_stream(self._written(), metadata=metadata)
         self.reader = asyncio.create_task(self._read())
 
     async def _written(self) -> AsyncIterator[bytes]:
@@ -135,6 +142,8 @@ class _Call:
         finally:
             self.in_flight.end(end)
             self.requests.put_nowait(None)
+            for unused in self._channel.end(self._methods):
+                await unused.close()
 
     async def close(self, timeout: float | None) -> None:
         """Ends the requests, waits up to `timeout` seconds for the answers, and ends the call."""

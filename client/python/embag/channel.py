@@ -6,6 +6,9 @@ import ipaddress
 import math
 import os
 import re
+import ssl
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
@@ -23,6 +26,10 @@ _SECONDS_MAX = 1e9
 # gRPC uses the proxies of the environment (http_proxy and others) for loopback addresses too.
 _NO_PROXY: dict[str, Any] = {'grpc.enable_http_proxy': 0,
                              'grpc.address_http_proxy_enabled_addresses': ''}
+_POLL_S = 2.0   # time between two comparisons of the certificate files' stamps
+_QUIET_S = 1.0  # time for which changed files must stay the same before they are read
+
+_Stamp = tuple[int, ...]
 
 
 class ConnectFields(TypedDict, total=False):
@@ -35,6 +42,11 @@ class ConnectFields(TypedDict, total=False):
     - cert_file, key_file: PEM certificate and key that identify the client (mutual TLS)
     - server_name: name that the server's certificate must have, instead of the address
     - options: channel options of gRPC, which override those of the package
+
+    Certificate files are read again when they change. Calls look for changes every two seconds. If
+    the files have been the same for a second, and the key fits its certificate, later calls use a
+    new connection with the new files. Calls in flight, and streams, end on the connection that they
+    began on. While the new files are not valid, the former ones stay in use.
 
     Without TLS anyone on the network path could read a token. The client then sends it only to this
     machine (a loopback address or a unix socket), and never through a proxy, whatever the options
@@ -83,6 +95,77 @@ def _content(path: str | None) -> bytes | None:
         return file.read()
 
 
+def _stamp(path: str) -> _Stamp:
+    """Returns the identity, size and times of a file, the time of its last change last."""
+    status = os.stat(path)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+class _Certificates:
+    """The files of TLS, read again when they change. Any thread may use them.
+
+    - credentials: those of the files that were valid last
+    """
+
+    def __init__(self, ca_file: str | None, cert_file: str | None, key_file: str | None) -> None:
+        """Raises OSError if a file cannot be read."""
+        self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
+        self._paths = [path for path in (ca_file, cert_file, key_file) if path is not None]
+        self._lock = threading.Lock()  # held while the files are examined
+        self._used = self._seen = self._stamps()
+        self._due = time.monotonic() + _POLL_S if self._paths else math.inf
+        self.credentials = self._read()
+
+    def _stamps(self) -> list[_Stamp]:
+        return [_stamp(path) for path in self._paths]
+
+    def _read(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(
+            _content(self._ca_file), _content(self._key_file), _content(self._cert_file))
+
+    def _check(self) -> None:
+        """Raises OSError, such as ssl.SSLError, if the files are not valid or do not fit."""
+        if not all(map(os.path.isfile, self._paths)):
+            raise OSError('not a regular file')  # reading a pipe again could block for ever
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_ciphers('DEFAULT:@SECLEVEL=0')  # gRPC decides which keys are too weak
+        if self._ca_file is not None:
+            context.load_verify_locations(self._ca_file)
+        if self._cert_file is not None:
+            # Without a password, OpenSSL would ask for that of an encrypted key.
+            context.load_cert_chain(self._cert_file, self._key_file, password='')
+
+    def renew(self) -> None:
+        """Replaces the credentials if the files have changed and are valid.
+
+        Does nothing if they were compared a short time ago, or if another thread compares them.
+        """
+        if time.monotonic() < self._due or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._due = time.monotonic() + _POLL_S
+            stamps = self._stamps()
+            if stamps != self._used:
+                self._take(stamps)
+        except OSError:
+            pass  # tried again later
+        finally:
+            self._lock.release()
+
+    def _take(self, stamps: list[_Stamp]) -> None:
+        changed_s = max(stamp[-1] for stamp in stamps) / 1e9
+        if stamps != self._seen and time.time() < changed_s + _QUIET_S:
+            self._seen = stamps
+            self._due = time.monotonic() + _QUIET_S
+            return
+        self._check()
+        credentials = self._read()
+        # A file that is replaced meanwhile may not fit the others.
+        if self._stamps() == stamps:
+            self._used = stamps
+            self.credentials = credentials
+
+
 class _Token:
     """The token, which is sent as metadata of each call."""
 
@@ -125,8 +208,29 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+class Methods:
+    """The service's methods on one gRPC channel."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.call_count = 0  # calls under way; guarded by the lock of the `Channel`
+        # Requests of lookups are encoded already.
+        self.lookup = channel.unary_unary(
+            _SERVICE + 'Lookup', response_deserializer=pb.LookupResponse.FromString)
+        self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)
+        self.get_model = self._unary('GetModel', pb.GetModelRequest, pb.Model)
+        self.get_server = self._unary('GetServer', pb.GetServerRequest, pb.Server)
+        self.lookup_stream = channel.stream_stream(
+            _SERVICE + 'LookupStream', response_deserializer=pb.LookupResponse.FromString)
+
+    def _unary(self, method: str, request: Any, answer: Any) -> Any:
+        return self.channel.unary_unary(
+            _SERVICE + method, request_serializer=request.SerializeToString,
+            response_deserializer=answer.FromString)
+
+
 class Channel:
-    """A channel of `grpc` or of `grpc.aio`, with the service's methods.
+    """A channel of `grpc` or of `grpc.aio`, which is replaced when certificate files change.
 
     Raises ValueError for fields that do not go together, and OSError if a file cannot be read.
     """
@@ -152,24 +256,53 @@ class Channel:
             named = named | _NO_PROXY if has_token else _NO_PROXY | named
         if server_name is not None:
             named['grpc.ssl_target_name_override'] = server_name
-        every = tuple(named.items())
-        if is_encrypted:
-            credentials = grpc.ssl_channel_credentials(
-                _content(ca_file), _content(key_file), _content(cert_file))
-            self.channel = module.secure_channel(address, credentials, options=every)
-        else:
-            self.channel = module.insecure_channel(address, options=every)
+        self._module, self._address, self._options = module, address, tuple(named.items())
+        self._certificates = _Certificates(ca_file, cert_file, key_file) if is_encrypted else None
         self.metadata = _Token(token, token_file).metadata
-        # Requests of lookups are encoded already.
-        self.lookup = self.channel.unary_unary(
-            _SERVICE + 'Lookup', response_deserializer=pb.LookupResponse.FromString)
-        self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)
-        self.get_model = self._unary('GetModel', pb.GetModelRequest, pb.Model)
-        self.get_server = self._unary('GetServer', pb.GetServerRequest, pb.Server)
-        self.lookup_stream = self.channel.stream_stream(
-            _SERVICE + 'LookupStream', response_deserializer=pb.LookupResponse.FromString)
+        self._lock = threading.Lock()  # guards the following
+        self._is_closed = False
+        self._replaced: list[Methods] = []  # those whose gRPC channels are still to be closed
+        self._credentials = self._certificates.credentials if self._certificates else None
+        self._methods = self._open()
 
-    def _unary(self, method: str, request: Any, answer: Any) -> Any:
-        return self.channel.unary_unary(
-            _SERVICE + method, request_serializer=request.SerializeToString,
-            response_deserializer=answer.FromString)
+    def _open(self) -> Methods:
+        if self._credentials is None:
+            channel = self._module.insecure_channel(self._address, options=self._options)
+        else:
+            channel = self._module.secure_channel(
+                self._address, self._credentials, options=self._options)
+        return Methods(channel)
+
+    def begin(self) -> Methods:
+        """Returns the methods for a call. When the call is over, `end` must be called."""
+        if self._certificates is not None:
+            self._certificates.renew()
+        with self._lock:
+            if self._certificates is not None and not self._is_closed:
+                self._replace(self._certificates.credentials)
+            self._methods.call_count += 1
+            return self._methods
+
+    def _replace(self, credentials: grpc.ChannelCredentials) -> None:
+        if credentials is not self._credentials:
+            self._credentials = credentials
+            self._replaced.append(self._methods)
+            self._methods = self._open()
+
+    def end(self, methods: Methods) -> list[Any]:
+        """Ends a call. The caller must close the gRPC channels that are returned.
+
+        They have been replaced, and no call uses them any more.
+        """
+        with self._lock:
+            methods.call_count -= 1
+            unused = [one for one in self._replaced if one.call_count == 0]
+            self._replaced = [one for one in self._replaced if one.call_count > 0]
+        return [one.channel for one in unused]
+
+    def close(self) -> list[Any]:
+        """Returns all gRPC channels that are open, which the caller must close."""
+        with self._lock:
+            self._is_closed = True
+            every, self._replaced = [*self._replaced, self._methods], []
+        return [one.channel for one in every]

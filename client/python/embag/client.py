@@ -46,7 +46,8 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection. Calls in flight raise `Cancelled`."""
-        self._channel.channel.close()
+        for channel in self._channel.close():
+            channel.close()
 
     def lookup(self, asked: str | Asked, indices: ArrayLike | None = None, *,
                timeout: float | None = None, **fields: Unpack[LookupFields]) -> Answer:
@@ -62,7 +63,7 @@ class Client:
         anything.
         """
         request = Request(asked, indices, fields)
-        reply = self._call(self._channel.lookup, request.data, timeout, request.places)
+        reply = self._call('lookup', request.data, timeout, request.places)
         return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
@@ -71,7 +72,7 @@ class Client:
 
     def models(self, *, timeout: float | None = None) -> list[pb.Model]:
         """Returns all models with their versions, tables, features and groups, sorted by name."""
-        reply = self._call(self._channel.list_models, pb.ListModelsRequest(), timeout)
+        reply = self._call('list_models', pb.ListModelsRequest(), timeout)
         return list(reply.models)
 
     def model(self, name: str = '', version: int = 0, *,
@@ -81,18 +82,23 @@ class Client:
         Raises `NotFound` if there is no such model or version.
         """
         request = pb.GetModelRequest(model=name, version=version)
-        model: pb.Model = self._call(self._channel.get_model, request, timeout)
+        model: pb.Model = self._call('get_model', request, timeout)
         return model
 
     def server(self, *, timeout: float | None = None) -> pb.Server:
         """Returns the server's software version, limits and threads."""
-        server: pb.Server = self._call(self._channel.get_server, pb.GetServerRequest(), timeout)
+        server: pb.Server = self._call('get_server', pb.GetServerRequest(), timeout)
         return server
 
-    def _call(self, method: Any, message: Any, timeout: float | None,
+    def _call(self, method: str, message: Any, timeout: float | None,
               places: errors.Places | None = None) -> Any:
+        metadata = self._channel.metadata()
+        methods = self._channel.begin()
         try:
-            return readable(method(message, timeout=seconds(timeout, self.timeout),
-                                   metadata=self._channel.metadata()))
+            return readable(getattr(methods, method)(
+                message, timeout=seconds(timeout, self.timeout), metadata=metadata))
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None
+        finally:
+            for unused in self._channel.end(methods):
+                unused.close()

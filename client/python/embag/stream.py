@@ -24,8 +24,11 @@ class _Call:
     def __init__(self, channel: Channel) -> None:
         self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.in_flight = InFlight(self.requests.put, lambda f: f.set_running_or_notify_cancel())
-        self.replies = channel.lookup_stream(
-            iter(self.requests.get, None), metadata=channel.metadata())
+        metadata = channel.metadata()
+        self._channel = channel
+        self._methods = channel.begin()
+        self.replies = self._methods.lookup_stream(
+            iter(self.requests.get, None), metadata=metadata)
         self.reader = threading.Thread(target=self._read, name='embag-stream', daemon=True)
         self.reader.start()
 
@@ -43,6 +46,8 @@ class _Call:
             self.in_flight.end(end)
             # Releases the thread of grpc that waits for requests.
             self.requests.put(None)
+            for unused in self._channel.end(self._methods):
+                unused.close()
 
     def close(self, timeout: float | None) -> None:
         """Ends the requests, waits up to `timeout` seconds for the answers, and ends the call."""

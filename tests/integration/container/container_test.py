@@ -96,8 +96,8 @@ class Container:
         return done.returncode == 0
 
     def remove(self):
-        """Removes the container, whatever its state."""
-        podman('rm', '--force', '--time', '0', self.id)
+        """Removes the container, whatever its state, or does nothing if it is gone."""
+        podman('rm', '--force', '--ignore', '--time', '0', self.id)
 
 
 class ImageTest(unittest.TestCase):
@@ -246,20 +246,36 @@ class RunTest(unittest.TestCase):
         podman('exec', container.id, 'true')
         self.assertEqual(peer.status(stream)[:2], ('200', 0))
 
-    def test_runs_as_the_guide_says(self):
-        """Runs the guide's command with ports and a directory of the test's own."""
-        text = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
+    def run_printed(self, section, *places):
+        """Runs the command of a section of the guide with ports and directories of the test's own;
+        returns the container."""
+        text = guide.section(guide.read('deploy', 'OPERATIONS.md'), section)
         command = re.search(r'^podman run (?:.*\\\n)*.*$', text, re.M)[0]
         for printed, ours in (('podman run', PODMAN + ' run --detach --ulimit nproc=1000:1000'),
-                              ('/var/lib/embag/models', self.models),
+                              ('/var/lib/embag/models', self.models), *places,
                               ('-p 8600:', '-p 127.0.0.1::'), (':8601:8601', '::8601')):
             self.assertIn(printed, command)
             command = command.replace(printed, ours)
-        container = self.keep(subprocess.run(
+        return self.keep(subprocess.run(
             ['bash', '-c', command], stdout=subprocess.PIPE, text=True, check=True,
             timeout=SECONDS).stdout.strip())
+
+    def test_runs_as_the_guide_says(self):
+        container = self.run_printed('Installing')
         self.lookup(container)
         self.assertTrue(container.check_health())
+
+    def test_a_new_container_takes_the_resident_tables_of_the_last_one(self):
+        resident = tempfile.mkdtemp(prefix='embag-test-', dir='/dev/shm')
+        self.addCleanup(shutil.rmtree, resident)
+        os.chown(resident, 10001, 10001)
+        for is_first in True, False:
+            container = self.run_printed('Models', ('/srv/embag-resident', resident))
+            self.lookup(container)
+            loaded = re.search(r'event=model_loaded\b.*', container.log())[0]
+            adopted = re.search(r'\badopted_bytes=(\d+)', loaded)
+            self.assertEqual(not adopted or adopted[1] == '0', is_first, loaded)
+            container.remove()
 
 
 if __name__ == '__main__':

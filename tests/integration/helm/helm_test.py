@@ -29,6 +29,28 @@ KUBERNETES = '1.31.0'
 TEMPLATES = os.path.join(CHART, 'templates')
 IMAGE = os.path.join(CHART, '..', '..', 'Containerfile')
 OWN_KINDS = {'Deployment', 'Service', 'ConfigMap', 'PodDisruptionBudget'}
+# Values of resident, with the volume and the amounts that follow from them. With the chart's other
+# values, tables have two times 4 GiB, and the work 4 GiB.
+RESIDENT = (
+    ('mode=emptyDir', {'emptyDir': {'medium': 'Memory', 'sizeLimit': '8Gi'}}, {'memory': '12Gi'}),
+    ('mode=emptyDir,size=3', {'emptyDir': {'medium': 'Memory', 'sizeLimit': '3Gi'}},
+     {'memory': '12Gi'}),
+    ('mode=emptyDir,size=20', {'emptyDir': {'medium': 'Memory', 'sizeLimit': '20Gi'}},
+     {'memory': '24Gi'}),
+    ('mode=emptyDir,medium=HugePages-2Mi',
+     {'emptyDir': {'medium': 'HugePages-2Mi', 'sizeLimit': '8Gi'}},
+     {'memory': '4Gi', 'hugepages-2Mi': '8Gi'}),
+    ('mode=emptyDir,medium=HugePages-2Mi,size=6',
+     {'emptyDir': {'medium': 'HugePages-2Mi', 'sizeLimit': '6Gi'}},
+     {'memory': '6Gi', 'hugepages-2Mi': '6Gi'}),
+    ('mode=emptyDir,medium=HugePages-2Mi,size=20',
+     {'emptyDir': {'medium': 'HugePages-2Mi', 'sizeLimit': '20Gi'}},
+     {'memory': '4Gi', 'hugepages-2Mi': '20Gi'}),
+    ('mode=hostPath,path=/mnt/embag', {'hostPath': {'path': '/mnt/embag', 'type': 'Directory'}},
+     {'memory': '12Gi'}),
+    ('mode=hostPath,path=/mnt/embag,medium=HugePages-2Mi,readers=group',
+     {'hostPath': {'path': '/mnt/embag', 'type': 'Directory'}},
+     {'memory': '4Gi', 'hugepages-2Mi': '8Gi'}))
 EVERY_KIND = OWN_KINDS | {'NetworkPolicy', 'ServiceMonitor', 'PrometheusRule'}
 # Settings on which the manifests depend: the chart sets them, with flags and in the file.
 FLAGS_OF_CHART = {'config', 'model_repository', 'listen', 'http_listen'}
@@ -65,6 +87,11 @@ def read_chart(name):
     """Returns the text of a file of the chart."""
     with open(os.path.join(CHART, name), encoding='utf-8') as file:
         return file.read()
+
+
+def resident_values(text):
+    """Returns values of resident, separated by commas, as helm takes them."""
+    return ','.join('resident.' + value for value in text.split(','))
 
 
 def read_yaml(path):
@@ -133,6 +160,12 @@ class ChartFiles(unittest.TestCase):
         schema = json.loads(read_chart('values.schema.json'))['properties']['config']
         self.assertEqual(schema['properties'], described)
         self.assertIs(schema['additionalProperties'], False)
+
+    def test_new_pods_are_made_for_all_settings_but_those_that_change_at_once(self):
+        live = re.findall(r'^  --([a-z0-9-]+) .*  \[live\]$', run(EMBAGD, '--help'), re.M)
+        left_out = re.search(r'omit \$config\s(.*?)\)', read_chart('templates/_helpers.tpl'), re.S)
+        self.assertEqual(re.findall(r'"(\w+)"', left_out[1]),
+                         [name.replace('-', '_') for name in live])
 
     def test_values_are_all_used_and_all_described(self):
         values = yaml.safe_load(read_chart('values.yaml'))
@@ -204,14 +237,15 @@ class Templates(unittest.TestCase):
         self.assertIs(self.pod['automountServiceAccountToken'], False)
         self.assertEqual(self.container['securityContext'], {
             'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True,
-            'capabilities': {'drop': ['ALL']}})
+            'capabilities': {'drop': ['ALL']},
+            'seccompProfile': {'type': 'x', 'localhostProfile': 'x'}})
 
     def test_volumes_are_all_mounted(self):
         self.assertEqual({mount['name'] for mount in self.container['volumeMounts']},
                          {volume['name'] for volume in self.pod['volumes']})
         writable = {mount['mountPath'] for mount in self.container['volumeMounts']
                     if not mount.get('readOnly')}
-        self.assertEqual(writable, {'/run/embag'})
+        self.assertEqual(writable, {'/run/embag', '/resident'})
 
     def test_the_monitor_finds_the_service_of_its_port(self):
         service, monitor = read_template('servicemonitor.yaml')
@@ -231,6 +265,8 @@ class Rendered(unittest.TestCase):
     def setUpClass(cls):
         cls.own = list(yaml.safe_load_all(helm('template')))
         cls.every = list(yaml.safe_load_all(helm('template', '--values', EVERY)))
+        cls.resident = [list(yaml.safe_load_all(helm('template', '--set', resident_values(text))))
+                        for text, _, _ in RESIDENT]
 
     @staticmethod
     def find(manifests, kind, component=None):
@@ -280,7 +316,7 @@ class Rendered(unittest.TestCase):
         manifest_schemas.write_resources(operator, folder, EVERY_KIND)
         place = os.path.join(folder, '{{.ResourceKind}}{{.KindSuffix}}.json')
         command = (tool('kubeconform'), '-strict', '-summary', '-schema-location', place)
-        for manifests in self.own, self.every:
+        for manifests in self.own, self.every, *self.resident:
             said = run(*command, input=yaml.safe_dump_all(manifests))
             self.assertIn('Valid: %d, Invalid: 0, Errors: 0, Skipped: 0' % len(manifests), said)
         # The schemas find errors, even nested ones.
@@ -306,13 +342,28 @@ class Rendered(unittest.TestCase):
             self.assertEqual(settings['http_listen'], (host + ':8601', 'flag'))
         self.assertEqual(yaml.safe_load(self.config(self.every)), {
             'admin_listen': 'unix:/run/embag/admin.sock', 'huge_pages': '1g',
+            'watch_settings': True,
             'tls_cert': '/etc/embag-tls/tls.crt', 'tls_key': '/etc/embag-tls/tls.key',
             'tls_client_ca': '/etc/embag-client-ca/ca.crt', 'tls_client_verify': 'optional',
             'tls_min_version': '1.3', 'auth_file': '/etc/embag-auth/auth.yaml',
             'admin_on_data_port': True, 'drain_delay_ms': 4400,
             'drain_timeout_ms': 45500, 'log_level': 'info',
             'connection_age_max_ms': 600000, 'receive_memory_bytes': 8589934592,
-            'request_bytes_max': '32MiB', 'watch': 'poll', 'load_bytes_per_s': 100000000})
+            'request_bytes_max': '32MiB', 'watch': 'poll', 'load_bytes_per_s': 100000000,
+            'load_jitter_s': 30, 'state_dir': '/run/embag'})
+
+    def test_pods_stay_if_only_settings_change_that_need_no_restart(self):
+        def template(setting):
+            manifests = list(yaml.safe_load_all(helm('template', '--set', setting)))
+            return self.config(manifests), self.find(manifests, 'Deployment')['spec']['template']
+
+        own = self.config(self.own), self.find(self.own, 'Deployment')['spec']['template']
+        for setting, stays in (('config.log_level=debug', True), ('config.queries_max=9', True),
+                               ('config.loops=2', False), ('config.drain_timeout_ms=1', False)):
+            config, pod = template(setting)
+            self.assertNotEqual(config, own[0])
+            self.assertEqual(pod == own[1], stays, setting)
+        self.assertEqual(template('replicas=9'), own)
 
     def test_a_bare_off_stays_off(self):
         names = ('access_log', 'numa', 'prefetch', 'watch')
@@ -376,7 +427,9 @@ class Rendered(unittest.TestCase):
                          {'http': wanted['http']})
 
     def test_has_no_right_that_it_does_not_need(self):
-        for manifests in self.own, self.every:
+        profile = {'seccompProfile': {'type': 'Localhost',
+                                      'localhostProfile': 'profiles/embag.json'}}
+        for manifests, added in (self.own, {}), (self.every, profile):
             pod = self.pod(manifests)
             context = pod['securityContext']
             self.assertTrue(context['runAsNonRoot'] and context['runAsUser'] > 0)
@@ -385,7 +438,14 @@ class Rendered(unittest.TestCase):
             self.assertIs(pod['enableServiceLinks'], False)
             self.assertEqual(pod['containers'][0]['securityContext'], {
                 'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True,
-                'capabilities': {'drop': ['ALL']}})
+                'capabilities': {'drop': ['ALL']}, **added})
+
+    def test_a_profile_replaces_the_default_of_the_container_alone(self):
+        pod = self.pod(list(yaml.safe_load_all(
+            helm('template', '--set', 'numa.seccompProfile=Unconfined'))))
+        self.assertEqual(pod['containers'][0]['securityContext']['seccompProfile'],
+                         {'type': 'Unconfined'})
+        self.assertEqual(pod['securityContext']['seccompProfile'], {'type': 'RuntimeDefault'})
 
     def test_waits_for_the_drain(self):
         for manifests, pre_stop, grace in (self.own, 0, 45), (self.every, 20, 80):
@@ -405,6 +465,32 @@ class Rendered(unittest.TestCase):
         # Three versions of 20 GiB: 40 GiB of them in pages of 1 GiB, and 12 GiB for the work.
         made = {'cpu': '500m', 'memory': '32Gi', 'hugepages-1Gi': '40Gi'}
         self.assertEqual(every, {'requests': made, 'limits': {**made, 'example.com/device': 1}})
+
+    def test_resident_files_have_a_volume_and_count_in_memory_once(self):
+        for manifests, (text, volume, amounts) in zip(self.resident, RESIDENT):
+            pod = self.pod(manifests)
+            container, = pod['containers']
+            resources = container['resources']
+            self.assertEqual(resources['limits'], {'cpu': '2', **amounts}, text)
+            self.assertEqual(resources['requests'], resources['limits'], text)
+            self.assertIn({'name': 'resident', **volume}, pod['volumes'], text)
+            mount, = (m for m in container['volumeMounts'] if m['name'] == 'resident')
+            settings = settings_of(self.config(manifests), *container['args'])
+            self.assertEqual(settings['resident_dir'], (mount['mountPath'], 'file'), text)
+            self.assertNotIn('readOnly', mount)
+            readers = 'group' if 'readers=group' in text else 'user'
+            self.assertEqual(settings['resident_readers'], (readers, 'file'), text)
+
+    def test_there_are_no_resident_files_unless_they_are_wanted(self):
+        for manifests in self.own, self.every:
+            self.assertNotIn('resident', self.config(manifests))
+            self.assertNotIn('resident', [v['name'] for v in self.pod(manifests)['volumes']])
+
+    def test_refuses_resident_files_that_cannot_be(self):
+        for settings, said in (
+                ('resident.mode=emptyDir,hugePages1Gi=1', 'resident.mode must be none'),
+                ('resident.mode=emptyDir,memory.tables=0', 'must not both be 0')):
+            self.assertIn(said, helm('template', '--set', settings, status=1))
 
     def test_selectors_meet_the_pods(self):
         for manifests in self.own, self.every:
@@ -427,13 +513,6 @@ class Rendered(unittest.TestCase):
                           <= m['metadata']['labels'].items()], [service])
         self.assertIn(monitor['endpoints'][0]['port'],
                       [port['name'] for port in service['spec']['ports']])
-
-    def test_other_settings_are_other_pods(self):
-        def annotations(*options):
-            manifests = list(yaml.safe_load_all(helm('template', *options)))
-            return self.find(manifests, 'Deployment')['spec']['template']['metadata']['annotations']
-        self.assertEqual(annotations(), annotations('--set', 'replicas=9'))
-        self.assertNotEqual(annotations(), annotations('--set', 'config.log_level=warn'))
 
     def test_models_come_from_where_they_are_said_to_be(self):
         def volume(*options):
@@ -461,7 +540,16 @@ class Rendered(unittest.TestCase):
                 ('config.log_level=all', 'log_level'), ('config.log_format=xml', 'log_format'),
                 ('models.existingClaim=', 'models'), ('models.emptyDir=4Gi', 'models'),
                 ('tls.clientCaSecretName=ca', 'tls'), ('memory.tables=4Gi', 'memory.tables'),
-                ('service.headless=yes', 'headless'),
+                ('service.headless=yes', 'headless'), ('resident.mode=tmpfs', 'resident.mode'),
+                ('resident.medium=HugePages-1Gi', 'resident.medium'),
+                ('resident.size=8Gi', 'resident.size'), ('resident.readers=all', 'readers'),
+                ('resident.mode=hostPath', 'resident.path'),
+                ('resident.mode=hostPath,resident.path=/', 'resident.path'),
+                ('resident.mode=hostPath,resident.path=mnt', 'resident.path'),
+                ('config.resident_dir=/resident', 'resident_dir'),
+                ('numa.seccompProfile=RuntimeDefault', 'numa.seccompProfile'),
+                ('numa.seccompProfile=/embag.json', 'numa.seccompProfile'),
+                ('numa.seccompProfile=a/../embag.json', 'numa.seccompProfile'),
                 ('probes.liveness.periodSeconds=0', 'probes')):
             refusal = helm('template', '--set', setting, status=1)
             self.assertIn("values don't meet the specifications", refusal)

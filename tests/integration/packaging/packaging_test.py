@@ -30,9 +30,13 @@ LINTIAN_SECONDS = 200
 EXPOSURE_MAX = 15  # score of `systemd-analyze security`, in tenths: 0 to 100
 # With this drop-in, a system call that the unit does not allow kills the process.
 STRICT = '[Service]\nSystemCallErrorNumber=kill\n'
-WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\nRestartSec=100ms\n'
+WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\n'
 DROP_IN = '/run/systemd/system/embagd.service.d/test.conf'
 DOCUMENTS = '/usr/share/doc/embag'
+SETTINGS = '/etc/embag/embagd.yaml'
+# The RAM file system of resident tables, and a drop-in for its unit.
+MOUNT, RESIDENT = 'var-lib-embag-resident.mount', '/var/lib/embag/resident'
+NO_SWAP = DOCUMENTS + '/systemd/noswap.conf'
 BUILD = '/tmp/build/release'  # the guide's folder of packages, moved below /tmp
 
 
@@ -55,6 +59,12 @@ def printed_commands(*programs):
     if {line.split()[0] for line in found} != set(programs):
         raise AssertionError('the guide does not call all of %s' % ', '.join(programs))
     return found
+
+
+def can_mount(options):
+    """Returns whether the system may mount a tmpfs with these options."""
+    return MACHINE.run('sh', '-c', 'mount -t tmpfs -o %s tmpfs /mnt && umount /mnt' % options,
+                       check=False).returncode == 0
 
 
 def install_as_printed():
@@ -82,6 +92,11 @@ class InstalledTest(unittest.TestCase):
     def setUp(self):
         self.machine = MACHINE
         self.identity = None
+
+    def use(self, drop_in):
+        """Installs a drop-in for this test."""
+        self.machine.write(DROP_IN, drop_in)
+        self.ask('daemon-reload')
 
     def ask(self, *words, **keywords):
         """Runs systemctl in the system; returns its output."""
@@ -141,7 +156,7 @@ class Installing(InstalledTest):
     def test_guides_rules_and_dashboard_are_there(self):
         for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'LOAD.md', 'MODELS.md',
                      'monitoring/alerts.yaml', 'monitoring/dashboard.json',
-                     'monitoring/prometheus.yaml'):
+                     'monitoring/prometheus.yaml', 'systemd/noswap.conf'):
             self.machine.run('test', '-s', os.path.join(DOCUMENTS, name))
 
 
@@ -153,11 +168,6 @@ class Service(InstalledTest):
         self.use(STRICT)
         self.make_model()
         self.addCleanup(self.ask, 'stop', 'embagd.socket', UNIT)
-
-    def use(self, drop_in):
-        """Installs a drop-in for this test."""
-        self.machine.write(DROP_IN, drop_in)
-        self.ask('daemon-reload')
 
     def read_status(self, name):
         """Returns a value from /proc/PID/status of the main process."""
@@ -275,12 +285,101 @@ class Service(InstalledTest):
 
     def test_its_units_are_as_systemd_wants_them(self):
         self.assertEqual(self.machine.run(
-            'systemd-analyze', 'verify', UNIT, 'embagd.socket').stdout, '')
+            'systemd-analyze', 'verify', UNIT, 'embagd.socket', MOUNT).stdout, '')
 
     def test_it_is_exposed_little(self):
         said = self.machine.run('systemd-analyze', 'security', '--no-pager',
                                 '--threshold=%d' % EXPOSURE_MAX, UNIT).stdout
         print(said.strip().splitlines()[-1])
+
+
+class Resident(InstalledTest):
+    """The service with tables in the RAM file system of the mount unit."""
+
+    def setUp(self):
+        super().setUp()
+        if not can_mount('huge=always'):
+            self.skipTest('no tmpfs can be mounted here')
+        self.use(STRICT)
+        self.make_model()
+        settings = self.machine.run('cat', SETTINGS).stdout
+        self.addCleanup(self.machine.write, SETTINGS, settings)
+        self.addCleanup(self.ask, 'disable', '--now', MOUNT)
+        self.addCleanup(self.ask, 'stop', UNIT)
+
+    def mounted_options(self):
+        """Returns the options of the file system, as the kernel reports them; None if there is
+        none."""
+        mounts = self.machine.run('cat', '/proc/mounts').stdout.splitlines()
+        return next((line.split()[3].split(',') for line in mounts if line.split()[1] == RESIDENT),
+                    None)
+
+    def run_printed(self, words):
+        """Runs the commands of the guide's block that has these words."""
+        text = guide.read('deploy', 'OPERATIONS.md')
+        block, = (block.text for block in guide.blocks(text, 'sh') if words in block.text)
+        self.machine.run('bash', '-euo', 'pipefail', '-c', block)
+
+    def use_resident(self):
+        """Makes the service's tables resident, by the commands of the guide."""
+        self.run_printed('systemctl enable --now ' + MOUNT)
+
+    def adopted_bytes(self):
+        """Returns how many bytes of tables the service found when it started."""
+        return int(re.search(r'\badopted_bytes=(\d+)', self.wait_log('model_loaded'))[1])
+
+    def test_a_restart_takes_the_tables_that_are_there(self):
+        self.use_resident()
+        self.assertEqual(self.adopted_bytes(), 0)
+        self.lookup()
+        self.ask('restart', UNIT)
+        self.assertGreater(self.adopted_bytes(), 0)
+        self.lookup()
+        pid = self.show('MainPID')
+        self.machine.run('sh', '-c', 'kill -KILL ' + pid)
+        wait_until(lambda: self.show('MainPID') not in (pid, '0'), SECONDS, 'a restart')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'an active service')
+        self.assertGreater(self.adopted_bytes(), 0)
+        self.lookup()
+
+    def test_it_serves_without_the_repository(self):
+        self.use_resident()
+        self.wait_log('ready')
+        self.ask('stop', UNIT)
+        self.machine.run('mv', MODELS + '/spec', '/tmp/spec')
+        self.addCleanup(self.machine.run, 'mv', '/tmp/spec', MODELS + '/spec')
+        self.ask('start', UNIT)
+        self.wait_log('serving_from_resident')
+        self.lookup()
+
+    def test_the_service_needs_the_mount_only_if_it_is_enabled(self):
+        self.ask('start', UNIT)
+        self.assertIsNone(self.mounted_options())
+        self.ask('stop', UNIT)
+        self.ask('enable', MOUNT)
+        self.ask('start', UNIT)
+        options = self.mounted_options()
+        self.assertLessEqual({'nosuid', 'nodev', 'noexec', 'huge=always', 'mode=700'},
+                             set(options))
+        self.assertIn('uid=' + self.machine.run('id', '-u', 'embag').stdout.strip(), options)
+        self.ask('stop', MOUNT)
+        self.assertEqual(self.show('ActiveState'), 'inactive')
+        self.assertIsNone(self.mounted_options())
+
+    def test_the_drop_in_adds_only_noswap(self):
+        unit, drop_in = (
+            re.findall(r'^Options=(.*)$', guide.read('deploy', 'systemd', name), re.M)[0].split(',')
+            for name in (MOUNT, os.path.basename(NO_SWAP)))
+        self.assertEqual(sorted(drop_in), sorted(unit + ['noswap']))
+        if not can_mount('noswap'):
+            self.skipTest('this kernel does not know noswap')
+        self.use_resident()
+        self.addCleanup(self.ask, 'daemon-reload')
+        self.addCleanup(self.machine.run, 'rm', '-r', '/etc/systemd/system/%s.d' % MOUNT)
+        self.run_printed(NO_SWAP)
+        self.assertIn('noswap', self.mounted_options())
+        self.assertEqual(self.adopted_bytes(), 0)
+        self.lookup()
 
 
 class Leaving(InstalledTest):
@@ -289,6 +388,9 @@ class Leaving(InstalledTest):
     def test_1_an_upgrade_lets_it_serve_on(self):
         self.make_model()
         self.ask('enable', '--now', UNIT)
+        self.ask('enable', MOUNT)
+        if can_mount('huge=always'):
+            self.ask('start', MOUNT)
         pid = self.show('MainPID')
         self.assertIn('systemctl restart embagd', install())
         self.assertEqual(self.show('MainPID'), pid)
@@ -297,7 +399,8 @@ class Leaving(InstalledTest):
     def test_2_removing_stops_it_and_keeps_what_was_set(self):
         self.machine.run('dpkg', '--remove', 'embag-server')
         self.assertEqual(self.show('ActiveState'), 'inactive')
-        self.assertTrue(os.path.exists(self.machine.path('/etc/embag/embagd.yaml')))
+        self.assertNotIn(RESIDENT, self.machine.run('cat', '/proc/mounts').stdout)
+        self.assertTrue(os.path.exists(self.machine.path(SETTINGS)))
         self.assertTrue(os.path.exists(self.machine.path(MODELS + '/spec/1')))
 
     def test_3_purging_leaves_nothing_but_models(self):
@@ -346,7 +449,7 @@ def main():
     try:
         BEFORE = MACHINE.list_files()
         install_as_printed()
-        counts = run_tests(Built, Installing, Service, Leaving)
+        counts = run_tests(Built, Installing, Service, Resident, Leaving)
     finally:
         MACHINE.stop()
     return summary.say(*counts)

@@ -17,7 +17,8 @@ read_options '--build DIR --work DIR' "$@"
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 
-cmake --build "$build" --target embagd embag_cli embag_load embag_client embag_shared man
+cmake --build "$build" --target embagd embag_cli embag_load embag_client embag_shared embag_local \
+    man
 rm -rf "$work/packages"
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages"
 packages=("$work"/packages/*.deb)

@@ -15,7 +15,7 @@ import embag
 from certificates import Authority
 from embag import aio
 from embag.v1 import embedding_bag_pb2 as pb
-from embagd_process import Repository
+from embagd_process import Repository, wait_until
 
 SERVICE = 'embag.v1.EmbeddingBag'
 NAMES = 'DNS:embag.example,IP:127.0.0.1'
@@ -64,8 +64,8 @@ class StandIn:
         self.server.start()
 
     def look_up(self, request, context):
-        """Handles Lookup: the answer's model is the token that arrived, or the client's certificate
-        name."""
+        """Handles Lookup: the answer's model is the token that arrived, the name of the client's
+        certificate, or the address of its connection."""
         if request.model == 'busy':
             context.set_trailing_metadata((('grpc-retry-pushback-ms', '250'),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'the queue is full')
@@ -75,6 +75,8 @@ class StandIn:
             self.go_on.wait(60)
         if request.model == 'who':
             return pb.LookupResponse(model=context.peer_identities()[0].decode(), version=1)
+        if request.model == 'where':
+            return pb.LookupResponse(model=context.peer(), version=1)
         metadata = dict(context.invocation_metadata())
         return pb.LookupResponse(model=metadata.get('authorization', 'nobody'), version=1)
 
@@ -242,6 +244,154 @@ class Encrypted(ConnectTest):
                                   token='t') as client:
                 return (await client.lookup([])).model
         self.assertEqual(asyncio.run(ask()), 'Bearer t')
+
+
+# Every call compares the certificate files, and uses new ones at once.
+EAGER = unittest.mock.patch.multiple('embag.channel', _POLL_S=0.0, _QUIET_S=0.0)
+
+
+class Renewed(ConnectTest):
+    """Certificate files that change while a client runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.files = self.authority()
+        self.issue('first')
+        self.shown = self.files
+        self.server = self.stand_in(grpc.dynamic_ssl_server_credentials(
+            self.configuration(), self.configuration, True))
+        self.files.replace('trusted.pem', self.files.read('ca.pem').decode())
+        self.fields = dict(zip(('ca_file', 'cert_file', 'key_file'), map(
+            self.files.path, ('trusted.pem', 'client.pem', 'client.key'))))
+
+    def authority(self):
+        """Makes an authority that has issued a certificate for the server."""
+        files = Authority()
+        self.addCleanup(files.remove)
+        files.issue('server', names=NAMES)
+        return files
+
+    def configuration(self):
+        """Returns what the server shows, and which clients it lets in, on a new connection."""
+        pair = (self.shown.read('server.key'), self.shown.read('server.pem'))
+        return grpc.ssl_server_certificate_configuration([pair], self.files.read('ca.pem'))
+
+    def issue(self, name):
+        """Replaces the client's certificate and key."""
+        self.files.issue('client', names='DNS:' + name)
+
+    def client(self):
+        """Returns a client that uses the files."""
+        return self.connect(self.server.address, timeout=60, **self.fields)
+
+    def test_is_used_after_a_few_seconds(self):
+        client = self.client()
+        self.assertEqual(client.lookup([], model='who').model, 'first')
+        self.issue('second')
+        wait_until(lambda: client.lookup([], model='who').model == 'second', 60, 'the new one')
+
+    @EAGER
+    def test_later_calls_use_the_new_one_and_the_old_connection_is_closed(self):
+        client = self.client()
+        for name in 'first', 'second', 'third':
+            self.issue(name)
+            self.assertEqual(client.lookup([], model='who').model, name)
+            self.assertEqual(client._channel._replaced, [])
+
+    @EAGER
+    def test_connections_last_while_the_files_stay_the_same(self):
+        client = self.client()
+        first, second = (client.lookup([], model='where').model for _ in range(2))
+        self.assertEqual(first, second)
+
+    @EAGER
+    def test_calls_in_flight_and_streams_end_where_they_began(self):
+        client = self.client()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, client.stream() as stream:
+            slow = pool.submit(client.lookup, [], model='slow')
+            self.assertTrue(self.server.begun.wait(60))
+            self.assertIsInstance(stream.submit([]).exception(60), embag.ResourceExhausted)
+            call = stream._call
+            self.issue('second')
+            self.assertEqual(client.lookup([], model='who').model, 'second')
+            self.assertEqual(len(client._channel._replaced), 1)
+            self.server.go_on.set()
+            self.assertEqual(slow.result(60).model, 'nobody')
+            self.assertIsInstance(stream.submit([]).exception(60), embag.ResourceExhausted)
+            self.assertIs(stream._call, call)
+            self.assertEqual(len(client._channel._replaced), 1)
+        self.assertEqual(client._channel._replaced, [])
+
+    @EAGER
+    def test_closing_a_client_ends_the_calls_on_former_connections_too(self):
+        client = self.client()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(client.lookup, [], model='slow')
+            self.assertTrue(self.server.begun.wait(60))
+            self.issue('second')
+            self.assertEqual(client.lookup([], model='who').model, 'second')
+            client.close()
+            self.assertIsInstance(slow.exception(60), embag.Cancelled)
+            self.issue('third')
+            with self.assertRaises(ValueError):
+                client.lookup([])
+
+    @EAGER
+    def test_half_of_a_pair_is_not_used(self):
+        client = self.client()
+        self.files.issue('next', names='DNS:second')
+        for kind, name in (('.pem', 'first'), ('.key', 'second')):
+            os.replace(self.files.path('next' + kind), self.files.path('client' + kind))
+            self.assertEqual(client.lookup([], model='who').model, name)
+
+    @EAGER
+    def test_files_that_are_missing_or_damaged_are_not_used(self):
+        client = self.client()
+        former = self.files.read('client.key').decode()
+        self.issue('second')
+        key = self.files.read('client.key').decode()
+        for text in '', former, key[:100]:
+            self.files.replace('client.key', text)
+            self.assertEqual(client.lookup([], model='who').model, 'first')
+        os.remove(self.files.path('client.key'))
+        self.assertEqual(client.lookup([], model='who').model, 'first')
+        self.files.replace('client.key', key)
+        self.assertEqual(client.lookup([], model='who').model, 'second')
+
+    @unittest.mock.patch.multiple('embag.channel', _POLL_S=0.0, _QUIET_S=3600.0)
+    def test_files_that_have_just_changed_are_not_used(self):
+        client = self.client()
+        self.issue('second')
+        for _ in range(3):
+            self.assertEqual(client.lookup([], model='who').model, 'first')
+
+    @EAGER
+    def test_another_authority(self):
+        client = self.client()
+        before = client.lookup([], model='where').model
+        self.shown = self.authority()
+        with self.assertRaises(embag.Unavailable):
+            self.client().lookup([])
+        self.files.replace('trusted.pem', self.shown.read('ca.pem').decode())
+        self.assertNotEqual(client.lookup([], model='where').model, before)
+
+    @EAGER
+    def test_asyncio_too(self):
+        async def ask():
+            async with aio.Client(self.server.address, timeout=60, **self.fields) as client:
+                slow = asyncio.create_task(client.lookup([], model='slow'))
+                self.assertTrue(await asyncio.to_thread(self.server.begun.wait, 60))
+                async with client.stream() as stream:
+                    with self.assertRaises(embag.ResourceExhausted):
+                        await stream.submit([])
+                    self.issue('second')
+                    self.assertEqual((await client.lookup([], model='who')).model, 'second')
+                    self.server.go_on.set()
+                    self.assertEqual((await slow).model, 'nobody')
+                    self.assertEqual(len(client._channel._replaced), 1)
+                self.assertEqual(client._channel._replaced, [])
+                self.assertEqual((await client.lookup([], model='who')).model, 'second')
+        asyncio.run(ask())
 
 
 class Trouble(ConnectTest):

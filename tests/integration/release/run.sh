@@ -2,7 +2,8 @@
 # Builds a release of this tree twice, in different folders, and tests the artifacts.
 #     tests/integration/release/run.sh --build DIR --podman DIR --helm DIR
 # --podman is the folder of the container tests, whose base image is reused; --helm is that of the
-# chart's tests, whose helm is used if it is there. Needs root.
+# chart's tests, whose helm is used if it is there. The container image is built, and the Debian
+# packages are built twice, only with EMBAG_LONG in the environment. Needs root.
 # Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 set -euo pipefail
 

@@ -24,11 +24,6 @@ static const struct eb_process_usage usage = {.cpu_seconds = 1.25,
     .open_files = 20,
     .open_files_max = 1024};
 
-static const struct eb_metrics_limits limits = {.queue_bytes_max = 51,
-    .receive_memory_bytes = 52,
-    .answer_memory_bytes = 53,
-    .connections_max = 54};
-
 static struct eb_stats_version versions[] = {
     {.number = 12, .state = EB_VERSION_FAILED, .failure = "table.npy: is cut"},
     {.number = 9,
@@ -38,13 +33,15 @@ static struct eb_stats_version versions[] = {
         .tables = 2,
         .rows = 3000,
         .bytes = 7340032,
-        .pages = {1048576, 6291456, 0}},
+        .pages = {1048576, 6291456, 0},
+        .tmpfs_pages = {1000000, 4194304, 0}},
     {.number = 7,
         .state = EB_VERSION_READY,
         .loaded_unix_ms = 1690000000000,
         .rows = 10,
-        .bytes = 1073741824,
-        .pages = {.huge_1g = 1073741824}},
+        .bytes = 1082130432,
+        .pages = {.huge_2m = 8388608, .huge_1g = 1073741824},
+        .hugetlbfs_pages = {.huge_2m = 8388608}},
 };
 static struct eb_stats_model models[] = {
     {.name = "broken", .failure = "model.yaml: unknown key"},
@@ -96,13 +93,32 @@ static struct eb_stats *make_stats(void)
         .models = models,
         .loads =
             {.done = 2, .failed = 1, .freed = 3, .evicted = 5, .kept = 4, .kept_bytes = 8388608},
-        .facts = {.certificate_expiry_unix_s = 1800000000,
+        .facts = {.is_started = true,
+            .start_ns = {1000000, 250000000, 75500000000, 0},
+            .certificate_expiry_unix_s = 1800000000,
             .reloads_done = 61,
             .reloads_failed = 62,
+            .settings_pending = 68,
+            .limits = {.queue_bytes_max = 51,
+                .receive_memory_bytes = 52,
+                .answer_memory_bytes = 53,
+                .connections_max = 54},
             .is_repository_watched = true,
             .is_repository_unreadable = true,
             .load_done_bytes = 63,
-            .load_total_bytes = 64},
+            .load_total_bytes = 64,
+            .load_cached_bytes = 65,
+            .load_direct_bytes = 66,
+            .load_plain_bytes = 67,
+            .load_threads = 69,
+            .loads_stalled = 1,
+            .resident = {.is_used = true,
+                .is_owner = true,
+                .mapped_bytes = 71,
+                .unused_bytes = 72,
+                .uncharged_bytes = 73,
+                .free_bytes = 74,
+                .tables = {81, 82, 83, 84, 85, 86}}},
     };
     stats.total.requests[0][EB_STATUS_OK] = 1000;
     stats.total.requests[0][EB_STATUS_OUT_OF_RANGE] = 2;
@@ -121,7 +137,7 @@ static struct eb_stats *make_stats(void)
 static char *write_text(const struct eb_stats *stats)
 {
     struct eb_metrics_source source = {
-        .stats = stats, .usage = &usage, .version = "1.2.3", .isa = "avx2", .limits = &limits};
+        .stats = stats, .usage = &usage, .version = "1.2.3", .isa = "avx2"};
     size_t size;
     char *text = eb_metrics_text_write(&source, &size);
     assert_non_null(text);
@@ -255,6 +271,7 @@ static void tells_of_a_server_that_has_nothing_yet(void **state)
     expect_line(text, "embag_phase{phase=\"serving\"} 0");
     expect_line(text, "embag_connections 0");
     assert_null(strstr(text, "\nembag_repository_readable "));
+    assert_null(strstr(text, "\nembag_start_seconds{"));
     assert_null(strstr(text, "\nembag_certificate_expiry_timestamp_seconds "));
     expect_line(text, "embag_stage_seconds_bucket{stage=\"total\",le=\"+Inf\"} 0");
     free(text);
@@ -356,7 +373,8 @@ static void tells_of_so_many_and_counts_the_others(void **state)
     expect_line(text, "embag_left_out{what=\"models\"} 20");
     expect_line(text, "embag_left_out{what=\"versions\"} 160");
     expect_line(text, "embag_left_out{what=\"tables\"} 20");
-    expect_line(text, "embag_table_memory_bytes{page_size=\"small\"} 660"); /* of all versions */
+    /* It counts all versions. */
+    expect_line(text, "embag_table_memory_bytes{backing=\"anonymous\",page_size=\"small\"} 660");
     free(text);
 }
 

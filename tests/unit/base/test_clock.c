@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void tells_milliseconds_of_both_clocks(void **state)
+static void tells_the_time_of_both_clocks(void **state)
 {
     (void)state;
     struct timespec before;
@@ -22,6 +22,8 @@ static void tells_milliseconds_of_both_clocks(void **state)
     uint64_t steady_ms = eb_clock_steady_ms();
     clock_gettime(CLOCK_MONOTONIC, &behind);
     assert_in_range(steady_ms / 1000, before.tv_sec, behind.tv_sec);
+    uint64_t steady_ns = eb_clock_steady_ns();
+    assert_in_range(steady_ns / 1000000, steady_ms, eb_clock_steady_ms());
 }
 
 static void does_not_run_back(void **state)
@@ -39,7 +41,7 @@ static void does_not_run_back(void **state)
 EB_TEST_GROUP(clock)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_milliseconds_of_both_clocks),
+        cmocka_unit_test(tells_the_time_of_both_clocks),
         cmocka_unit_test(does_not_run_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,36 @@ static void reads_version_1_groups(void **state)
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3570);
 }
 
+/* The group of a container that was started again over its files, below that of its pod. */
+static void counts_shared_pages_that_another_group_is_charged_for(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/pod/box\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/box/memory.max", "10000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/box/memory.current", "1000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/box/memory.stat", "anon 900\nshmem 100\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/memory.max", "20000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/memory.current", "7000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/pod/memory.stat", "shmem 6000\n");
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 9000);
+    assert_int_equal(eb_machine_uncharged_bytes_under(scratch->root), 0);
+    eb_machine_add_shared(6000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 9000 - 5900);
+    assert_int_equal(eb_machine_uncharged_bytes_under(scratch->root), 5900);
+    eb_machine_remove_shared(6000);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 9000);
+    /* Version 1 calls it otherwise; what a group does not tell is not guessed. */
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "4:memory:/a\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat", "shmem 1\n");
+    eb_machine_add_shared(2500);
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 3000);
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat", "total_shmem 1500\n");
+    assert_int_equal(eb_machine_available_bytes_under(scratch->root), 2000);
+    eb_machine_remove_shared(2500);
+}
+
 static void survives_a_path_that_is_none(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -105,6 +135,7 @@ EB_TEST_GROUP(memory_available)
         WITH_ROOT(takes_the_least_memory_of_all_groups_above),
         WITH_ROOT(says_nothing_is_left_where_a_group_is_over_its_limit),
         WITH_ROOT(reads_version_1_groups),
+        WITH_ROOT(counts_shared_pages_that_another_group_is_charged_for),
         WITH_ROOT(survives_a_path_that_is_none),
         cmocka_unit_test(knows_this_machine),
     };

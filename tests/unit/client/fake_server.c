@@ -1,5 +1,6 @@
 #include "tests/unit/client/fake_server.h"
 
+#include "client/embag_admin.h"
 #include "proto/codec_admin.h"
 #include "proto/grpc_server.h"
 #include "proto/grpc_text.h"
@@ -41,6 +42,8 @@ struct fake_conn {
     size_t writes_under_way;
     struct eb_grpc_call *later; /* the call that still waits for its answer; NULL: none */
     uint64_t later_id;
+    uint64_t later_index;
+    const struct eb_grpc_call *silent; /* the call of the last "silent"; NULL: it is over */
     char read_buffer[READ_BYTES];
 };
 
@@ -242,13 +245,21 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
     free(values_at);
 }
 
-/* Answers with the request's timeout as the values of one query. */
-static void answer_timeout(struct eb_grpc_call *call, const struct eb_wire_request *request)
+/* Answers with a number as the values of one query. */
+static void answer_number(
+    struct eb_grpc_call *call, const struct eb_wire_request *request, const uint64_t *number)
 {
-    struct eb_wire_query query = {.indices = {.data = &request->timeout_us, .bytes = 8}};
+    struct eb_wire_query query = {.indices = {.data = number, .bytes = 8}};
     struct eb_wire_request answered = {
         .request_id = request->request_id, .query_count = 1, .queries = &query};
     answer_echo(call, &answered);
+}
+
+/* Answers with the number that on_call has read from the call's token. */
+static void answer_who(struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    uint64_t number = (uintptr_t)call->user;
+    answer_number(call, request, &number);
 }
 
 static void answer_garbage(struct eb_grpc_call *call)
@@ -289,14 +300,6 @@ static void end_unary(struct eb_grpc_call *call)
     }
 }
 
-/* Sends an answer without results. */
-static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
-{
-    struct eb_wire_request request = {.request_id = request_id};
-    answer_echo(call, &request);
-    end_unary(call);
-}
-
 /* Refuses the lookup if its model says so. Returns whether it did. */
 static bool refuse_lookup(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
@@ -305,6 +308,8 @@ static bool refuse_lookup(
     uint64_t id = request->request_id;
     if (strcmp(model, "refuse") == 0) {
         refuse(call, id, EB_STATUS_NOT_FOUND, "no such thing", 0);
+    } else if (strcmp(model, "stranger") == 0) {
+        refuse(call, id, EB_STATUS_UNAUTHENTICATED, "who are you", 0);
     } else if (strcmp(model, "full") == 0) {
         refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "too much", 0);
     } else if ((strcmp(model, "busy") == 0 || strcmp(model, "busy-timeout") == 0) &&
@@ -333,10 +338,14 @@ static bool hold_back(
     } else if (strcmp(model, "later") == 0) {
         conn->later = call;
         conn->later_id = request->request_id;
+        assert(request->query_count == 1 && request->queries[0].indices.bytes == 8);
+        memcpy(&conn->later_index, request->queries[0].indices.data, 8);
     } else if (strcmp(model, "nothing") == 0) {
         eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    } else if (strcmp(model, "silent") == 0) {
+        conn->silent = call;
     } else {
-        return strcmp(model, "silent") == 0;
+        return false;
     }
     return true;
 }
@@ -354,7 +363,9 @@ static void answer_lookup(
     if (strcmp(model, "garbage") == 0) {
         answer_garbage(call);
     } else if (strcmp(model, "busy-timeout") == 0) {
-        answer_timeout(call, request);
+        answer_number(call, request, &request->timeout_us);
+    } else if (strcmp(model, "who") == 0) {
+        answer_who(call, request);
     } else {
         answer_echo(call, request);
     }
@@ -373,8 +384,10 @@ static void answer_late(struct fake_conn *conn)
 {
     if (conn->later) {
         struct eb_grpc_call *call = conn->later;
+        struct eb_wire_request request = {.request_id = conn->later_id};
         conn->later = NULL;
-        answer_empty(call, conn->later_id);
+        answer_number(call, &request, &conn->later_index);
+        end_unary(call);
     }
 }
 
@@ -432,7 +445,38 @@ static void answer_command(
     }
 }
 
-/* Answers a call of ModelAdmin: ListVersions with the list of ListModels, others as commands. */
+static void answer_reload(struct fake_conn *conn, struct eb_grpc_call *call)
+{
+    static const struct eb_wire_reload reload = {2, 1};
+    enum fake_server_reload how = (enum fake_server_reload)atomic_load(&conn->server->reload);
+    if (how == FAKE_SERVER_HANGS_UP) {
+        conn->hang_up = true;
+        return;
+    }
+    if (how == FAKE_SERVER_REFUSES) {
+        eb_grpc_call_finish(call, EB_STATUS_FAILED_PRECONDITION, "loops: many: not a number", 0);
+        return;
+    }
+    struct eb_outgoing *message = make_message(eb_reload_bytes(&reload));
+    eb_reload_encode(&reload, message->bytes + EB_GRPC_PREFIX_BYTES);
+    eb_grpc_call_answer(call, message);
+    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+}
+
+static void answer_settings(struct eb_grpc_call *call)
+{
+    static const struct eb_wire_setting settings[] = {
+        {"loops", "2", EMBAG_ORIGIN_FLAG, false, true, "3"},
+        {"queries_max", "7", EMBAG_ORIGIN_FILE, true, false, ""}};
+    static const struct eb_wire_setting_list list = {2, settings};
+    struct eb_outgoing *message = make_message(eb_setting_list_bytes(&list));
+    eb_setting_list_encode(&list, message->bytes + EB_GRPC_PREFIX_BYTES);
+    eb_grpc_call_answer(call, message);
+    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+}
+
+/* Answers a call of ModelAdmin: ListVersions with the list of ListModels, ListSettings and
+ * ReloadSettings with constants, others as commands. */
 static void answer_admin(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_grpc_message *message)
 {
@@ -447,6 +491,10 @@ static void answer_admin(
         eb_grpc_call_finish(call, error.status, error.text, 0);
     } else if (strstr(call->path, "ListVersions")) {
         answer_models(call);
+    } else if (strstr(call->path, "ListSettings")) {
+        answer_settings(call);
+    } else if (strstr(call->path, "ReloadSettings")) {
+        answer_reload(conn, call);
     } else {
         answer_command(conn, call, request);
     }
@@ -483,7 +531,26 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
 static void on_call(void *context, struct eb_grpc_call *call)
 {
     (void)context;
+    const char *header = call->authorization ? call->authorization : "";
+    call->user = (void *)(uintptr_t)strtoul(header + strcspn(header, "0123456789"), NULL, 10);
+}
+
+static void on_refusal(void *context, struct eb_grpc_call *call)
+{
+    (void)context;
     (void)call;
+}
+
+static void on_request_end(void *context, struct eb_grpc_call *call)
+{
+    struct fake_conn *conn = context;
+    if (!is_stream(call)) {
+        return;
+    }
+    if (conn->later != call && conn->silent != call) {
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    }
+    atomic_fetch_add(&conn->server->half_count, 1);
 }
 
 static void on_close(void *context, struct eb_grpc_call *call)
@@ -492,13 +559,16 @@ static void on_close(void *context, struct eb_grpc_call *call)
     if (conn->later == call) {
         conn->later = NULL;
     }
+    if (conn->silent == call) {
+        conn->silent = NULL;
+    }
     atomic_fetch_add(&conn->server->done_count, 1);
 }
 
 static const struct eb_grpc_server_handler handler = {.on_call = on_call,
-    .on_refusal = on_call,
+    .on_refusal = on_refusal,
     .on_message = on_message,
-    .on_request_end = on_call,
+    .on_request_end = on_request_end,
     .on_close = on_close};
 
 static const struct eb_grpc_server_limits limits = {

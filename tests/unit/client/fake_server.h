@@ -13,14 +13,17 @@
  *   "busy-timeout"  the same, except that the answer's values are the request's timeout_us, i64 [1]
  *   "full"    RESOURCE_EXHAUSTED without a push-back
  *   "slow"    like "echo", after FAKE_SERVER_SLOW_MS in which the server does nothing else
- *   "later"   an answer once the next request of the connection has arrived
+ *   "later"   like "echo", once the next request of the connection has arrived; for one index
  *   "poison"  ends a stream with INTERNAL, gets NOT_FOUND in a unary call
  *   "cut"     alternately a connection closed in the middle of an answer, and a whole answer
+ *   "who"     the number that is the call's bearer token, i64 [1]; a token without digits is 0
+ *   "stranger"  UNAUTHENTICATED
  * Lookup and LookupStream are served alike, except that on a stream errors are answers, and
- * "nothing" ends the stream. A command of ModelAdmin reports progress twice. Its model's name
- * decides how it continues: "silent" reports nothing more, "refuse" is refused, "nothing" ends the
- * call without an outcome, and "hang-up" closes the connection. Under any other name the command
- * is done, and its outcome names the path of the call.
+ * "nothing" ends the stream. When a client ends its side of a stream, the server ends the stream,
+ * unless a "later" is still to be answered on it or a "silent" came last. A command of ModelAdmin
+ * reports progress twice. Its model's name decides how it continues: "silent" reports nothing more,
+ * "refuse" is refused, "nothing" ends the call without an outcome, and "hang-up" closes the
+ * connection. Under any other name the command is done, and its outcome names the path of the call.
  * Thread: started, used and stopped on the test's thread. Memory: freed by stop. */
 #pragma once
 
@@ -39,6 +42,9 @@ enum fake_server_mode {
     FAKE_SERVER_IS_HALF_MUTE, /* mute on the first connection, speaks gRPC on the others */
     FAKE_SERVER_IS_FAR        /* speaks gRPC; bytes take FAKE_SERVER_WAY_MS to reach it */
 };
+
+/* The answer to ReloadSettings. ListSettings always gets the same two settings. */
+enum fake_server_reload { FAKE_SERVER_RELOADS, FAKE_SERVER_REFUSES, FAKE_SERVER_HANGS_UP };
 
 struct fake_conn;
 
@@ -59,6 +65,8 @@ struct fake_server {
     atomic_uint call_count;   /* requests that have arrived so far */
     atomic_uint cancel_count; /* cancel messages that have arrived so far */
     atomic_uint done_count;   /* calls that have ended, for any reason */
+    atomic_uint half_count;   /* streams that their clients have ended */
+    atomic_int reload;        /* enum fake_server_reload */
     unsigned turn;            /* requests for "busy" and "cut" so far; answers alternate */
     char address[128];        /* as embag_open expects it */
 };

@@ -114,6 +114,54 @@ static void decodes_only_what_is_progress(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
+static void lists_settings(void **state)
+{
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
+    struct embag_setting_list *list = NULL;
+    (void)state;
+    assert_int_equal(embag_list_settings(fixture->client, &list, &fixture->error), EMBAG_OK);
+    assert_int_equal(list->count, 2);
+    assert_string_equal(list->settings[0].name, "loops");
+    assert_string_equal(list->settings[0].value, "2");
+    assert_int_equal(list->settings[0].origin, EMBAG_ORIGIN_FLAG);
+    assert_false(list->settings[0].live);
+    assert_true(list->settings[0].pending);
+    assert_string_equal(list->settings[0].pending_value, "3");
+    assert_int_equal(list->settings[1].origin, EMBAG_ORIGIN_FILE);
+    assert_true(list->settings[1].live);
+    assert_false(list->settings[1].pending);
+    embag_setting_list_free(list);
+    embag_setting_list_free(NULL);
+    client_fixture_close(fixture);
+}
+
+static void reloads_settings(void **state)
+{
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
+    struct embag_reload reload = {0};
+    (void)state;
+    assert_int_equal(embag_reload_settings(fixture->client, &reload, &fixture->error), EMBAG_OK);
+    assert_int_equal(reload.changed, 2);
+    assert_int_equal(reload.pending, 1);
+    assert_int_equal(embag_reload_settings(fixture->client, NULL, NULL), EMBAG_OK);
+    atomic_store(&fixture->server.reload, FAKE_SERVER_REFUSES);
+    assert_int_equal(embag_reload_settings(fixture->client, &reload, &fixture->error),
+        EMBAG_FAILED_PRECONDITION);
+    assert_string_equal(fixture->error.text, "loops: many: not a number");
+    client_fixture_close(fixture);
+}
+
+static void reloads_nothing_twice(void **state)
+{
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.retries_max = 10});
+    (void)state;
+    atomic_store(&fixture->server.reload, FAKE_SERVER_HANGS_UP);
+    assert_int_equal(
+        embag_reload_settings(fixture->client, NULL, &fixture->error), EMBAG_UNAVAILABLE);
+    assert_int_equal(atomic_load(&fixture->server.call_count), 1);
+    client_fixture_close(fixture);
+}
+
 EB_TEST_GROUP(admin_call)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +170,9 @@ EB_TEST_GROUP(admin_call)
         cmocka_unit_test(sends_nothing_twice),
         cmocka_unit_test(lists_versions),
         cmocka_unit_test(decodes_only_what_is_progress),
+        cmocka_unit_test(lists_settings),
+        cmocka_unit_test(reloads_settings),
+        cmocka_unit_test(reloads_nothing_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

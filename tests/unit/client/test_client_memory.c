@@ -3,6 +3,7 @@
  * wrappers here (--wrap), but not those of nghttp2. */
 #include "client/embag_async.h"
 
+#include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/client/fake_server.h"
 
@@ -21,10 +22,14 @@
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *block, size_t bytes);
+char *__real_strdup(const char *text);
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
 void __real_free(void *block);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *block, size_t bytes);
+char *__wrap_strdup(const char *text);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 void __wrap_free(void *block);
 
@@ -68,6 +73,16 @@ void *__wrap_calloc(size_t count, size_t bytes)
     return fails_now() ? NULL : __real_calloc(count, bytes);
 }
 
+void *__wrap_realloc(void *block, size_t bytes)
+{
+    return fails_now() ? NULL : __real_realloc(block, bytes);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails_now() ? NULL : __real_strdup(text);
+}
+
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
     return fails_now() ? NULL : __real_aligned_alloc(alignment, bytes);
@@ -98,20 +113,19 @@ static void *count_calloc(size_t count, size_t bytes)
 static void *count_realloc(void *block, size_t bytes)
 {
     count_allocation();
-    return realloc(block, bytes);
+    return __real_realloc(block, bytes);
 }
 
 /* Opens a client, uses it and closes it. Returns the first status that is not EMBAG_OK. */
-static enum embag_status use_client(const char *address, enum embag_mode mode)
+static enum embag_status use_client(const char *address, const struct embag_options *options)
 {
     static const int64_t indices[] = {5, 6, 7};
     struct embag_query query = {.table = "t", .indices = {indices, 3, 8}, .num_bags = 1};
     struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
-    struct embag_options options = {.timeout_us = 10000000, .mode = mode};
     struct embag_client *client = NULL;
     struct embag_answer *answer = NULL;
     struct embag_model_list *list = NULL;
-    enum embag_status status = embag_open(address, &options, &client, NULL);
+    enum embag_status status = embag_open(address, options, &client, NULL);
     if (status == EMBAG_OK) {
         status = embag_lookup(client, &request, &answer, NULL);
     }
@@ -124,8 +138,10 @@ static enum embag_status use_client(const char *address, enum embag_mode mode)
     return status;
 }
 
-static void fail_each(enum embag_mode mode)
+static void fail_each(enum embag_mode mode, const char *token_file)
 {
+    struct embag_options options = {
+        .timeout_us = 10000000, .mode = mode, .access = {.token_file = token_file}};
     struct fake_server server;
     assert_true(fake_server_start(&server, FAKE_SERVER_SPEAKS_GRPC, NULL));
     server_thread = server.thread;
@@ -133,7 +149,7 @@ static void fail_each(enum embag_mode mode)
     bool failed = true;
     for (; failed && n < ALLOCATIONS_MAX; n++) {
         atomic_store(&countdown, n + 1);
-        enum embag_status status = use_client(server.address, mode);
+        enum embag_status status = use_client(server.address, &options);
         failed = atomic_exchange(&countdown, 0) == 0;
         /* A connection that is lost for lack of memory may have been opened again. */
         if (status != EMBAG_OK && status != EMBAG_RESOURCE_EXHAUSTED &&
@@ -150,13 +166,25 @@ static void fail_each(enum embag_mode mode)
 static void reports_every_failing_allocation_on_streams(void **state)
 {
     (void)state;
-    fail_each(EMBAG_MODE_STREAM);
+    fail_each(EMBAG_MODE_STREAM, NULL);
 }
 
 static void reports_every_failing_allocation_of_unary_calls(void **state)
 {
     (void)state;
-    fail_each(EMBAG_MODE_UNARY);
+    fail_each(EMBAG_MODE_UNARY, NULL);
+}
+
+static void reports_every_failing_allocation_with_a_token_file(void **state)
+{
+    (void)state;
+    struct eb_scratch scratch;
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_init(&scratch);
+    eb_scratch_write_text(&scratch, "token", "abc");
+    eb_scratch_path(&scratch, "token", path);
+    fail_each(EMBAG_MODE_STREAM, path);
+    eb_scratch_deinit(&scratch);
 }
 
 /* Makes several lookups at once and frees their answers. Returns how many more blocks were
@@ -222,6 +250,7 @@ EB_TEST_GROUP(client_memory)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reports_every_failing_allocation_on_streams),
         cmocka_unit_test(reports_every_failing_allocation_of_unary_calls),
+        cmocka_unit_test(reports_every_failing_allocation_with_a_token_file),
         cmocka_unit_test(takes_memory_for_answers_alone_on_streams),
         cmocka_unit_test(takes_memory_for_answers_alone_in_unary_calls),
     };

@@ -3,11 +3,13 @@
 #include "tests/lib/test_group.h"
 #include "tests/lib/tls_files.h"
 
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -45,7 +47,10 @@ static bool open_for(struct eb_credentials *credentials, const char *address,
 {
     struct eb_endpoint endpoint;
     assert_null(eb_endpoint_parse(address, 1, &endpoint));
-    return eb_credentials_open(credentials, access, &endpoint, error);
+    struct eb_file_list files = {.files = NULL};
+    bool is_open = eb_credentials_open(credentials, access, &endpoint, &files, error);
+    eb_file_list_deinit(&files);
+    return is_open;
 }
 
 static void has_none_unless_asked(void **state)
@@ -142,6 +147,91 @@ static void says_nothing_of_what_went_wrong_before(void **state)
     assert_string_equal(strrchr(error.text, ':'), ": is empty");
 }
 
+/* ---- reading again ---- */
+
+/* Opens credentials of all four files. */
+static void open_all(struct eb_credentials *credentials, struct embag_access *access)
+{
+    struct eb_error error;
+    *access =
+        (struct embag_access){.tls_ca = ca, .tls_cert = own, .tls_key = key, .token_file = token};
+    eb_scratch_write_text(&scratch, "token", "first");
+    assert_true(open_for(credentials, "localhost:1", access, &error));
+}
+
+/* Reads the files again and replaces the credentials. Returns what is new. */
+static struct eb_credentials_change renew(
+    struct eb_credentials *credentials, const struct embag_access *access)
+{
+    struct eb_endpoint endpoint;
+    struct eb_credentials fresh;
+    struct eb_file_list files = {.files = NULL};
+    assert_null(eb_endpoint_parse("localhost:1", 1, &endpoint));
+    eb_credentials_reopen(&fresh, access, &endpoint, &files);
+    assert_int_equal(files.count, 4);
+    eb_file_list_deinit(&files);
+    struct eb_credentials_change change = eb_credentials_replace(credentials, &fresh);
+    assert_null(fresh.tls);
+    assert_string_equal(fresh.authorization, "");
+    return change;
+}
+
+static void replaces_all_that_is_valid(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct embag_access access;
+    open_all(&credentials, &access);
+    const struct ssl_ctx_st *tls = credentials.tls;
+    static const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    struct eb_credentials_change change = renew(&credentials, &access);
+    assert_false(change.is_token_new || change.is_tls_new);
+    assert_ptr_not_equal(credentials.tls, tls);
+    assert_string_equal(credentials.server_name, "localhost");
+    eb_scratch_write_text(&scratch, "token", "second");
+    change = renew(&credentials, &access);
+    assert_true(change.is_token_new && !change.is_tls_new);
+    assert_int_equal(utimensat(AT_FDCWD, own, times, 0), 0);
+    change = renew(&credentials, &access);
+    assert_true(change.is_tls_new && !change.is_token_new);
+    assert_string_equal(credentials.authorization, "Bearer second");
+    assert_string_equal(credentials.stale_reason, "");
+    eb_credentials_close(&credentials);
+}
+
+static void replaces_the_token_though_certificates_are_broken(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct embag_access access;
+    open_all(&credentials, &access);
+    const struct ssl_ctx_st *tls = credentials.tls;
+    eb_scratch_write_text(&scratch, "token", "second");
+    access.tls_key = ca;
+    struct eb_credentials_change change = renew(&credentials, &access);
+    assert_true(change.is_token_new && !change.is_tls_new);
+    assert_ptr_equal(credentials.tls, tls);
+    assert_string_equal(credentials.authorization, "Bearer second");
+    eb_scratch_expect(credentials.stale_reason, "ca.pem: cannot be used as the certificate's key");
+    eb_credentials_close(&credentials);
+}
+
+static void replaces_certificates_though_the_token_is_broken(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct embag_access access;
+    open_all(&credentials, &access);
+    const struct ssl_ctx_st *tls = credentials.tls;
+    eb_scratch_write_text(&scratch, "token", "two words");
+    struct eb_credentials_change change = renew(&credentials, &access);
+    assert_false(change.is_token_new || change.is_tls_new);
+    assert_ptr_not_equal(credentials.tls, tls);
+    assert_string_equal(credentials.authorization, "Bearer first");
+    eb_scratch_expect(credentials.stale_reason, "visible characters");
+    eb_credentials_close(&credentials);
+}
+
 EB_TEST_GROUP(credentials)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +240,9 @@ EB_TEST_GROUP(credentials)
         cmocka_unit_test(shows_the_token_of_a_file),
         cmocka_unit_test(refuses_what_cannot_be_used),
         cmocka_unit_test(says_nothing_of_what_went_wrong_before),
+        cmocka_unit_test(replaces_all_that_is_valid),
+        cmocka_unit_test(replaces_the_token_though_certificates_are_broken),
+        cmocka_unit_test(replaces_certificates_though_the_token_is_broken),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

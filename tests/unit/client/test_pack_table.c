@@ -9,6 +9,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 
 #define ROWS 700
 #define ELEMENTS 37
+#define LARGE_ROWS 100000
+#define LARGE_BAD 60000
 
 static struct eb_scratch scratch;
 static float table[ROWS][ELEMENTS];
@@ -186,6 +189,92 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     /* rmdir succeeds only if the directory is empty. */
     assert_int_equal(rmdir(scratch.root), 0);
     eb_scratch_init(&scratch);
+}
+
+/* Writes a table that is packed in four chunks. Two of its rows have a value that no code can be,
+ * if is_spoiled. */
+static void write_large(const char *name, bool is_spoiled)
+{
+    struct eb_tensor tensor = {
+        .storage = EB_STORAGE_F32, .rank = 2, .dims = {LARGE_ROWS, ELEMENTS}};
+    size_t count = (size_t)LARGE_ROWS * ELEMENTS;
+    uint8_t *file = malloc(1024 + count * sizeof(float));
+    assert_non_null(file);
+    uint64_t header = eb_npy_header_write(&tensor, file, 1024);
+    uint32_t random = 7;
+    for (size_t i = 0; i < count; i++) {
+        random = random * 1664525 + 1013904223;
+        float value = (float)((double)random / 4294967296.0 - 0.5);
+        bool is_bad = i == LARGE_BAD * ELEMENTS + 5 || i == (LARGE_ROWS - 1) * ELEMENTS;
+        value = is_bad && is_spoiled ? NAN : value;
+        memcpy(file + header + i * sizeof value, &value, sizeof value);
+    }
+    eb_scratch_write(&scratch, name, file, header + count * sizeof(float));
+    free(file);
+}
+
+static void expect_equal_deviations(
+    const struct eb_pack_deviation *a, const struct eb_pack_deviation *b)
+{
+    assert_true(a->max == b->max && a->sum == b->sum);
+    assert_int_equal(a->max_row, b->max_row);
+    assert_int_equal(a->count, b->count);
+}
+
+/* Packs a file with one thread, and with others. The files and results must be the same. */
+static void expect_same_with_threads(const char *path, enum eb_storage storage)
+{
+    static const unsigned thread_counts[] = {1, 2, 3, 5};
+    struct eb_pack_result results[sizeof thread_counts / sizeof thread_counts[0]];
+    uint64_t digest = 0;
+    for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
+        struct eb_pack_plan plan = make_plan(storage);
+        struct eb_packed_format format;
+        plan.thread_count = thread_counts[i];
+        expect_packed(path, &plan, &results[i]);
+        free(read_rows(output, &format)); /* compares them with their checksums */
+        unlink(output);
+        digest = i == 0 ? format.digest : digest;
+        assert_true(format.digest == digest);
+        expect_equal_deviations(&results[i].values, &results[0].values);
+        expect_equal_deviations(&results[i].bags, &results[0].bags);
+    }
+}
+
+static void packs_the_same_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    struct eb_pack_plan plan = make_plan(EB_STORAGE_INT8);
+    struct eb_pack_result result;
+    char large[EB_SCRATCH_PATH_BYTES];
+    char codes[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "large.npy", large);
+    eb_scratch_path(&scratch, "codes.embag", codes);
+    write_large("large.npy", false);
+    plan.path = codes;
+    expect_packed(large, &plan, &result);
+    expect_same_with_threads(large, EB_STORAGE_F32);
+    expect_same_with_threads(large, EB_STORAGE_INT8);
+    expect_same_with_threads(codes, EB_STORAGE_INT4);
+}
+
+static void names_the_first_bad_row_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    char large[EB_SCRATCH_PATH_BYTES];
+    char expected[64];
+    eb_scratch_path(&scratch, "large.npy", large);
+    write_large("large.npy", true);
+    snprintf(expected, sizeof expected, "packed row %d: value 5 is nan", LARGE_BAD);
+    for (unsigned threads = 1; threads <= 5; threads++) {
+        struct eb_pack_plan plan = make_plan(EB_STORAGE_INT8);
+        struct eb_pack_result result;
+        struct eb_failure failure = {.text = ""};
+        plan.thread_count = threads;
+        assert_false(pack(large, plan, &result, &failure));
+        eb_scratch_expect(failure.text, expected);
+        assert_int_equal(access(output, F_OK), -1);
+    }
 }
 
 static void names_a_value_that_no_code_can_be(void **state)
@@ -380,6 +469,10 @@ EB_TEST_GROUP(pack_table)
         cmocka_unit_test_setup_teardown(
             refuses_an_error_above_the_bound_and_leaves_nothing, make_root, remove_root),
         cmocka_unit_test_setup_teardown(names_a_value_that_no_code_can_be, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(
+            packs_the_same_with_any_number_of_threads, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(
+            names_the_first_bad_row_with_any_number_of_threads, make_root, remove_root),
         cmocka_unit_test_setup_teardown(
             packs_what_is_packed_to_the_same_bytes, make_root, remove_root),
         cmocka_unit_test_setup_teardown(

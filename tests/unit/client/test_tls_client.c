@@ -101,8 +101,10 @@ static int begin(void **state)
     make_server(fixture);
     eb_scratch_path(&fixture->scratch, "ca.pem", ca);
     assert_null(eb_endpoint_parse("localhost:1", 1, &endpoint));
+    struct eb_file_list files = {.files = NULL};
     assert_true(eb_credentials_open(
-        &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
+        &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &files, &error));
+    eb_file_list_deinit(&files);
     fixture->link = eb_credentials_start_tls(&fixture->credentials);
     assert_non_null(fixture->link);
     return 0;

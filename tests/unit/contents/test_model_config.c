@@ -289,6 +289,23 @@ static void reads_which_tables_are_chosen(void **state)
     eb_model_config_deinit(&config);
 }
 
+static void reads_whether_a_manifest_is_required(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse_config("", &config);
+    assert_false(config.is_manifest_required);
+    eb_model_config_deinit(&config);
+    parse_config("require_manifest: false", &config);
+    assert_false(config.is_manifest_required);
+    eb_model_config_deinit(&config);
+    parse_config("require_manifest: True", &config);
+    assert_true(config.is_manifest_required);
+    eb_model_config_deinit(&config);
+    expect_failure(
+        "require_manifest: yes", "require_manifest: 'yes' is unknown; expected true or false");
+}
+
 static void rejects_bad_choices(void **state)
 {
     (void)state;
@@ -602,6 +619,7 @@ EB_TEST_GROUP(model_config)
         cmocka_unit_test(reads_where_scales_and_biases_are),
         cmocka_unit_test(rejects_scales_that_do_not_fit_the_format),
         cmocka_unit_test(reads_which_tables_are_chosen),
+        cmocka_unit_test(reads_whether_a_manifest_is_required),
         cmocka_unit_test(rejects_bad_choices),
         cmocka_unit_test(bounds_patterns),
         cmocka_unit_test(matches_hostile_patterns_in_bounded_time),

@@ -131,6 +131,24 @@ static void streams_many_messages_both_ways(void **state)
     assert_call_end(client_call, EB_STATUS_OK, 3001, bytes);
 }
 
+static void ends_its_side_of_a_stream_without_a_last_message(void **state)
+{
+    struct pair *pair = *state;
+    start(pair);
+    struct client_call *asleep = pair_call(pair, 0, "/t/Echo");
+    struct client_call *busy = pair_call(pair, 1, "/t/Echo");
+    pair_write(asleep, 10, false);
+    pair_run(pair, ALL);
+    assert_int_equal(asleep->message_count, 1);
+    assert_false(asleep->finished);
+    pair_write(busy, 20, false);
+    eb_grpc_client_end_write(asleep->call);
+    eb_grpc_client_end_write(busy->call);
+    pair_run(pair, ALL);
+    assert_call_end(asleep, EB_STATUS_OK, 1, 10);
+    assert_call_end(busy, EB_STATUS_OK, 1, 20);
+}
+
 static void keeps_calls_apart(void **state)
 {
     struct pair *pair = *state;
@@ -489,6 +507,7 @@ EB_TEST_GROUP(grpc_calls)
         IN_PAIR(carries_an_error_with_its_text),
         IN_PAIR(shows_the_status_of_a_call_ended_before_its_request),
         IN_PAIR(streams_many_messages_both_ways),
+        IN_PAIR(ends_its_side_of_a_stream_without_a_last_message),
         IN_PAIR(keeps_calls_apart),
         IN_PAIR(takes_a_message_at_the_limit_and_refuses_one_byte_more),
         IN_PAIR(goes_on_with_messages_of_every_size_up_to_the_limit),

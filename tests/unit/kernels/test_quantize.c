@@ -1,3 +1,4 @@
+#include "kernels/bag_ops.h"
 #include "kernels/element.h"
 #include "kernels/quantize.h"
 #include "tests/lib/test_group.h"
@@ -476,6 +477,85 @@ static void dequantizes_with_one_rounding(void **state)
     assert_true(value == 1 + 0x1p-23f);
 }
 
+/* ---- rows of a table ---- */
+
+#define ROWS 40
+#define ROW_ELEMENTS 19
+
+/* Expects the reference to do with each row what eb_dequantize_row and eb_quantize_row do. */
+static void assert_converts_as_single_rows(enum eb_storage from, enum eb_storage to)
+{
+    uint8_t rows[ROWS * ROW_ELEMENTS * sizeof(float)];
+    uint8_t out[ROWS * 2 * ROW_ELEMENTS * sizeof(float)];
+    float values[ROW_ELEMENTS];
+    size_t row_bytes = eb_storage_row_bytes(from, ROW_ELEMENTS);
+    struct eb_row_format format = eb_row_format_of(to, ROW_ELEMENTS);
+    struct eb_quantize_job job = {
+        from, to, ROW_ELEMENTS, row_bytes, format.stride_bytes, format.row_offset_bytes, values};
+    for (uint32_t i = 0; i < ROWS * ROW_ELEMENTS; i++) {
+        float value = random_unit();
+        eb_element_store_float((enum eb_type)from, value, rows + i * eb_storage_bytes(from));
+    }
+    assert_int_equal(eb_quantize_rows(eb_bag_ops_find("ref"), &job, rows, ROWS, out), ROWS);
+    for (size_t i = 0; i < ROWS; i++) {
+        uint8_t row[ROW_ELEMENTS * sizeof(float)];
+        struct eb_row_scale scale = {0};
+        const uint8_t *found = out + i * format.stride_bytes;
+        eb_dequantize_row(from, rows + i * row_bytes, NULL, ROW_ELEMENTS, values);
+        assert_true(eb_quantize_row(to, values, ROW_ELEMENTS, row, &scale));
+        assert_memory_equal(
+            found + format.row_offset_bytes, row, eb_storage_row_bytes(to, ROW_ELEMENTS));
+        if (eb_storage_is_code(to)) {
+            assert_memory_equal(found, &scale, sizeof scale);
+        }
+    }
+}
+
+static void converts_the_rows_of_a_table(void **state)
+{
+    (void)state;
+    static const enum eb_storage from[] = {EB_STORAGE_F32, EB_STORAGE_F16, EB_STORAGE_BF16};
+    static const enum eb_storage to[] = {EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3,
+        EB_STORAGE_F8_E5M2, EB_STORAGE_INT8, EB_STORAGE_INT4, EB_STORAGE_INT2};
+    for (size_t i = 0; i < sizeof from / sizeof from[0]; i++) {
+        for (size_t k = 0; k < sizeof to / sizeof to[0]; k++) {
+            assert_converts_as_single_rows(from[i], to[k]);
+        }
+    }
+}
+
+/* Expects every variant to convert the rows before row `bad`, in which `value` stands. */
+static void assert_stops_at(enum eb_storage to, size_t bad, float value)
+{
+    static float rows[ROWS][ROW_ELEMENTS];
+    static uint8_t out[ROWS * 2 * ROW_ELEMENTS * sizeof(float)];
+    struct eb_row_format format = eb_row_format_of(to, ROW_ELEMENTS);
+    struct eb_quantize_job job = {EB_STORAGE_F32, to, ROW_ELEMENTS, sizeof rows[0],
+        format.stride_bytes, format.row_offset_bytes, NULL};
+    const struct eb_bag_ops *ops;
+    memset(rows, 0, sizeof rows);
+    rows[ROWS - 1][0] = value;
+    rows[bad][ROW_ELEMENTS - 1] = value;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (eb_bag_ops_runs_here(ops)) {
+            assert_int_equal(eb_quantize_rows(ops, &job, (const uint8_t *)rows, ROWS, out), bad);
+        }
+    }
+}
+
+static void stops_at_the_first_row_that_cannot_be_converted(void **state)
+{
+    (void)state;
+    for (size_t bad = 0; bad < ROWS; bad++) {
+        assert_stops_at(EB_STORAGE_INT8, bad, INFINITY);
+        assert_stops_at(EB_STORAGE_INT4, bad, -NAN);
+        assert_stops_at(EB_STORAGE_INT2, bad, 0x1.000002p126f);
+        assert_stops_at(EB_STORAGE_F16, bad, -65520);
+        assert_stops_at(EB_STORAGE_BF16, bad, 0x1.ffp127f);
+        assert_stops_at(EB_STORAGE_F8_E4M3, bad, INFINITY);
+    }
+}
+
 EB_TEST_GROUP(quantize)
 {
     const struct CMUnitTest tests[] = {
@@ -496,6 +576,8 @@ EB_TEST_GROUP(quantize)
         cmocka_unit_test(dequantizes_floats),
         cmocka_unit_test(finds_what_a_storage_is_too_narrow_for),
         cmocka_unit_test(dequantizes_with_one_rounding),
+        cmocka_unit_test(converts_the_rows_of_a_table),
+        cmocka_unit_test(stops_at_the_first_row_that_cannot_be_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,13 +61,25 @@ static void on_evicted(void *context, const char *model, uint64_t version, const
     note(context, "evicted %s %" PRIu64 " for %s\n", model, version, setting);
 }
 
+static void on_suspected(void *context, const char *model, uint64_t version, unsigned deaths)
+{
+    note(context, "suspected %s %" PRIu64 " of %u\n", model, version, deaths);
+}
+
+static void on_postponed(void *context, const char *model, uint64_t version, uint64_t wait_ms)
+{
+    (void)wait_ms;
+    note(context, "postponed %s %" PRIu64 "\n", model, version);
+}
+
 int registry_fixture_open(void **state)
 {
     struct registry_fixture *fixture = calloc(1, sizeof *fixture);
     eb_scratch_init(&fixture->scratch);
     fixture->now_ms = KEEP_MS;
-    fixture->registry.events = (struct eb_registry_events){on_failed, on_config_failed, on_served,
-        on_retired, on_missing, on_changed, on_described, on_evicted, fixture};
+    fixture->registry.events =
+        (struct eb_registry_events){on_failed, on_config_failed, on_served, on_retired, on_missing,
+            on_changed, on_described, on_evicted, on_suspected, on_postponed, fixture};
     *state = fixture;
     return 0;
 }

@@ -522,6 +522,25 @@ static void tells_once_of_a_directory_that_changes_after_its_load(void **state)
     assert_int_equal(registry_fixture_next(fixture, "m"), 0);
 }
 
+/* The same version after a copy has other inodes and times. Its manifest says that it is the same.
+ */
+static void takes_a_copy_with_the_same_manifest_for_the_same_version(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_make(fixture, "m/1");
+    eb_scratch_write_text(&fixture->scratch, "m/1/manifest.yaml", "files: one\n");
+    registry_fixture_follow(fixture);
+    registry_fixture_make(fixture, "m/1/x");
+    registry_fixture_look(fixture);
+    assert_string_equal(fixture->told, "");
+    eb_scratch_write_text(&fixture->scratch, "m/1/manifest.yaml", "files: two\n");
+    registry_fixture_make(fixture, "m/1/y");
+    registry_fixture_look(fixture);
+    assert_string_equal(fixture->told, "changed m 1\n");
+    registry_fixture_look(fixture);
+    assert_string_equal(fixture->told, "");
+}
+
 static void tells_of_a_description_that_does_not_hold_for_what_is_in_memory(void **state)
 {
     struct registry_fixture *fixture = *state;
@@ -539,6 +558,183 @@ static void tells_of_a_description_that_does_not_hold_for_what_is_in_memory(void
     assert_string_equal(fixture->told, "");
 }
 
+/* Returns the version that is returned next of all models, and sets *model to its model. */
+static uint64_t next_of_all(struct registry_fixture *fixture, const char **model)
+{
+    struct eb_registry_version *version;
+    const struct eb_registry_model *found = eb_registry_next(&fixture->registry, &version);
+    *model = found ? found->name : "";
+    return found ? version->number : 0;
+}
+
+static void loads_small_versions_first_and_one_of_each_model(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    const char *model;
+    eb_scratch_write(&fixture->scratch, "a/1/t", "12345", 5);
+    eb_scratch_write(&fixture->scratch, "b/1/t", "123", 3);
+    eb_scratch_write(&fixture->scratch, "b/2/t", "1234", 4);
+    eb_scratch_write(&fixture->scratch, "c/1/t", "1234", 4);
+    registry_fixture_look(fixture);
+    assert_int_equal(next_of_all(fixture, &model), 2);
+    assert_string_equal(model, "b");
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "c");
+    eb_registry_fail(&fixture->registry, "b", 2, "broken", EB_REGISTRY_BROKEN);
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "b");
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "a");
+    assert_int_equal(next_of_all(fixture, &model), 0);
+}
+
+#define JITTER_MS 1000
+
+/* Serves m 1. Version 2 is found while a new version waits, and is not loaded yet. */
+static void find_second_with_jitter(struct registry_fixture *fixture)
+{
+    registry_fixture_make(fixture, "m/1");
+    registry_fixture_follow(fixture);
+    fixture->registry.jitter_ms = JITTER_MS;
+    registry_fixture_make(fixture, "m/2");
+    registry_fixture_look(fixture);
+    registry_fixture_decide(fixture);
+}
+
+static void a_new_version_waits_and_a_newer_one_takes_its_place(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    find_second_with_jitter(fixture);
+    assert_string_equal(fixture->told, "postponed m 2\n");
+    uint64_t wake_ms = fixture->wake_ms;
+    assert_true(wake_ms > fixture->now_ms && wake_ms <= fixture->now_ms + JITTER_MS);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    assert_true(
+        eb_registry_is_settled(&fixture->registry, eb_registry_find(&fixture->registry, "m")));
+    registry_fixture_make(fixture, "m/3");
+    registry_fixture_look(fixture);
+    fixture->now_ms = wake_ms - 1;
+    registry_fixture_decide(fixture);
+    assert_string_equal(fixture->told, "");
+    assert_true(fixture->wake_ms == wake_ms);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    fixture->now_ms = wake_ms;
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 3);
+    registry_fixture_put(fixture, "m", 3);
+    registry_fixture_settle(fixture, "m");
+    assert_int_equal(registry_fixture_served(fixture, "m"), 3);
+}
+
+static void a_wait_ends_when_its_version_is_gone(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    find_second_with_jitter(fixture);
+    registry_fixture_take_away(fixture, "m/2");
+    registry_fixture_look(fixture);
+    registry_fixture_decide(fixture);
+    assert_true(fixture->wake_ms == UINT64_MAX);
+    registry_fixture_make(fixture, "m/2");
+    registry_fixture_look(fixture);
+    registry_fixture_decide(fixture);
+    assert_string_equal(fixture->told, "postponed m 2\n");
+}
+
+static void a_version_does_not_wait_if_none_is_served_or_it_is_hurried(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    find_second_with_jitter(fixture);
+    registry_fixture_make(fixture, "n/1");
+    registry_fixture_look(fixture);
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "n"), 1);
+    eb_registry_hurry(eb_registry_find(&fixture->registry, "m"));
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 2);
+}
+
+/* Sets version 2 of m aside, with this number of deaths, and serves version 1. */
+static void set_second_aside(struct registry_fixture *fixture, unsigned deaths)
+{
+    registry_fixture_make(fixture, "m/1");
+    registry_fixture_make(fixture, "m/2");
+    registry_fixture_look(fixture);
+    struct eb_registry_model *model = eb_registry_find(&fixture->registry, "m");
+    struct eb_registry_version *version = eb_registry_find_version(model, 2);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&fixture->scratch, "m/2", path);
+    eb_registry_suspect(
+        &fixture->registry, model, version, eb_repository_stamp_files(path), deaths);
+    registry_fixture_settle(fixture, "m");
+    assert_int_equal(registry_fixture_served(fixture, "m"), 1);
+    assert_false(eb_registry_readmit_unserved(&fixture->registry));
+    fixture->told[0] = '\0';
+    eb_registry_readmit(&fixture->registry);
+}
+
+static void a_version_with_one_death_loads_alone(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    const char *model;
+    set_second_aside(fixture, 1);
+    assert_string_equal(fixture->told, "");
+    registry_fixture_make(fixture, "a/1");
+    eb_scratch_write(&fixture->scratch, "n/1/t", "1", 1);
+    registry_fixture_look(fixture);
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "a");
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "n");
+    assert_int_equal(next_of_all(fixture, &model), 0);
+    registry_fixture_put(fixture, "a", 1);
+    assert_int_equal(next_of_all(fixture, &model), 0);
+    registry_fixture_put(fixture, "n", 1);
+    assert_int_equal(next_of_all(fixture, &model), 2);
+    registry_fixture_make(fixture, "b/1");
+    registry_fixture_look(fixture);
+    assert_int_equal(next_of_all(fixture, &model), 0);
+    registry_fixture_put(fixture, "m", 2);
+    assert_int_equal(next_of_all(fixture, &model), 1);
+    assert_string_equal(model, "b");
+}
+
+static void a_version_with_two_deaths_fails_whatever_model_yaml_says(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    set_second_aside(fixture, EB_REGISTRY_DEATHS_FATAL);
+    eb_scratch_expect(fixture->told, "m/2: the process died twice while loading it; ");
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    registry_fixture_write_config(fixture, "versions: {keep: 3}\n");
+    registry_fixture_look(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_FAILED);
+}
+
+static void a_model_that_serves_nothing_loads_those_with_the_fewest_deaths(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const unsigned deaths[] = {3, 2, 1};
+    registry_fixture_make(fixture, "m/1");
+    registry_fixture_make(fixture, "m/2");
+    registry_fixture_make(fixture, "m/3");
+    registry_fixture_look(fixture);
+    struct eb_registry_model *model = eb_registry_find(&fixture->registry, "m");
+    for (uint64_t i = 0; i < 3; i++) {
+        eb_registry_suspect(
+            &fixture->registry, model, eb_registry_find_version(model, i + 1), 7, deaths[i]);
+    }
+    assert_string_equal(fixture->told, "suspected m 1 of 3\nsuspected m 2 of 2\n"
+                                       "suspected m 3 of 1\n");
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    assert_true(eb_registry_readmit_unserved(&fixture->registry));
+    assert_int_equal(registry_fixture_next(fixture, "m"), 3);
+    eb_registry_fail(&fixture->registry, "m", 3, "broken", EB_REGISTRY_BROKEN);
+    assert_true(eb_registry_readmit_unserved(&fixture->registry));
+    registry_fixture_settle(fixture, "m");
+    assert_int_equal(registry_fixture_served(fixture, "m"), 2);
+    assert_false(eb_registry_readmit_unserved(&fixture->registry));
+}
+
 EB_TEST_GROUP(registry)
 {
 #define FIXTURE(test)                                                                              \
@@ -552,6 +748,13 @@ EB_TEST_GROUP(registry)
         FIXTURE(evicts_of_the_model_that_keeps_most),
         FIXTURE(keeps_as_many_as_the_settings_say_whatever_they_take),
         FIXTURE(loads_what_is_to_be_served_before_what_has_a_label),
+        FIXTURE(loads_small_versions_first_and_one_of_each_model),
+        FIXTURE(a_new_version_waits_and_a_newer_one_takes_its_place),
+        FIXTURE(a_wait_ends_when_its_version_is_gone),
+        FIXTURE(a_version_does_not_wait_if_none_is_served_or_it_is_hurried),
+        FIXTURE(a_version_with_one_death_loads_alone),
+        FIXTURE(a_version_with_two_deaths_fails_whatever_model_yaml_says),
+        FIXTURE(a_model_that_serves_nothing_loads_those_with_the_fewest_deaths),
         FIXTURE(follows_model_yaml_and_passes_over_a_broken_one),
         FIXTURE(waits_with_a_model_until_it_can_be_read),
         FIXTURE(keeps_a_model_that_has_left_the_disk_for_its_time),
@@ -567,6 +770,7 @@ EB_TEST_GROUP(registry)
         FIXTURE(shows_what_cannot_be_looked_at),
         FIXTURE(counts_what_cannot_be_looked_at_as_a_load_that_failed),
         FIXTURE(tells_once_of_a_directory_that_changes_after_its_load),
+        FIXTURE(takes_a_copy_with_the_same_manifest_for_the_same_version),
         FIXTURE(tells_of_a_description_that_does_not_hold_for_what_is_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,6 +218,101 @@ static void memory_ends_only_the_pauses_of_what_lacked_it(void **state)
     registry_fixture_put(fixture, "m", 2);
 }
 
+/* ---- versions in memory that are outdated ---- */
+
+/* Serves version 1 of m and marks its tables as outdated. */
+static void serve_outdated(struct registry_fixture *fixture)
+{
+    struct eb_failure failure;
+    registry_fixture_make(fixture, "m/1");
+    registry_fixture_follow(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    struct eb_registry_model *model = eb_registry_find(&fixture->registry, "m");
+    struct eb_table_memory *memory = &model->served->tables.memory;
+    const void *table = eb_table_memory_take(memory, 64, &failure);
+    assert_non_null(table);
+    assert_true(eb_table_memory_seal(memory, &failure));
+    atomic_store(&eb_table_memory_find(memory, table)->is_outdated, true);
+    fixture->told[0] = '\0';
+}
+
+static void replaces_a_version_whose_tables_are_outdated(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    serve_outdated(fixture);
+    const struct eb_model_version *old = eb_registry_find(&fixture->registry, "m")->served;
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    assert_true(eb_registry_is_due(&fixture->registry, "m", 1));
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_SERVING);
+    registry_fixture_put(fixture, "m", 1);
+    assert_string_equal(fixture->told, "retired m 1\n");
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_SERVING);
+    assert_true(eb_registry_find(&fixture->registry, "m")->served != old);
+    registry_fixture_settle(fixture, "m");
+    assert_string_equal(fixture->told, "");
+    assert_int_equal(registry_fixture_served(fixture, "m"), 1);
+    eb_registry_note_unloaded(&fixture->registry, "m", 1);
+    struct eb_snapshot *snapshot = registry_fixture_snapshot(fixture);
+    assert_int_equal(snapshot->loads.done, 2);
+    assert_int_equal(snapshot->loads.freed, 1);
+    eb_snapshot_free(snapshot);
+}
+
+static void keeps_an_outdated_version_that_cannot_be_loaded_again(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    serve_outdated(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    eb_registry_fail(&fixture->registry, "m", 1, "unread", EB_REGISTRY_HINDERED);
+    assert_string_equal(fixture->told, "failed m 1 unread\n");
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_SERVING);
+    eb_registry_forgive(&fixture->registry, fixture->wake_ms);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    eb_registry_fail(&fixture->registry, "m", 1, "broken", EB_REGISTRY_BROKEN);
+    registry_fixture_follow(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_SERVING);
+    registry_fixture_make(fixture, "m/1/x");
+    registry_fixture_look(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    registry_fixture_put(fixture, "m", 1);
+}
+
+static void loads_a_new_version_before_an_outdated_one(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    serve_outdated(fixture);
+    registry_fixture_make(fixture, "m/2");
+    registry_fixture_look(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 2);
+    registry_fixture_put(fixture, "m", 2);
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_READY);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0); /* it is no longer wanted */
+    registry_fixture_write_config(fixture, "versions: {labels: [{name: old, version: 1}]}\n");
+    registry_fixture_look(fixture);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    registry_fixture_put(fixture, "m", 1);
+    assert_int_equal(registry_fixture_served(fixture, "m"), 2);
+}
+
+static void loads_an_outdated_version_that_was_dropped_meanwhile(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    serve_outdated(fixture);
+    struct eb_registry_model *model = eb_registry_find(&fixture->registry, "m");
+    assert_int_equal(registry_fixture_next(fixture, "m"), 1);
+    eb_registry_drop(&fixture->registry, model, eb_registry_find_version(model, 1));
+    registry_fixture_put(fixture, "m", 1);
+    registry_fixture_decide(fixture);
+    assert_int_equal(registry_fixture_served(fixture, "m"), 1);
+    assert_int_equal(registry_fixture_next(fixture, "m"), 0);
+    eb_registry_note_unloaded(&fixture->registry, "m", 1);
+}
+
 EB_TEST_GROUP(registry_retry)
 {
 #define FIXTURE(test)                                                                              \
@@ -233,6 +328,10 @@ EB_TEST_GROUP(registry_retry)
         FIXTURE(pauses_ever_longer_before_it_tries_again_what_was_hindered),
         FIXTURE(pauses_ever_longer_before_it_tries_again_what_lacked_memory),
         FIXTURE(memory_ends_only_the_pauses_of_what_lacked_it),
+        FIXTURE(replaces_a_version_whose_tables_are_outdated),
+        FIXTURE(keeps_an_outdated_version_that_cannot_be_loaded_again),
+        FIXTURE(loads_a_new_version_before_an_outdated_one),
+        FIXTURE(loads_an_outdated_version_that_was_dropped_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

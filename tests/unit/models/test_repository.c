@@ -93,6 +93,34 @@ static void lists_models_and_versions_highest_first(void **state)
     assert_null(eb_repository_find(&repository, "b"));
 }
 
+static void counts_the_bytes_of_versions_that_are_likely_to_be_loaded(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    struct eb_repository first;
+    struct eb_repository second;
+    static const uint64_t bytes[] = {0, 7, 0, 4, 5};
+    make(scratch, "m/0");
+    eb_scratch_write(scratch, "m/9/t.npy", "1234567", 7);
+    make(scratch, "m/9/directory");
+    eb_scratch_write(scratch, "m/8/t.npy", "123456", 6);
+    eb_scratch_write(scratch, "m/7/t.npy", "1234", 4);
+    eb_scratch_write(scratch, "m/6/t.npy", "123", 3);
+    eb_scratch_write(scratch, "m/6/u.npy", "12", 2);
+    write_config(scratch, "versions: {serve: 7, labels: [{name: a, version: 6}]}\n");
+    scan(scratch, NULL, &first);
+    assert_int_equal(first.models[0].version_count, 5);
+    for (size_t i = 0; i < first.models[0].version_count; i++) {
+        uint64_t number = first.models[0].versions[i].number;
+        assert_int_equal(first.models[0].versions[i].bytes, number == 0 ? 0 : bytes[10 - number]);
+    }
+    /* A directory that is unchanged is not read again. */
+    eb_scratch_write(scratch, "m/9/t.npy", "12345678", 8);
+    scan(scratch, &first, &second);
+    assert_int_equal(second.models[0].versions[0].bytes, 7);
+    eb_repository_deinit(&second);
+    eb_repository_deinit(&first);
+}
+
 static void says_which_names_are_no_version(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -327,6 +355,7 @@ EB_TEST_GROUP(repository)
     cmocka_unit_test_setup_teardown(test, eb_scratch_set_up, eb_scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(lists_models_and_versions_highest_first),
+        WITH_ROOT(counts_the_bytes_of_versions_that_are_likely_to_be_loaded),
         WITH_ROOT(says_which_names_are_no_version),
         WITH_ROOT(finds_a_model_without_versions),
         WITH_ROOT(says_which_model_names_are_not_allowed),

@@ -41,14 +41,14 @@ static void expect_closed(struct loop_host *host, const void *bytes, size_t coun
 static void closes_a_connection_that_says_nothing(void **state)
 {
     struct loop_host *host = *state;
-    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    host->options.limits.conn.header_timeout_ms = SHORT_MS;
     expect_closed(host, NULL, 0);
 }
 
 static void closes_a_connection_whose_preface_does_not_end(void **state)
 {
     struct loop_host *host = *state;
-    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    host->options.limits.conn.header_timeout_ms = SHORT_MS;
     expect_closed(host, WIRE_HELLO, 20);
 }
 
@@ -57,7 +57,7 @@ static void closes_a_connection_whose_headers_do_not_end(void **state)
     struct loop_host *host = *state;
     /* HEADERS of stream 1 that contain :method POST and do not end the block. */
     static const char half[] = WIRE_HELLO "\0\0\1\1\0\0\0\0\1\x83";
-    host->options.conn_limits.header_timeout_ms = SHORT_MS;
+    host->options.limits.conn.header_timeout_ms = SHORT_MS;
     expect_closed(host, half, sizeof half - 1);
 }
 
@@ -91,8 +91,8 @@ static void keeps_an_idle_connection_that_speaks_http2(void **state)
     struct loop_host *host = *state;
     struct eb_address address;
     struct wire_peer peer;
-    host->options.conn_limits.header_timeout_ms = SHORT_MS;
-    host->options.conn_limits.write_timeout_ms = SHORT_MS;
+    host->options.limits.conn.header_timeout_ms = SHORT_MS;
+    host->options.limits.conn.write_timeout_ms = SHORT_MS;
     loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 10));
@@ -109,7 +109,7 @@ static void ends_a_call_whose_message_stalls(void **state)
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    host->options.conn_limits.session.message_stall_ms_max = SHORT_MS;
+    host->options.limits.conn.session.message_stall_ms_max = SHORT_MS;
     loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     wire_peer_call(&peer, &call, "/t/Echo");
@@ -130,7 +130,7 @@ static void closes_a_peer_that_does_not_read_and_takes_its_memory_back(void **st
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    host->options.conn_limits.write_timeout_ms = SHORT_MS;
+    host->options.limits.conn.write_timeout_ms = SHORT_MS;
     loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     assert_true(wire_peer_echo(&peer, 10));
@@ -151,7 +151,7 @@ static void takes_its_memory_back_from_a_peer_that_opens_no_window(void **state)
     static const uint8_t message[] = {0, 0, 0, 0, 4, 0, 0, 16, 0};
     struct eb_address address;
     struct frames request = {0};
-    host->options.conn_limits.session.answer_stall_ms_max = SHORT_MS;
+    host->options.limits.conn.session.answer_stall_ms_max = SHORT_MS;
     loop_host_serve(host, &address);
     frames_open(&request);
     frames_request(&request, 1, false, path);
@@ -195,7 +195,7 @@ static void sends_a_large_answer_without_waiting_for_a_tick(void **state)
     struct eb_address address;
     struct wire_peer peer;
     struct wire_call call;
-    host->options.tick_ms = 1000000;
+    host->options.limits.tick_ms = 1000000;
     loop_host_serve(host, &address);
     wire_peer_open(&peer, &address);
     for (int i = 0; i < 3; i++) {

@@ -94,7 +94,7 @@ static int set_up(void **state)
     fixture->tls = open_server_tls();
     loop_host_init(&fixture->host);
     fixture->host.options.tls = fixture->tls;
-    fixture->host.options.conn_limits.write_timeout_ms = SHORT_MS;
+    fixture->host.options.limits.conn.write_timeout_ms = SHORT_MS;
     loop_host_serve(&fixture->host, &address);
     fixture->client = tls_client_create(&scratch, "h2", NULL);
     tls_forger_init(&fixture->forger, fixture->client);

@@ -69,7 +69,7 @@ static void closes_connections_beyond_connections_max(void **state)
     struct loop_host *host = *state;
     struct eb_address address;
     int clients[3];
-    host->options.connections_max = 3;
+    host->options.limits.connections_max = 3;
     loop_host_serve(host, &address);
     for (unsigned i = 0; i < 3; i++) {
         clients[i] = wire_connect(&address, 0);
@@ -87,6 +87,79 @@ static void closes_connections_beyond_connections_max(void **state)
     wire_peer_close(&peer);
     close(clients[1]);
     close(clients[2]);
+}
+
+/* Runs on the loop's thread. */
+static void set_limits(struct eb_loop *loop, void *limits)
+{
+    eb_loop_set_limits(loop, limits);
+}
+
+static void change_limits(struct loop_host *host, struct eb_loop_limits limits)
+{
+    for (size_t i = 0; i < LOOP_HOST_LOOPS; i++) {
+        loop_host_act(host->loops[i], set_limits, &limits);
+    }
+}
+
+static void accepts_as_many_connections_as_the_new_limits_allow(void **state)
+{
+    struct loop_host *host = *state;
+    struct eb_loop_limits limits;
+    struct eb_address address;
+    int clients[3];
+    host->options.limits.connections_max = 1;
+    loop_host_serve(host, &address);
+    clients[0] = wire_connect(&address, 0);
+    assert_true(loop_host_wait_conns(host, 1, TIMEOUT_MS));
+    int beyond = wire_connect(&address, 0);
+    assert_true(wire_read_to_end(beyond, TIMEOUT_MS, NULL, 0));
+    close(beyond);
+    limits = host->options.limits;
+    limits.connections_max = 3;
+    change_limits(host, limits);
+    for (unsigned i = 1; i < 3; i++) {
+        clients[i] = wire_connect(&address, 0);
+        assert_true(loop_host_wait_conns(host, i + 1, TIMEOUT_MS));
+    }
+    limits.connections_max = 2;
+    change_limits(host, limits);
+    assert_int_equal(loop_host_conn_count(host), 3);
+    beyond = wire_connect(&address, 0);
+    assert_true(wire_read_to_end(beyond, TIMEOUT_MS, NULL, 0));
+    close(beyond);
+    for (unsigned i = 0; i < 3; i++) {
+        close(clients[i]);
+    }
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
+}
+
+/* The tick in use is so long that only a new one can find the call that stalls. */
+static void a_call_keeps_the_limits_that_it_began_with(void **state)
+{
+    struct loop_host *host = *state;
+    struct eb_loop_limits limits;
+    struct eb_address address;
+    struct wire_peer peer;
+    struct wire_call former;
+    struct wire_call call;
+    host->options.limits.tick_ms = 1000000;
+    loop_host_serve(host, &address);
+    wire_peer_open(&peer, &address);
+    wire_peer_call(&peer, &former, "/t/Echo");
+    wire_peer_write(&former, 1000, 1, false);
+    assert_true(wire_peer_echo(&peer, 1)); /* the former call has arrived, too */
+    limits = host->options.limits;
+    limits.tick_ms = 10;
+    limits.conn.session.message_stall_ms_max = SHORT_MS;
+    change_limits(host, limits);
+    wire_peer_call(&peer, &call, "/t/Echo");
+    wire_peer_write(&call, 1000, 1, false);
+    assert_true(wire_peer_run(&peer, &call.is_finished, TIMEOUT_MS));
+    assert_int_equal(call.error.status, EB_STATUS_DEADLINE_EXCEEDED);
+    assert_false(wire_peer_run(&peer, &former.is_finished, 2 * SHORT_MS));
+    wire_peer_close(&peer);
+    assert_true(loop_host_wait_conns(host, 0, TIMEOUT_MS));
 }
 
 struct held_loop {
@@ -113,7 +186,7 @@ static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
     int clients[COUNT];
     uint64_t refusals;
     char text[EB_ADDRESS_TEXT_BYTES];
-    host->options.connections_max = PLACES;
+    host->options.limits.connections_max = PLACES;
     loop_host_create(host);
     snprintf(text, sizeof text, "unix:%s", socket_path);
     loop_host_listen(host, 0, text, &address);
@@ -221,7 +294,7 @@ static void cuts_a_client_that_does_not_answer_after_drain_timeout(void **state)
 {
     struct loop_host *host = *state;
     struct eb_address address;
-    host->options.drain_timeout_ms = SHORT_MS;
+    host->options.limits.drain_timeout_ms = SHORT_MS;
     loop_host_serve(host, &address);
     int mute = wire_connect(&address, 0);
     char byte;
@@ -439,6 +512,8 @@ EB_TEST_GROUP(loop)
         FIXTURE(gives_everything_back_after_many_connections),
         FIXTURE(keeps_many_connections_open_at_once),
         FIXTURE(closes_connections_beyond_connections_max),
+        FIXTURE(accepts_as_many_connections_as_the_new_limits_allow),
+        FIXTURE(a_call_keeps_the_limits_that_it_began_with),
         FIXTURE(counts_connections_that_are_on_their_way_to_a_loop),
         FIXTURE(hands_unix_connections_round_the_loops),
         FIXTURE(drains_at_once_where_nothing_is_open),

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -130,21 +131,19 @@ static void open_pair(uv_loop_t *uv, struct pair *pair)
     assert_int_equal(uv_read_start((uv_stream_t *)&pair->pipe, on_allocate, on_read), 0);
 }
 
-static void watches_as_many_as_were_reserved_without_memory(void **state)
+/* Watches pairs while libuv gets no memory, then closes the loop. */
+static void watch_pairs_without_memory(uv_loop_t *loop)
 {
-    (void)state;
     static struct pair pairs[PAIRS];
-    uv_loop_t uv;
-    assert_int_equal(uv_loop_init(&uv), 0);
-    assert_int_equal(eb_watchers_reserve(&uv, 2 * PAIRS), 0);
+    memset(pairs, 0, sizeof pairs);
     atomic_store(&libuv_has_no_memory, true);
     for (size_t i = 0; i < PAIRS; i++) {
-        open_pair(&uv, &pairs[i]);
+        open_pair(loop, &pairs[i]);
         assert_int_equal(write(pairs[i].peer, "x", 1), 1);
     }
     bool is_all_read = false;
     while (!is_all_read) {
-        uv_run(&uv, UV_RUN_ONCE);
+        uv_run(loop, UV_RUN_ONCE);
         is_all_read = true;
         for (size_t i = 0; i < PAIRS; i++) {
             is_all_read = is_all_read && pairs[i].has_read;
@@ -155,7 +154,45 @@ static void watches_as_many_as_were_reserved_without_memory(void **state)
         uv_close((uv_handle_t *)&pairs[i].pipe, NULL);
         close(pairs[i].peer);
     }
-    uv_run(&uv, UV_RUN_DEFAULT);
+    uv_run(loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(loop), 0);
+}
+
+static void watches_as_many_as_were_reserved_without_memory(void **state)
+{
+    uv_loop_t uv;
+    (void)state;
+    assert_int_equal(uv_loop_init(&uv), 0);
+    assert_int_equal(eb_watchers_reserve(&uv, 2 * PAIRS), 0);
+    watch_pairs_without_memory(&uv);
+}
+
+static void on_passed(uv_timer_t *timer)
+{
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+/* The loop has a handle and runs when room is made for more. */
+static void watches_as_many_as_it_was_extended_for_without_memory(void **state)
+{
+    uv_loop_t uv;
+    uv_timer_t timer;
+    (void)state;
+    assert_int_equal(uv_loop_init(&uv), 0);
+    assert_int_equal(eb_watchers_reserve(&uv, 1), 0);
+    uv_timer_init(&uv, &timer);
+    uv_timer_start(&timer, on_passed, 1, 0);
+    assert_int_equal(eb_watchers_extend(&uv, 2 * PAIRS), 0);
+    watch_pairs_without_memory(&uv);
+}
+
+static void reports_that_there_is_no_memory_to_extend(void **state)
+{
+    uv_loop_t uv;
+    (void)state;
+    assert_int_equal(uv_loop_init(&uv), 0);
+    atomic_store(&failures_left, 1);
+    assert_int_equal(eb_watchers_extend(&uv, PAIRS), UV_ENOMEM);
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
@@ -283,6 +320,9 @@ EB_TEST_GROUP(watchers)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(watches_as_many_as_were_reserved_without_memory, restore_memory),
         cmocka_unit_test_teardown(reports_that_there_is_no_memory, restore_memory),
+        cmocka_unit_test_teardown(
+            watches_as_many_as_it_was_extended_for_without_memory, restore_memory),
+        cmocka_unit_test_teardown(reports_that_there_is_no_memory_to_extend, restore_memory),
         cmocka_unit_test_setup_teardown(
             reserves_no_more_than_there_may_be_descriptors, keep_file_limit, restore_file_limit),
         cmocka_unit_test_setup_teardown(

@@ -82,6 +82,65 @@ static void carries_progress(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
+static void carries_the_outcome_of_a_reload(void **state)
+{
+    struct eb_wire_reload reload = {3, UINT32_MAX};
+    uint8_t bytes[64];
+    (void)state;
+    size_t size = eb_reload_bytes(&reload);
+    eb_reload_encode(&reload, bytes);
+    Embag__V1__ReloadSettingsResponse *peer =
+        embag__v1__reload_settings_response__unpack(NULL, size, bytes);
+    assert_non_null(peer);
+    assert_int_equal(embag__v1__reload_settings_response__get_packed_size(peer), size);
+    embag__v1__reload_settings_response__free_unpacked(peer, NULL);
+    const struct eb_wire_reload *read = eb_reload_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_int_equal(read->changed, 3);
+    assert_true(read->pending == UINT32_MAX);
+    assert_null(eb_reload_decode(&arena, bytes, size - 1, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+}
+
+static void carries_settings(void **state)
+{
+    static const struct eb_wire_setting settings[] = {
+        {"queries_max", "7", EMBAG__V1__SETTING__ORIGIN__ORIGIN_FILE, true, false, ""},
+        {"isa", "", EMBAG__V1__SETTING__ORIGIN__ORIGIN_DEFAULT, false, true, "avx2"},
+        {"loops", "2", EMBAG__V1__SETTING__ORIGIN__ORIGIN_FLAG, false, false, ""},
+    };
+    struct eb_wire_setting_list list = {3, settings};
+    uint8_t bytes[256];
+    (void)state;
+    size_t size = eb_setting_list_bytes(&list);
+    assert_true(size <= sizeof bytes);
+    eb_setting_list_encode(&list, bytes);
+    Embag__V1__ListSettingsResponse *peer =
+        embag__v1__list_settings_response__unpack(NULL, size, bytes);
+    assert_non_null(peer);
+    assert_int_equal(embag__v1__list_settings_response__get_packed_size(peer), size);
+    embag__v1__list_settings_response__free_unpacked(peer, NULL);
+    const struct eb_wire_setting_list *read = eb_setting_list_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_int_equal(read->count, 3);
+    for (size_t i = 0; i < read->count; i++) {
+        assert_string_equal(read->settings[i].name, settings[i].name);
+        assert_string_equal(read->settings[i].value, settings[i].value);
+        assert_int_equal(read->settings[i].origin, settings[i].origin);
+        assert_int_equal(read->settings[i].live, settings[i].live);
+        assert_int_equal(read->settings[i].pending, settings[i].pending);
+        assert_string_equal(read->settings[i].pending_value, settings[i].pending_value);
+    }
+    assert_null(eb_setting_list_decode(&arena, bytes, size - 1, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    read = eb_setting_list_decode(&arena, bytes, 0, &error);
+    assert_non_null(read);
+    assert_int_equal(read->count, 0);
+    eb_arena_reset(&arena, 0);
+    assert_null(eb_setting_list_decode(&arena, bytes, size, &error));
+    assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+}
+
 static void expect_refused(const void *bytes, size_t size, enum eb_status status)
 {
     assert_null(decode_admin(bytes, size));
@@ -112,6 +171,8 @@ EB_TEST_GROUP(codec_admin)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(carries_a_request, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(carries_progress, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(carries_the_outcome_of_a_reload, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(carries_settings, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refuses_requests_that_are_none, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

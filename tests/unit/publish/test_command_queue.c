@@ -216,6 +216,9 @@ static void does_not_find_what_is_not_there(void **state)
     struct asked asked;
     push_command(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "model \"m\" has no version 4; rename its directory to ");
+    model()->settings->config.is_manifest_required = true;
+    push_command(&asked, EB_MODEL_LOAD, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "model.yaml requires a manifest, so it needs ");
     push_command(&asked, EB_MODEL_SERVE, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
     struct asked other = {

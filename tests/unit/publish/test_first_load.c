@@ -1,4 +1,7 @@
 /* Tests how a manager loads the versions that a server starts with. */
+#include "server/base/clock.h"
+#include "server/base/machine.h"
+#include "server/publish/loader.h"
 #include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -96,6 +99,31 @@ static void serves_the_highest_version(void **state)
     write_first_table("m/.11/t.npy");
     assert_int_equal(expect_served("m"), 10);
     assert_null(find_tried("m", 9));
+}
+
+static void tells_how_long_it_took(void **state)
+{
+    (void)state;
+    write_first_table("m/1/t.npy");
+    uint64_t begun_ns = eb_clock_steady_ns();
+    assert_int_equal(expect_served("m"), 1);
+    uint64_t passed_ns = eb_clock_steady_ns() - begun_ns;
+    struct eb_manager_times times = eb_manager_load_times(fixture->host.manager);
+    assert_in_range(times.scan_ns, 1, passed_ns);
+    assert_in_range(times.load_ns, 1, passed_ns - times.scan_ns);
+}
+
+static void loads_with_more_threads_while_nobody_is_served(void **state)
+{
+    (void)state;
+    unsigned cpus = eb_machine_cpu_count("");
+    unsigned first = eb_loader_choose_threads(0, true);
+    unsigned later = eb_loader_choose_threads(0, false);
+    assert_int_equal(first, cpus < 8 ? 2 * cpus : 16);
+    assert_int_equal(later, cpus < 8 ? 1 : cpus / 4);
+    for (unsigned is_first = 0; is_first < 2; is_first++) {
+        assert_int_equal(eb_loader_choose_threads(64, is_first), 64);
+    }
 }
 
 static void serves_the_next_lower_version_where_one_is_broken(void **state)
@@ -258,6 +286,8 @@ EB_TEST_GROUP(first_load)
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(serves_the_highest_version),
+        FIXTURE(tells_how_long_it_took),
+        cmocka_unit_test(loads_with_more_threads_while_nobody_is_served),
         FIXTURE(serves_the_next_lower_version_where_one_is_broken),
         FIXTURE(serves_what_model_yaml_says_and_loads_what_has_a_label),
         FIXTURE(serves_the_others_where_one_model_has_nothing_that_loads),

@@ -502,6 +502,114 @@ static void gives_up_a_load_that_is_wanted_no_longer(void **state)
     assert_int_equal(served("m"), 1);
 }
 
+/* Both loads are held. The version that is given back meanwhile is freed by another thread. */
+static void loads_two_models_at_once_and_frees_a_third(void **state)
+{
+    (void)state;
+    struct eb_model_version *read = retire_first();
+    atomic_store(&is_held, true);
+    add_version("m", 3);
+    add_version("m", 4);
+    add_version("n", 1);
+    add_version("o", 1);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING || state_of("m", 4) == EB_VERSION_LOADING);
+    WAIT_FOR(state_of("n", 1) == EB_VERSION_LOADING || state_of("o", 1) == EB_VERSION_LOADING);
+    eb_model_version_give(read);
+    WAIT_FOR(state_of("m", 1) == 0);
+    assert_true(state_of("m", 3) != EB_VERSION_LOADING || state_of("m", 4) != EB_VERSION_LOADING);
+    assert_true(state_of("n", 1) != EB_VERSION_LOADING || state_of("o", 1) != EB_VERSION_LOADING);
+    atomic_store(&is_held, false);
+    WAIT_FOR(served("m") == 4 && served("n") == 1 && served("o") == 1);
+}
+
+/* Memory is short for the first of two loads at once, and nothing can be dropped for it. */
+static void a_load_that_lacks_memory_waits_for_the_other(void **state)
+{
+    (void)state;
+    start();
+    atomic_store(&is_held, true);
+    add_version("n", 1);
+    WAIT_FOR(state_of("n", 1) == EB_VERSION_LOADING);
+    add_version("o", 1);
+    WAIT_FOR(state_of("o", 1) == EB_VERSION_LOADING);
+    atomic_store(&short_count, 1);
+    atomic_store(&is_held, false);
+    WAIT_FOR(served("n") == 1 && served("o") == 1);
+    assert_true(atomic_load(&short_count) <= 0);
+    assert_int_equal(fixture->snapshot->loads.failed, 0);
+}
+
+static void a_command_does_not_wait_for_the_jitter(void **state)
+{
+    (void)state;
+    fixture->options.load_jitter_ms = UINT64_C(1) << 40;
+    start();
+    add_version("m", 2);
+    add_version("n", 1);
+    WAIT_FOR(served("n") == 1);
+    assert_int_equal(state_of("m", 2), 0);
+    ask_manager(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
+    assert_int_equal(served("m"), 2);
+    add_version("m", 3);
+    ask_manager(EB_MODEL_LOAD, 3, EB_MODEL_DONE);
+    assert_int_equal(fixture->served_then, 3);
+}
+
+static void changes_how_it_watches_while_it_runs(void **state)
+{
+    (void)state;
+    fixture->options.watch = EB_MANAGER_WATCH_OFF;
+    start();
+    add_version("m", 2);
+    turn_times(50);
+    assert_int_equal(served("m"), 1);
+    fixture->options.watch = EB_MANAGER_WATCH_POLL;
+    eb_manager_set(fixture->manager, &fixture->options);
+    WAIT_FOR(served("m") == 2);
+    add_version("m", 3);
+    turn_times(50);
+    assert_int_equal(served("m"), 2);
+    fixture->options.poll_ms = 5;
+    eb_manager_set(fixture->manager, &fixture->options);
+    WAIT_FOR(served("m") == 3);
+    fixture->options.watch = EB_MANAGER_WATCH_OFF;
+    eb_manager_set(fixture->manager, &fixture->options);
+    turn_times(50); /* for a scan that has begun */
+    add_version("m", 4);
+    turn_times(50);
+    assert_int_equal(served("m"), 3);
+    fixture->options.watch = EB_MANAGER_WATCH_AUTO;
+    fixture->options.poll_ms = 3600000;
+    eb_manager_set(fixture->manager, &fixture->options);
+    WAIT_FOR(served("m") == 4);
+    publish(5);
+}
+
+static void changes_what_it_loads_and_keeps_while_it_runs(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep: 1, keep_s: 3600}\n");
+    start();
+    publish(2);
+    assert_int_equal(state_of("m", 1), EB_VERSION_READY);
+    fixture->options.tables.row_bytes_max = 1;
+    fixture->options.kept_bytes_max = 1;
+    fixture->options.kept_versions_max = 0;
+    fixture->options.load_threads = 2;
+    eb_manager_set(fixture->manager, &fixture->options);
+    add_version("m", 3);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_FAILED);
+    assert_int_equal(served("m"), 2);
+    fixture->options.tables.row_bytes_max = 65536;
+    eb_manager_set(fixture->manager, &fixture->options);
+    publish(4);
+    fixture->options.load_jitter_ms = UINT64_C(1) << 40;
+    eb_manager_set(fixture->manager, &fixture->options);
+    add_version("m", 5);
+    turn_times(50);
+    assert_int_equal(served("m"), 4);
+}
+
 static void loads_the_directory_that_has_taken_the_place_of_another(void **state)
 {
     (void)state;
@@ -610,6 +718,11 @@ EB_TEST_GROUP(manager)
         FIXTURE(follows_model_yaml_while_a_version_is_loaded),
         FIXTURE(reads_model_yaml_before_it_serves_what_was_loaded),
         FIXTURE(gives_up_a_load_that_is_wanted_no_longer),
+        FIXTURE(loads_two_models_at_once_and_frees_a_third),
+        FIXTURE(a_load_that_lacks_memory_waits_for_the_other),
+        FIXTURE(a_command_does_not_wait_for_the_jitter),
+        FIXTURE(changes_how_it_watches_while_it_runs),
+        FIXTURE(changes_what_it_loads_and_keeps_while_it_runs),
         FIXTURE(loads_the_directory_that_has_taken_the_place_of_another),
         FIXTURE(ends_while_a_version_lacks_memory),
         FIXTURE(ends_though_its_readers_were_not_told),

@@ -61,9 +61,9 @@ static void tells_the_pages_of_version_and_tables(void **state)
 {
     (void)state;
     log_loaded();
-    expect_said(
-        " level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
-        "shared_bytes=2097152 resident_bytes=10485860 bytes_2m=8388708 bytes_1g=0 numa_nodes=");
+    expect_said(" level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
+                "shared_bytes=2097152 adopted_bytes=0 resident_bytes=10485860 bytes_2m=8388708 "
+                "bytes_1g=0 numa_nodes=");
     expect_said(" elapsed_ms=5\n");
     expect_said(" level=info event=table_loaded model=m version=7 table=big "
                 "resident_bytes=10485760 bytes_2m=8388608 bytes_1g=0\n");
@@ -112,15 +112,20 @@ static void warns_where_pages_cannot_be_told(void **state)
     assert_null(strstr(said, "huge_pages_missing"));
 }
 
-static void warns_where_nodes_are_refused(void **state)
+static void warns_once_where_nodes_are_refused(void **state)
 {
     (void)state;
-    version.tables.memory.numa_error = -EPERM;
     log_loaded();
-    expect_said(" level=warn event=numa_refused model=m version=7 numa=interleave reason=\"");
+    assert_null(strstr(said, "numa_refused"));
+    version.tables.memory.numa_error = -EPERM;
     options.numa = EB_NUMA_LOCAL;
     log_loaded();
-    expect_said(" numa=local ");
+    expect_said(" level=warn event=numa_refused numa=local reason=\"Operation not permitted\" "
+                "remedy=\"let the process call mbind: ");
+    version.version = 8;
+    log_loaded();
+    expect_said(" event=model_loaded model=m version=8 ");
+    assert_null(strstr(said, "numa_refused"));
 }
 
 static void tells_progress_and_failure(void **state)
@@ -128,10 +133,19 @@ static void tells_progress_and_failure(void **state)
     (void)state;
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_model_log_progress("/m/1/t.npy", 3, 10);
+    eb_model_log_progress("/m/1/t.npy", 3000000, 10000000, 2e6);
+    eb_model_log_progress("/m/1/t.npy", 3, 10, 0);
+    eb_model_log_stalled("/m/1/t.npy", 30);
+    eb_model_log_suspected(NULL, "m", 2, 1);
+    eb_model_log_postponed(NULL, "m", 2, 1500);
     eb_model_log_failed(NULL, "m", 2, "it is broken");
     eb_capture_stop(&capture, said, sizeof said);
-    expect_said(" level=info event=loading path=/m/1/t.npy done_bytes=3 total_bytes=10\n");
+    expect_said(" level=info event=loading path=/m/1/t.npy done_bytes=3000000 "
+                "total_bytes=10000000 percent=30 mb_per_s=2 left_s=3\n");
+    expect_said(" percent=30 mb_per_s=0 left_s=unknown\n");
+    expect_said(" level=warn event=load_stalled path=/m/1/t.npy seconds=30 ");
+    expect_said(" level=warn event=load_killed model=m version=2 deaths=1 ");
+    expect_said(" level=info event=load_postponed model=m version=2 wait_ms=1500 ");
     expect_said(" level=error event=model_failed model=m version=2 reason=\"it is broken\"\n");
 }
 
@@ -143,7 +157,7 @@ EB_TEST_GROUP(model_log)
         TEST(warns_of_missing_huge_pages),
         TEST(says_nothing_where_all_is_as_it_was_asked_for),
         TEST(warns_where_pages_cannot_be_told),
-        TEST(warns_where_nodes_are_refused),
+        TEST(warns_once_where_nodes_are_refused),
         TEST(tells_progress_and_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 struct fixture {
     struct eb_scratch scratch;
     uv_loop_t uv;
-    struct eb_watch watch;
+    struct eb_directory_watch watch;
     unsigned change_count;
 };
 
@@ -32,15 +32,15 @@ static int set_up(void **state)
     fixture = (struct fixture){0};
     eb_scratch_init(&fixture.scratch);
     eb_scratch_make_directory(&fixture.scratch, "m/1");
-    fixture.watch =
-        (struct eb_watch){.loop = &fixture.uv, .on_change = on_change, .context = &fixture};
+    fixture.watch = (struct eb_directory_watch){
+        .loop = &fixture.uv, .on_change = on_change, .context = &fixture};
     return uv_loop_init(&fixture.uv);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    eb_watch_close(&fixture.watch);
+    eb_directory_watch_close(&fixture.watch);
     (void)uv_run(&fixture.uv, UV_RUN_DEFAULT);
     eb_scratch_deinit(&fixture.scratch);
     return uv_loop_close(&fixture.uv);

@@ -126,7 +126,7 @@ void plan_fixture_init(struct plan_fixture *fixture, size_t count)
     *fixture = (struct plan_fixture){
         .limits =
             {
-#define X(name, fallback, min, max, what) .name = (fallback),
+#define X(name, effect, fallback, min, max, what) .name = (fallback),
                 EB_LIMIT_LIST(X)
 #undef X
             },

@@ -33,7 +33,7 @@ void service_host_init(struct service_host *host)
     *host = (struct service_host){
         .facts = {.version = "1", .build = "b", .isa = "ref", .loops = 1, .threads = 1},
         .limits = {
-#define X(name, fallback, min, max, what) .name = (fallback),
+#define X(name, effect, fallback, min, max, what) .name = (fallback),
             EB_LIMIT_LIST(X)
 #undef X
         }};
@@ -52,13 +52,12 @@ void service_host_start(struct service_host *host)
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
     host->is_started = true;
     host->endpoint.mailbox = &host->loops.mailbox;
-    host->facts.limits = &host->limits;
     host->service = (struct eb_service){
         .snapshot = host->snapshot,
         .lookups = {.ops = eb_bag_ops_find("ref"),
             .schedules = &eb_bag_schedules_default,
-            .executor = host->executor,
-            .limits = &host->limits},
+            .executor = host->executor},
+        .settings = {host->limits, host->access_log},
         .admin = host->endpoint,
         .facts = host->facts,
     };

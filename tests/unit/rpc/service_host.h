@@ -19,6 +19,7 @@ struct service_host {
     struct loop_host loops;       /* the first loop serves, the second has no connections */
     struct eb_server_facts facts; /* the test may change these and the limits before the start */
     struct eb_limits limits;
+    enum eb_access_log_mode access_log;
     struct manager_host models;
     struct eb_snapshot *snapshot;      /* of the models */
     struct eb_admin_endpoint endpoint; /* for commands; its mail arrives on loops.uv */

@@ -1,6 +1,8 @@
 #include "server/rpc/admin_service.h"
 
 #include "proto/codec_admin.h"
+#include "server/rpc/backpressure.h"
+#include "server/rpc/settings_request.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/service_host.h"
 
@@ -20,7 +22,8 @@ struct fixture {
     struct service_host host;
     struct wire_peer peer;
     size_t count; /* commands received so far */
-    struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
+    struct eb_model_command *commands[EB_BACKPRESSURE_COMMANDS_MAX + 1];
+    struct eb_settings_request *settings; /* the last request about settings */
 };
 
 /* On the heap, because the service's threads may outlive a failed test. */
@@ -41,6 +44,12 @@ static void on_ask(void *context, struct eb_model_command *command)
     fixture->commands[fixture->count++] = command;
 }
 
+static void on_ask_settings(void *context, struct eb_settings_request *request)
+{
+    (void)context;
+    fixture->settings = request;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -49,6 +58,7 @@ static int set_up(void **state)
     service_host_init(&fixture->host);
     fixture->host.facts.is_admin_on_data_port = true;
     fixture->host.endpoint.ask = on_ask;
+    fixture->host.endpoint.ask_settings = on_ask_settings;
     return 0;
 }
 
@@ -212,22 +222,22 @@ static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
 
 static void takes_as_many_as_may_wait(void **state)
 {
-    static struct command_call calls[EB_ADMIN_COMMANDS_MAX];
+    static struct command_call calls[EB_BACKPRESSURE_COMMANDS_MAX];
     struct command_call call;
     (void)state;
-    fixture->host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
+    fixture->host.loops.options.limits.conn.session.streams_max = EB_BACKPRESSURE_COMMANDS_MAX + 1;
     start_admin();
-    for (size_t i = 0; i < EB_ADMIN_COMMANDS_MAX; i++) {
+    for (size_t i = 0; i < EB_BACKPRESSURE_COMMANDS_MAX; i++) {
         ask_command(&calls[i], METHOD("ServeVersion"), "m", i);
     }
-    wait_for_commands(EB_ADMIN_COMMANDS_MAX);
+    wait_for_commands(EB_BACKPRESSURE_COMMANDS_MAX);
     ask_command(&call, METHOD("ServeVersion"), "m", 1);
     expect_command_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are running already");
     end_command(0, EB_MODEL_DONE, "");
     expect_command_end(&calls[0], EB_STATUS_OK, "");
     ask_command(&call, METHOD("ServeVersion"), "m", 1);
-    wait_for_commands(EB_ADMIN_COMMANDS_MAX + 1);
-    for (size_t i = 1; i <= EB_ADMIN_COMMANDS_MAX; i++) {
+    wait_for_commands(EB_BACKPRESSURE_COMMANDS_MAX + 1);
+    for (size_t i = 1; i <= EB_BACKPRESSURE_COMMANDS_MAX; i++) {
         end_command(i, EB_MODEL_CANCELLED, "");
     }
     expect_command_end(&call, EB_STATUS_UNAVAILABLE, "");
@@ -251,7 +261,8 @@ static void refuses_what_names_nothing(void **state)
 static void refuses_all_of_it_where_it_is_not_allowed(void **state)
 {
     static const char *const methods[] = {METHOD("LoadVersion"), METHOD("UnloadVersion"),
-        METHOD("ServeVersion"), METHOD("ListVersions")};
+        METHOD("ServeVersion"), METHOD("ListVersions"), METHOD("ListSettings"),
+        METHOD("ReloadSettings")};
     struct command_call call;
     (void)state;
     fixture->host.facts.is_admin_on_data_port = false;
@@ -263,6 +274,125 @@ static void refuses_all_of_it_where_it_is_not_allowed(void **state)
     service_peer_settle(&fixture->peer);
     uv_run(&fixture->host.loops.uv, UV_RUN_NOWAIT);
     assert_int_equal(fixture->count, 0);
+    assert_null(fixture->settings);
+}
+
+/* ---- settings ---- */
+
+/* The answer to a request about settings. */
+struct settings_answer {
+    struct wire_call wire;
+    uint8_t bytes[256];
+    size_t size;
+};
+
+static void on_settings_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
+{
+    struct settings_answer *answer = EB_CONTAINER_OF(wire, struct settings_answer, wire);
+    assert_true(size <= sizeof answer->bytes);
+    memcpy(answer->bytes, bytes, size);
+    answer->size = size;
+}
+
+static void ask_for_settings(struct settings_answer *answer, const char *method)
+{
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    *answer = (struct settings_answer){.size = 0};
+    fixture->settings = NULL;
+    wire_peer_call(&fixture->peer, &answer->wire, method);
+    answer->wire.on_message = on_settings_message;
+    wire_peer_write_bytes(&answer->wire, "", 0, true);
+    while (!fixture->settings && uv_hrtime() < deadline_ns) {
+        wire_peer_send(&fixture->peer);
+        uv_run(&fixture->host.loops.uv, UV_RUN_NOWAIT);
+        uv_sleep(1);
+    }
+    assert_non_null(fixture->settings);
+}
+
+static void expect_settings_end(struct settings_answer *answer, enum eb_status status)
+{
+    assert_true(wire_peer_run(&fixture->peer, &answer->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_string_equal(
+        eb_status_name((int)answer->wire.error.status), eb_status_name((int)status));
+    assert_int_equal(answer->wire.message_count, status == EB_STATUS_OK);
+}
+
+static void reloads_settings_and_says_what_became_of_it(void **state)
+{
+    struct settings_answer answer;
+    (void)state;
+    start_admin();
+    ask_for_settings(&answer, METHOD("ReloadSettings"));
+    assert_int_equal(fixture->settings->verb, EB_SETTINGS_RELOAD);
+    fixture->settings->error.status = EB_STATUS_OK;
+    fixture->settings->reload = (struct eb_wire_reload){.changed = 3, .pending = 0};
+    fixture->settings->on_done(fixture->settings);
+    expect_settings_end(&answer, EB_STATUS_OK);
+    assert_int_equal(answer.size, 2);
+    assert_memory_equal(answer.bytes, "\x08\x03", 2);
+
+    ask_for_settings(&answer, METHOD("ReloadSettings"));
+    eb_error_set(&fixture->settings->error, EB_STATUS_FAILED_PRECONDITION, "loops: many");
+    fixture->settings->on_done(fixture->settings);
+    expect_settings_end(&answer, EB_STATUS_FAILED_PRECONDITION);
+    assert_string_equal(answer.wire.error.text, "loops: many");
+}
+
+static void lists_settings(void **state)
+{
+    static const struct eb_wire_setting settings[] = {{"loops", "2", 3, false, true, "4"}};
+    struct settings_answer answer;
+    (void)state;
+    start_admin();
+    ask_for_settings(&answer, METHOD("ListSettings"));
+    assert_int_equal(fixture->settings->verb, EB_SETTINGS_LIST);
+    fixture->settings->error.status = EB_STATUS_OK;
+    fixture->settings->list = (struct eb_wire_setting_list){1, settings};
+    size_t size = eb_setting_list_bytes(&fixture->settings->list);
+    fixture->settings->on_done(fixture->settings);
+    expect_settings_end(&answer, EB_STATUS_OK);
+    assert_int_equal(answer.size, size);
+}
+
+/* A request that still lasts holds the loop, whether or not its caller waits, and counts as a
+ * command. */
+static void is_done_with_settings_when_they_are_whatever_the_caller_does(void **state)
+{
+    static struct command_call calls[EB_BACKPRESSURE_COMMANDS_MAX];
+    struct settings_answer answer;
+    (void)state;
+    fixture->host.loops.options.limits.conn.session.streams_max = EB_BACKPRESSURE_COMMANDS_MAX + 1;
+    start_admin();
+    ask_for_settings(&answer, METHOD("ReloadSettings"));
+    for (size_t i = 0; i < EB_BACKPRESSURE_COMMANDS_MAX; i++) {
+        ask_command(&calls[i], METHOD("ServeVersion"), "m", i);
+    }
+    wait_for_commands(EB_BACKPRESSURE_COMMANDS_MAX - 1);
+    expect_command_end(&calls[EB_BACKPRESSURE_COMMANDS_MAX - 1], EB_STATUS_RESOURCE_EXHAUSTED,
+        "32 commands are running already");
+    for (size_t i = 0; i < EB_BACKPRESSURE_COMMANDS_MAX - 1; i++) {
+        end_command(i, EB_MODEL_DONE, "");
+        expect_command_end(&calls[i], EB_STATUS_OK, "");
+    }
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_drain(&fixture->host);
+    assert_false(service_host_is_drained(&fixture->host));
+    fixture->settings->error.status = EB_STATUS_OK;
+    fixture->settings->on_done(fixture->settings);
+    assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
+}
+
+static void refuses_requests_about_settings_that_are_none(void **state)
+{
+    struct command_call call;
+    (void)state;
+    start_admin();
+    wire_peer_call(&fixture->peer, &call.wire, METHOD("ListSettings"));
+    wire_peer_write_bytes(&call.wire, "\x0a\x05m", 3, true);
+    expect_command_end(&call, EB_STATUS_INTERNAL, "");
+    assert_null(fixture->settings);
 }
 
 EB_TEST_GROUP(admin_service)
@@ -276,6 +406,10 @@ EB_TEST_GROUP(admin_service)
         FIXTURE(takes_as_many_as_may_wait),
         FIXTURE(refuses_what_names_nothing),
         FIXTURE(refuses_all_of_it_where_it_is_not_allowed),
+        FIXTURE(reloads_settings_and_says_what_became_of_it),
+        FIXTURE(lists_settings),
+        FIXTURE(is_done_with_settings_when_they_are_whatever_the_caller_does),
+        FIXTURE(refuses_requests_about_settings_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,16 +19,12 @@
 #define ARENA_BYTES (UINT64_C(1) << 20)
 
 static const struct eb_limits server_limits = {
-#define X(name, fallback, min, max, what) .name = (fallback),
+#define X(name, effect, fallback, min, max, what) .name = (fallback),
     EB_LIMIT_LIST(X)
 #undef X
 };
-static const struct eb_server_facts facts = {.version = "1.2.3",
-    .build = "a build",
-    .isa = "ref",
-    .limits = &server_limits,
-    .loops = 2,
-    .threads = 3};
+static const struct eb_server_facts facts = {
+    .version = "1.2.3", .build = "a build", .isa = "ref", .loops = 2, .threads = 3};
 
 /* "alpha" has versions 1 (never tried), 2 (served) and 3 (broken). "beta" has version 5 with two
  * labels. */
@@ -81,6 +77,7 @@ static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *b
         .snapshot = snapshot,
         .caller = caller,
         .facts = &facts,
+        .limits = &server_limits,
         .arena = &asked->arena,
         .pool = &asked->pool,
         .bytes = bytes,
@@ -361,7 +358,7 @@ static void tells_the_facts_and_every_limit(void **state)
 {
     (void)state;
     static const char *const names[] = {
-#define X(name, fallback, min, max, what) #name,
+#define X(name, effect, fallback, min, max, what) #name,
         EB_LIMIT_LIST(X)
 #undef X
     };

@@ -37,7 +37,7 @@ static int set_up(void **state)
     fixture = calloc(1, sizeof *fixture);
     assert_non_null(fixture);
     service_host_init(&fixture->host);
-    fixture->host.loops.options.conn_limits.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
+    fixture->host.loops.options.limits.conn.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
     service_host_start(&fixture->host);
     wire_peer_open(&fixture->peer, &fixture->host.address);
     return 0;

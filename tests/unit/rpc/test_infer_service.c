@@ -18,7 +18,7 @@
 #define ARENA_BYTES ((size_t)1 << 16)
 
 static const struct eb_limits limits = {.name_bytes_max = 8};
-static const struct eb_server_facts facts = {.version = "1.2.3", .limits = &limits};
+static const struct eb_server_facts facts = {.version = "1.2.3"};
 
 /* "trial" has versions 9 (broken) and 7 (served). "idle" has no version yet. */
 static char fixture_name[] = "trial";
@@ -81,6 +81,7 @@ static bool ask_infer(
         .snapshot = &snapshot,
         .caller = circumstances->caller ? circumstances->caller : &eb_auth_anybody,
         .facts = &facts,
+        .limits = &limits,
         .arena = &arena,
         .pool = &pool,
         .is_leaving = circumstances->is_draining,

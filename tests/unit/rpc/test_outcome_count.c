@@ -185,7 +185,7 @@ static void counts_what_is_refused_by_its_headers_by_its_method(void **state)
 {
     struct service_fixture *fixture = *state;
     static const char *const paths[] = {STREAM, "/none/None"};
-    fixture->host.loops.options.conn_limits.session.header_fields_max = 5;
+    fixture->host.loops.options.limits.conn.session.header_fields_max = 5;
     service_fixture_start(fixture);
     for (unsigned i = 0; i < 2; i++) {
         service_call_open(&fixture->peer, &fixture->call, paths[i], TIMEOUT_MS * 1000);
@@ -476,7 +476,7 @@ static void counts_what_the_queue_refuses(void **state)
 static void counts_connections_that_are_one_too_many(void **state)
 {
     struct service_fixture *fixture = *state;
-    fixture->host.loops.options.connections_max = 1;
+    fixture->host.loops.options.limits.connections_max = 1;
     service_fixture_start(fixture);
     look_up(fixture, &small);
     int socket = wire_connect(&fixture->host.address, 0);

@@ -49,7 +49,7 @@ static int tear_down(void **state)
 /* Starts a service that logs every request, and connects the peer. */
 static void start_logging(struct service_fixture *fixture)
 {
-    fixture->host.facts.access_log = EB_ACCESS_LOG_ALL;
+    fixture->host.access_log = EB_ACCESS_LOG_ALL;
     fixture->host.limits.access_log_per_s_max = LINES_PER_S;
     service_host_start(&fixture->host);
     eb_capture_start(&capture, STDERR_FILENO);

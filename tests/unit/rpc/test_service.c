@@ -295,7 +295,7 @@ static void computes_nothing_for_a_call_whose_deadline_passes_in_the_queue(void 
 {
     struct service_fixture *fixture = *state;
     struct service_call call;
-    fixture->host.loops.options.tick_ms = 1000000; /* a tick would end the call, too */
+    fixture->host.loops.options.limits.tick_ms = 1000000; /* a tick would end the call, too */
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &call, LOOKUP, 1000);

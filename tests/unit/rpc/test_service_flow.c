@@ -179,7 +179,7 @@ static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
     struct service_fixture *fixture = *state;
     struct service_call cancelled;
     fixture->host.limits.in_flight_max = 1;
-    fixture->host.loops.options.tick_ms = 1000000;
+    fixture->host.loops.options.limits.tick_ms = 1000000;
     service_fixture_start(fixture);
     service_host_hold(&fixture->host);
     service_call_open(&fixture->peer, &cancelled, STREAM, 0);

@@ -15,7 +15,7 @@
 #define BATCH_MAX (IN_FLIGHT_MAX / 2)
 
 static const struct eb_limits least = {
-#define X(name, fallback, min, max, what) .name = (min),
+#define X(name, effect, fallback, min, max, what) .name = (min),
     EB_LIMIT_LIST(X)
 #undef X
 };

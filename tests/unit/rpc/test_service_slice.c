@@ -201,7 +201,7 @@ static void start_floods(struct fixture *fixture, unsigned flood_count, uint64_t
     struct frames message = {0};
     fixture->flood_count = flood_count;
     fixture->host.limits.inline_below_us = 15;
-    fixture->host.loops.options.conn_limits.slice_ns = slice_ns;
+    fixture->host.loops.options.limits.conn.slice_ns = slice_ns;
     service_host_start(&fixture->host);
     loop_host_act(fixture->host.loops.loops[0], watch_calls, fixture);
     for (unsigned i = 0; i < flood_count; i++) {
@@ -279,8 +279,8 @@ static void loses_nothing_that_is_put_off(void **state)
     struct service_call streams[CALLS];
     struct service_call unary[CALLS];
     host->limits.inline_below_us = 15;
-    host->loops.options.conn_limits.slice_ns = 1;
-    host->loops.options.tick_ms = 1000000;
+    host->loops.options.limits.conn.slice_ns = 1;
+    host->loops.options.limits.tick_ms = 1000000;
     service_host_start(host);
     wire_peer_open(&peer, &host->address);
     for (int i = 0; i < CALLS; i++) {

@@ -33,9 +33,15 @@ enum eb_config_outcome config_fixture_read(const char *flags, const char *variab
 {
     static char flag_texts[8192];
     static char variable_texts[8192];
-    char *arguments[ARGUMENTS_MAX] = {"embagd"};
-    char *environment[ARGUMENTS_MAX] = {"PATH=/bin", "EMBAGX=1"};
+    /* The configuration keeps them. */
+    static char *arguments[ARGUMENTS_MAX];
+    static char *environment[ARGUMENTS_MAX];
     size_t argument_count = 1;
+    arguments[0] = "embagd";
+    arguments[1] = NULL;
+    environment[0] = "PATH=/bin";
+    environment[1] = "EMBAGX=1";
+    environment[2] = NULL;
     if (*flags) {
         argument_count += split(flags, flag_texts, arguments + 1);
     }

@@ -26,7 +26,8 @@ void config_fixture_write_yaml(const char *yaml);
 /* Returns the flags with --config for the file added. The next call overwrites them. */
 const char *config_fixture_with_file(const char *flags);
 
-/* Reads a configuration from flags and from variables, both separated by '|'. "" means none. */
+/* Reads a configuration from flags and from variables, both separated by '|'. "" means none. The
+ * configuration can be read again until the next call. */
 enum eb_config_outcome config_fixture_read(const char *flags, const char *variables);
 /* Reads the same way, and expects a usable configuration and no output. */
 void config_fixture_expect_run(const char *flags, const char *variables);

@@ -26,7 +26,10 @@ static struct eb_auth *read_bytes(
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_write(scratch, "auth.yaml", yaml, size);
     eb_scratch_path(scratch, "auth.yaml", path);
-    return eb_auth_file_read(path, failure);
+    struct eb_file_list files = {.files = NULL};
+    struct eb_auth *auth = eb_auth_file_read(path, &files, failure);
+    eb_file_list_deinit(&files);
+    return auth;
 }
 
 static void expect_failure(const struct eb_scratch *scratch, const char *yaml, const char *part)

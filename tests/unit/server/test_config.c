@@ -39,7 +39,8 @@ static void takes_defaults(void **state)
     assert_int_equal(fixture.config.log_format, EB_LOG_LOGFMT);
     assert_int_equal(fixture.config.huge_pages, EB_PAGE_2M);
     assert_int_equal(fixture.config.numa, EB_NUMA_INTERLEAVE);
-#define X(name, fallback, min, max, what) assert_int_equal(fixture.config.limits.name, fallback);
+#define X(name, effect, fallback, min, max, what)                                                  \
+    assert_int_equal(fixture.config.limits.name, fallback);
     EB_LIMIT_LIST(X)
 #undef X
 }
@@ -534,13 +535,15 @@ static void helps_with_every_setting(void **state)
     assert_int_equal(config_fixture_read("--loops|1|--help|--nonsense", ""), EB_CONFIG_EXIT);
     assert_string_equal(fixture.said_stderr, "");
     static const char *const flags[] = {
-#define X(name, fallback, min, max, what) #name,
+#define X(name, effect, fallback, min, max, what) #name,
         EB_LIMIT_LIST(X)
 #undef X
             "model_repository",
         "listen", "admin_listen", "admin_on_data_port", "config", "loops", "threads", "isa",
         "prefetch", "log_level", "log_format", "huge_pages", "numa", "tls_cert", "tls_key",
-        "tls_client_ca", "tls_client_verify", "tls_min_version", "auth_file", "http_listen"};
+        "tls_client_ca", "tls_client_verify", "tls_min_version", "auth_file", "http_listen",
+        "resident_dir", "resident_readers", "resident_verify", "resident_small_pages",
+        "watch_settings"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -613,7 +616,7 @@ static void logs_every_setting_with_its_source(void **state)
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
     assert_non_null(strstr(defaults,
         " numa=interleave huge_pages=2m access_log=errors log_format=logfmt log_level=info "
-        "prefetch=auto "
+        "prefetch=auto watch_settings=false "
         "tls_min_version=1.2 tls_client_verify=require "
         "admin_on_data_port=false http_listen=127.0.0.1:8601\n"));
 }

@@ -89,15 +89,18 @@ static void says_where_each_value_came_from(void **state)
         "CPU "
         "caches (auto|off|FAR:NEAR:l1|l2)\n",
         "\nlog_level: \"warn\" # environment EMBAG_LOG_LEVEL: lowest level that is logged "
-        "(debug|info|warn|error)\n",
+        "(debug|info|warn|error) [live]\n",
         "\nnuma: \"local\" # flag --numa: memory nodes that hold tables",
         "\nrequest_bytes_max: 1048576 # flag --request-bytes-max: bytes of one request message "
         "(1024..268435456 bytes)\n",
         "\nstreams_max: 7 # file: calls open at the same time on one connection (1..65536)\n",
-        "\nqueries_max: 4096 # default: queries of one request (1..1048576)\n",
-        "\nwatch: \"auto\" # default: how new versions and models are noticed (auto|poll|off)\n",
-        "\nconnection_idle_max_ms: 0 # default: time without calls (0..86400000 ms; 0: never)\n",
-        "that stay for versions.keep_s after they are no longer needed (0..65536; 0: no limit)\n",
+        "\nqueries_max: 4096 # default: queries of one request (1..1048576) [live]\n",
+        "\nwatch: \"auto\" # default: how new versions and models, and changes of certificates and "
+        "auth_file, are noticed (auto|poll|off) [live]\n",
+        "\nconnection_idle_max_ms: 0 # default: time without calls (0..86400000 ms; 0: never) "
+        "[live]\n",
+        "that stay for versions.keep_s after they are no longer needed (0..65536; 0: no limit) "
+        "[live]\n",
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         if (!strstr(printed, wanted[i])) {

@@ -232,6 +232,44 @@ static void measures_on_the_largest_table(void **state)
         EB_BAG_ROW_CLASS_COUNT);
 }
 
+/* ---- what an earlier start has measured ---- */
+
+static void reads_what_it_has_written(void **state)
+{
+    (void)state;
+    const struct eb_bag_ops *ops = eb_bag_ops_find(NULL);
+    struct eb_bag_schedules written = eb_bag_schedules_default;
+    struct eb_bag_schedules read;
+    char text[EB_KERNEL_CHOICE_TEXT_BYTES];
+    assert_null(eb_bag_schedule_parse("17:5:l2", &written.of_class[1]));
+    size_t size = eb_kernel_choice_write(ops, &written, text);
+    assert_int_equal(size, strlen(text));
+    struct eb_capture error;
+    eb_capture_start(&error, STDERR_FILENO);
+    bool is_good = eb_kernel_choice_read(ops, text, &read);
+    eb_capture_stop(&error, said, sizeof said);
+    assert_true(is_good);
+    assert_memory_equal(read.of_class, written.of_class, sizeof read.of_class);
+    assert_non_null(strstr(said, "measured by an earlier start"));
+}
+
+static void reads_nothing_that_is_cut_or_of_another_machine(void **state)
+{
+    (void)state;
+    const struct eb_bag_ops *ops = eb_bag_ops_find(NULL);
+    struct eb_bag_schedules read;
+    char text[EB_KERNEL_CHOICE_TEXT_BYTES];
+    size_t size = eb_kernel_choice_write(ops, &eb_bag_schedules_default, text);
+    for (size_t left = 0; left < size; left++) {
+        char cut[EB_KERNEL_CHOICE_TEXT_BYTES] = "";
+        memcpy(cut, text, left);
+        assert_false(eb_kernel_choice_read(ops, cut, &read));
+    }
+    assert_false(eb_kernel_choice_read(eb_bag_ops_find("ref"), text, &read));
+    text[size - 2] = 'x';
+    assert_false(eb_kernel_choice_read(ops, text, &read));
+}
+
 EB_TEST_GROUP(kernel_choice)
 {
     eb_log_set_level(EB_LOG_INFO);
@@ -242,6 +280,8 @@ EB_TEST_GROUP(kernel_choice)
         cmocka_unit_test(keeps_the_defaults_if_nothing_prefetches_rows),
         cmocka_unit_test(logs_ranges_of_row_sizes),
         cmocka_unit_test(measures_on_the_largest_table),
+        cmocka_unit_test(reads_what_it_has_written),
+        cmocka_unit_test(reads_nothing_that_is_cut_or_of_another_machine),
     };
     return cmocka_run_group_tests(tests, map_rows, unmap_rows);
 }

@@ -200,8 +200,8 @@ static void wants_what_its_mode_says(void **state)
     } cases[] = {{EB_ACCESS_LOG_ERRORS, 0, 100}, {EB_ACCESS_LOG_OFF, 0, 0},
         {EB_ACCESS_LOG_SAMPLED, 10, 100}, {EB_ACCESS_LOG_ALL, 100, 100}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct eb_access_log log;
-        eb_access_log_init(&log, cases[i].mode, 10, 1);
+        struct eb_access_log log = {0};
+        eb_access_log_set(&log, cases[i].mode, 10, 1);
         assert_int_equal(count_wanted(&log, 100, true), cases[i].good);
         assert_int_equal(count_wanted(&log, 100, false), cases[i].failed);
     }
@@ -212,8 +212,8 @@ static void samples_exactly(void **state)
     (void)state;
     static const uint32_t samples[] = {1, 2, 3, 1000};
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
-        struct eb_access_log log;
-        eb_access_log_init(&log, EB_ACCESS_LOG_SAMPLED, samples[i], 1);
+        struct eb_access_log log = {0};
+        eb_access_log_set(&log, EB_ACCESS_LOG_SAMPLED, samples[i], 1);
         for (unsigned n = 0; n < 3001; n++) {
             /* Failures between successes do not count towards the sample. */
             assert_true(eb_access_log_wants(&log, false, false));
@@ -225,22 +225,22 @@ static void samples_exactly(void **state)
 static void wants_what_its_caller_has_sampled_where_it_samples(void **state)
 {
     (void)state;
-    struct eb_access_log log;
-    eb_access_log_init(&log, EB_ACCESS_LOG_SAMPLED, 3, 1);
+    struct eb_access_log log = {0};
+    eb_access_log_set(&log, EB_ACCESS_LOG_SAMPLED, 3, 1);
     for (unsigned n = 0; n < 9; n++) {
         assert_int_equal(eb_access_log_wants(&log, true, n % 2 == 1), n % 2 == 1 || n % 3 == 0);
     }
-    eb_access_log_init(&log, EB_ACCESS_LOG_ERRORS, 3, 1);
+    eb_access_log_set(&log, EB_ACCESS_LOG_ERRORS, 3, 1);
     assert_false(eb_access_log_wants(&log, true, true));
-    eb_access_log_init(&log, EB_ACCESS_LOG_OFF, 3, 1);
+    eb_access_log_set(&log, EB_ACCESS_LOG_OFF, 3, 1);
     assert_false(eb_access_log_wants(&log, false, true));
 }
 
 static void counts_what_is_too_much_for_a_second(void **state)
 {
     (void)state;
-    struct eb_access_log log;
-    eb_access_log_init(&log, EB_ACCESS_LOG_ALL, 1, 5);
+    struct eb_access_log log = {0};
+    eb_access_log_set(&log, EB_ACCESS_LOG_ALL, 1, 5);
     for (unsigned n = 0; n < 7; n++) {
         assert_int_equal(eb_access_log_admits(&log, true, NOW_MS), n < 5);
     }

@@ -212,6 +212,28 @@ static void tells_what_was_done_by_whom_with_which_models(void **state)
     eb_stats_free(stats);
 }
 
+static void tells_which_memory_belongs_to_resident_files(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_table_set *tables = &fixture->host.snapshot->models[0].served->tables;
+    attach_loops(fixture);
+    tables->pages = (struct eb_page_count){100, 60, 20};
+    tables->file_pages = (struct eb_page_count){50, 40, 0};
+    for (unsigned i = 0; i < 2; i++) {
+        tables->file_fs = i == 0 ? EB_RESIDENT_TMPFS : EB_RESIDENT_HUGETLBFS;
+        struct eb_stats *stats = take(fixture);
+        assert_non_null(stats);
+        const struct eb_stats_version *version = &stats->models[0].versions[0];
+        struct eb_stats_page_bytes all = {20, 60, 20};
+        struct eb_stats_page_bytes in_files = {10, 40, 0};
+        struct eb_stats_page_bytes none = {0, 0, 0};
+        assert_memory_equal(&version->pages, &all, sizeof all);
+        assert_memory_equal(&version->tmpfs_pages, i == 0 ? &in_files : &none, sizeof all);
+        assert_memory_equal(&version->hugetlbfs_pages, i == 0 ? &none : &in_files, sizeof all);
+        eb_stats_free(stats);
+    }
+}
+
 static void a_bare_one_has_the_phase_and_no_counts(void **state)
 {
     struct fixture *fixture = *state;
@@ -395,6 +417,7 @@ EB_TEST_GROUP(stats_collector)
         TEST(tells_its_phase_and_methods_before_there_is_anything_to_count),
         TEST(tells_what_main_has_said_last),
         TEST(tells_what_was_done_by_whom_with_which_models),
+        TEST(tells_which_memory_belongs_to_resident_files),
         TEST(a_bare_one_has_the_phase_and_no_counts),
         TEST(tells_what_waits_for_the_executor),
         TEST(gives_each_request_stats_of_its_own_in_order),

@@ -15,11 +15,12 @@
 
 #include <cmocka.h>
 
-static int available;
+static int available_error; /* 0: available */
 
 static int tell_numa_available(void)
 {
-    return available;
+    errno = available_error;
+    return available_error == 0 ? 0 : -1;
 }
 
 static struct {
@@ -59,7 +60,7 @@ static struct bitmask nodes = {.size = 64, .maskp = &bits};
 static int pretend_nodes(void **state)
 {
     (void)state;
-    available = 0;
+    available_error = 0;
     real_nodes = numa_all_nodes_ptr;
     numa_all_nodes_ptr = &nodes;
     bits = 5; /* nodes 0 and 2 */
@@ -116,7 +117,7 @@ static void leaves_placing_alone(void **state)
     assert_int_equal(eb_numa_policy_node_count(), 1);
     assert_int_equal(eb_numa_policy_apply(EB_NUMA_INTERLEAVE, memory, 4096), 0);
     bits = 5;
-    available = -1;
+    available_error = ENOSYS;
     assert_int_equal(eb_numa_policy_node_count(), 1);
     assert_int_equal(eb_numa_policy_apply(EB_NUMA_INTERLEAVE, memory, 4096), 0);
     assert_int_equal(eb_numa_policy_apply(EB_NUMA_LOCAL, memory, 4096), 0);
@@ -129,6 +130,9 @@ static void tells_of_a_refusal(void **state)
     char memory[1];
     calls.error = EPERM;
     assert_int_equal(eb_numa_policy_apply(EB_NUMA_INTERLEAVE, memory, 4096), -EPERM);
+    available_error = EPERM;
+    assert_int_equal(eb_numa_policy_node_count(), 2);
+    assert_int_equal(eb_numa_policy_apply(EB_NUMA_LOCAL, memory, 4096), -EPERM);
 }
 
 EB_TEST_GROUP(numa_policy)

@@ -356,17 +356,17 @@ static void sealed_memory_cannot_be_written(void **state)
 static void seals_and_gives_back_in_slices(void **state)
 {
     (void)state;
-    enum { BYTES = 3 * EB_TABLE_MEMORY_SLICE_BYTES + PAGE };
+    enum { BYTES = 3 * EB_TABLE_MAPPING_SLICE_BYTES + PAGE };
     struct eb_table_memory memory = {0};
     struct eb_failure failure;
     memset(take_table(&memory, BYTES), 1, BYTES);
     memset(&asked, 0, sizeof asked);
     assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(asked.sealed_bytes, BYTES);
-    assert_int_equal(asked.sealed_bytes_max, EB_TABLE_MEMORY_SLICE_BYTES);
+    assert_int_equal(asked.sealed_bytes_max, EB_TABLE_MAPPING_SLICE_BYTES);
     eb_table_memory_deinit(&memory);
     assert_int_equal(asked.given_bytes, BYTES);
-    assert_int_equal(asked.given_bytes_max, EB_TABLE_MEMORY_SLICE_BYTES);
+    assert_int_equal(asked.given_bytes_max, EB_TABLE_MAPPING_SLICE_BYTES);
     assert_int_equal(asked.unmapped_bytes, 0);
 }
 

@@ -180,6 +180,31 @@ static void shares_linked_files_without_reading_them(void **state)
     eb_table_set_deinit(&two);
 }
 
+static void shares_copies_with_the_same_manifest_without_reading_them(void **state)
+{
+    (void)state;
+    static const char text[] = "format: 1\nparts: 1\nfiles:\n"
+                               "- {name: t.npy, bytes: %zu, xxh3_64: 0123456789abcdef}\n";
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct stat status;
+    char path[EB_SCRATCH_PATH_BYTES];
+    char manifest[256];
+    write_shared_rows("1/t.npy");
+    write_shared_rows("2/t.npy");
+    eb_scratch_path(&fixture.scratch, "1/t.npy", path);
+    assert_int_equal(stat(path, &status), 0);
+    snprintf(manifest, sizeof manifest, text, (size_t)status.st_size);
+    eb_scratch_write_text(&fixture.scratch, "1/manifest.yaml", manifest);
+    eb_scratch_write_text(&fixture.scratch, "2/manifest.yaml", manifest);
+    load_shared("1", "", NULL, &one);
+    load_shared("2", "", &one, &two);
+    assert_int_equal(read_bytes, 0);
+    expect_shared(&one, &two, "t");
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
 static void shares_copies_and_keeps_them_until_the_last_has_gone(void **state)
 {
     (void)state;
@@ -533,6 +558,7 @@ EB_TEST_GROUP(table_share)
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(shares_linked_files_without_reading_them),
+        WITH_FIXTURE(shares_copies_with_the_same_manifest_without_reading_them),
         WITH_FIXTURE(shares_copies_and_keeps_them_until_the_last_has_gone),
         WITH_FIXTURE(loads_what_differs_in_its_last_row),
         WITH_FIXTURE(is_not_deceived_by_times),

@@ -405,6 +405,24 @@ static void refuses_what_does_not_fit_the_queue(void **state)
     }
 }
 
+static void takes_more_when_the_queue_may_be_longer(void **state)
+{
+    struct team *team = *state;
+    struct counted_work *works[2] = {make_work(), make_work()};
+    uint64_t bytes = works[0]->work.weight_bytes;
+    eb_executor_set_queue_bytes_max(team->executor, 2 * bytes - 1);
+    bool is_first = submit(team, works[0]);
+    bool fits_before = submit(team, works[1]);
+    eb_executor_set_queue_bytes_max(team->executor, 2 * bytes);
+    bool fits = submit(team, works[1]);
+    release_team(team, works, 2);
+    assert_true(is_first);
+    assert_false(fits_before);
+    assert_true(fits);
+    free_work(works[0]);
+    free_work(works[1]);
+}
+
 /* While an item larger than the whole queue waits, the queue is full rather than unbounded. */
 static void takes_a_work_that_is_too_large_alone(void **state)
 {
@@ -596,6 +614,7 @@ EB_TEST_GROUP(executor)
         FIXTURE(ends_a_cancelled_work_without_computing),
         FIXTURE(ends_a_work_of_no_bags),
         FIXTURE(refuses_what_does_not_fit_the_queue),
+        HELD(takes_more_when_the_queue_may_be_longer),
         FIXTURE(takes_a_work_that_is_too_large_alone),
         HELD(runs_batch_works_after_interactive_ones),
         HELD(serves_others_beside_a_source_that_floods),

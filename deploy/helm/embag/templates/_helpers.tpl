@@ -40,7 +40,15 @@ an unquoted off as false. No setting in the values takes false, so false becomes
 {{- end -}}
 {{- end -}}
 {{- $_ := set $config "admin_listen" "unix:/run/embag/admin.sock" -}}
+{{- $_ := set $config "watch_settings" true -}}
 {{- $_ := set $config "huge_pages" (ternary "1g" "2m" (gt (int .Values.hugePages1Gi) 0)) -}}
+{{- if ne .Values.resident.mode "none" -}}
+{{- if gt (int .Values.hugePages1Gi) 0 -}}
+{{- fail "resident.mode must be none if hugePages1Gi is not 0: tables in pages of 1 GiB cannot be files" -}}
+{{- end -}}
+{{- $_ := set $config "resident_dir" "/resident" -}}
+{{- $_ := set $config "resident_readers" .Values.resident.readers -}}
+{{- end -}}
 {{- with .Values.tls -}}
 {{- if .secretName -}}
 {{- $_ := set $config "tls_cert" "/etc/embag-tls/tls.crt" -}}
@@ -61,14 +69,57 @@ an unquoted off as false. No setting in the values takes false, so false becomes
 {{- toYaml (merge $config .Values.config) -}}
 {{- end -}}
 
+{{/* The settings that take effect only at start: embagd --help does not mark them [live]. */}}
+{{- define "embag.startConfig" -}}
+{{- $config := include "embag.config" . | fromYaml -}}
+{{- toYaml (omit $config
+    "log_level" "log_format" "access_log" "watch" "response_bytes_max" "queries_max"
+    "indices_max" "bags_max" "row_bytes_max" "in_flight_max" "connections_max"
+    "queue_bytes_max" "load_bytes_per_s" "load_threads" "kept_versions_max" "kept_bytes_max"
+    "access_log_sample" "access_log_per_s_max" "header_timeout_ms" "auth_timeout_ms"
+    "message_timeout_ms" "write_timeout_ms" "deadline_max_ms" "ping_interval_min_ms"
+    "ping_idle_interval_min_ms" "keepalive_ms" "keepalive_timeout_ms" "connection_idle_max_ms"
+    "connection_age_max_ms" "connection_grace_ms" "drain_delay_ms" "drain_timeout_ms"
+    "watch_poll_ms" "load_jitter_s" "inline_below_us") -}}
+{{- end -}}
+
+{{/* The GiB of all tables in memory. */}}
+{{- define "embag.tables" -}}
+{{- mul .Values.memory.versions .Values.memory.tables -}}
+{{- end -}}
+
+{{/* The GiB of resident files. */}}
+{{- define "embag.residentSize" -}}
+{{- $size := int .Values.resident.size | default (include "embag.tables" . | int) -}}
+{{- if eq $size 0 -}}
+{{- fail "resident.size and memory.tables must not both be 0: resident files need room" -}}
+{{- end -}}
+{{- $size -}}
+{{- end -}}
+
+{{/* Pages of a tmpfs count towards the memory of the pod that writes them. memory.tables covers
+resident tables already, so only what an emptyDir can hold beyond that is added. Pages of a pool do
+not count towards the pod's memory. */}}
 {{- define "embag.resources" -}}
-{{- $tables := mul .Values.memory.versions .Values.memory.tables -}}
+{{- $tables := include "embag.tables" . | int -}}
 {{- $pages := int .Values.hugePages1Gi -}}
-{{- $gib := add .Values.memory.work (max 0 (sub $tables $pages)) -}}
-{{- $amounts := dict "cpu" (toString .Values.cpu) "memory" (printf "%dGi" $gib) -}}
+{{- $held := max 0 (sub $tables $pages) -}}
+{{- $amounts := dict "cpu" (toString .Values.cpu) -}}
 {{- if gt $pages 0 -}}
 {{- $_ := set $amounts "hugepages-1Gi" (printf "%dGi" $pages) -}}
 {{- end -}}
+{{- with .Values.resident -}}
+{{- if ne .mode "none" -}}
+{{- $size := include "embag.residentSize" $ | int -}}
+{{- if eq .medium "HugePages-2Mi" -}}
+{{- $held = max 0 (sub $tables $size) -}}
+{{- $_ := set $amounts "hugepages-2Mi" (printf "%dGi" $size) -}}
+{{- else if eq .mode "emptyDir" -}}
+{{- $held = max $tables $size -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $amounts "memory" (printf "%dGi" (add .Values.memory.work $held)) -}}
 {{- $made := dict "requests" $amounts "limits" (deepCopy $amounts) -}}
 {{- toYaml (mustMergeOverwrite $made (deepCopy .Values.resources)) -}}
 {{- end -}}

@@ -1,0 +1,13 @@
+/* Versions that killed the process while they loaded, as the load markers (load_marker.h) tell:
+ * finds them in the registry, and forgets deaths that say nothing about the files on disk. Thread:
+ * the owner's. Memory: none. */
+#pragma once
+
+#include "server/models/registry.h"
+#include "server/publish/load_marker.h"
+
+/* Sets aside the versions that killed the process. Forgets the deaths of a version if it is gone or
+ * if its files have changed since then. `markers` may be NULL. */
+void eb_dead_versions_suspect(struct eb_load_markers *markers, struct eb_registry *registry);
+/* Forgets deaths of versions that are gone. `markers` may be NULL. */
+void eb_dead_versions_forget(struct eb_load_markers *markers, struct eb_registry *registry);

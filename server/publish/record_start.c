@@ -1,0 +1,219 @@
+#include "server/publish/record_start.h"
+
+#include "server/base/directory.h"
+#include "server/base/log.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_BYTES 24
+
+/* Reads the directory's record. Returns false with *record empty and *failure set if there is none
+ * or if it is not sound. */
+static bool read_record(
+    const struct eb_resident_dir *dir, struct eb_served_record *record, struct eb_failure *failure)
+{
+    *record = (struct eb_served_record){0};
+    *failure = (struct eb_failure){0};
+    size_t size;
+    void *bytes = eb_resident_dir_read(
+        dir, EB_SERVED_RECORD_NAME, EB_SERVED_RECORD_BYTES_MAX, &size, failure);
+    if (!bytes) {
+        return failure->text[0] == '\0'
+                   ? eb_failure_set(failure, "nothing is recorded in %s", dir->path)
+                   : false;
+    }
+    bool is_good = eb_served_record_parse(bytes, size, record, failure);
+    free(bytes);
+    return is_good || eb_failure_locate(failure, EB_SERVED_RECORD_NAME);
+}
+
+/* Returns the served version of the model if all of its tables are recorded, and otherwise NULL. */
+static const struct eb_served_version *find_served(const struct eb_served_model *model)
+{
+    return model->version_count > 0 && model->versions[0].is_complete ? &model->versions[0] : NULL;
+}
+
+/* Makes the settings of a recorded model.yaml. Returns NULL with *failure set if that fails. */
+static struct eb_model_settings *make_settings(
+    const struct eb_served_version *served, uint32_t name_bytes_max, struct eb_failure *failure)
+{
+    struct eb_model_settings *settings = eb_model_settings_create();
+    if (!settings) {
+        eb_failure_set(failure, "out of memory");
+        return NULL;
+    }
+    const char *yaml = served->model_yaml;
+    if (yaml && !eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), name_bytes_max,
+                    &settings->config, failure)) {
+        eb_model_settings_give(settings);
+        return NULL;
+    }
+    return settings;
+}
+
+/* Returns whether the recorded version is part of the repository that is made. A version that the
+ * registry would serve in the place of the served one is not. */
+static bool is_seen(const struct eb_served_version *version, const struct eb_served_version *served,
+    const struct eb_model_config *config)
+{
+    bool may_replace = version->version > served->version && config->serve != served->version;
+    return version == served ||
+           (version->is_complete && version->version != served->version && !may_replace);
+}
+
+/* Appends a version. The number of versions counts it even if out of memory. */
+static bool add_seen_version(
+    struct eb_repository_model *out, uint64_t version, struct eb_failure *failure)
+{
+    char number[NUMBER_BYTES];
+    snprintf(number, sizeof number, "%" PRIu64, version);
+    struct eb_repository_version *added = &out->versions[out->version_count++];
+    added->number = version;
+    added->name = strdup(number);
+    return added->name || eb_failure_set(failure, "out of memory");
+}
+
+static int compare_seen_versions(const void *left, const void *right)
+{
+    const struct eb_repository_version *a = left;
+    const struct eb_repository_version *b = right;
+    return (a->number < b->number) - (a->number > b->number);
+}
+
+/* Fills in a model with its complete versions. What has been made is freed with the repository,
+ * whatever the result. */
+static bool make_seen_model(const struct eb_served_model *model, const char *directory,
+    uint32_t name_bytes_max, struct eb_repository_model *out, struct eb_failure *failure)
+{
+    const struct eb_served_version *served = find_served(model);
+    out->name = strdup(model->name);
+    out->path = eb_directory_join(directory, model->name, failure);
+    out->versions = calloc(model->version_count, sizeof *out->versions);
+    if (!out->name || !out->path || !out->versions) {
+        return eb_failure_set(failure, "out of memory");
+    }
+    out->settings = make_settings(served, name_bytes_max, failure);
+    bool is_good = out->settings;
+    for (size_t i = 0; i < model->version_count && is_good; i++) {
+        const struct eb_served_version *version = &model->versions[i];
+        if (is_seen(version, served, &out->settings->config)) {
+            is_good = add_seen_version(out, version->version, failure);
+        }
+    }
+    qsort(out->versions, out->version_count, sizeof *out->versions, compare_seen_versions);
+    return is_good;
+}
+
+/* Logs why a model cannot be served. */
+static void log_incomplete(const struct eb_served_model *model)
+{
+    bool is_any = model->version_count > 0;
+    eb_log(EB_LOG_ERROR, "resident_model_unserved", eb_log_text("model", model->name),
+        eb_log_count("version", is_any ? model->versions[0].version : 0),
+        eb_log_text("reason",
+            is_any ? "a table of it was not in a resident file" : "no version of it was in memory"),
+        eb_log_text("remedy", "make the repository readable again; for the next time, make the "
+                              "file system of resident_dir so large that it holds all tables"));
+}
+
+static int compare_seen_models(const void *left, const void *right)
+{
+    const struct eb_repository_model *a = left;
+    const struct eb_repository_model *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* Makes a repository of the models whose served version is recorded completely. Logs the others.
+ * Returns false with *out empty and *failure set if there is no such model, or if out of memory. */
+static bool make_seen(const struct eb_served_record *record, const char *directory,
+    uint32_t name_bytes_max, struct eb_repository *out, struct eb_failure *failure)
+{
+    *out = (struct eb_repository){.models = calloc(record->model_count + 1, sizeof *out->models)};
+    bool is_good = out->models || eb_failure_set(failure, "out of memory");
+    for (size_t i = 0; i < record->model_count && is_good; i++) {
+        if (!find_served(&record->models[i])) {
+            log_incomplete(&record->models[i]);
+        } else {
+            is_good = make_seen_model(
+                &record->models[i], directory, name_bytes_max, &out->models[out->count++], failure);
+        }
+    }
+    if (is_good && out->count == 0) {
+        is_good = eb_failure_set(failure, "no version was recorded with all of its tables");
+    }
+    if (!is_good) {
+        eb_repository_deinit(out);
+        return false;
+    }
+    qsort(out->models, out->count, sizeof *out->models, compare_seen_models);
+    return true;
+}
+
+bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
+    const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why)
+{
+    struct eb_failure failure;
+    *start = (struct eb_record_start){0};
+    if (!read_record(dir, &start->record, &failure) ||
+        !make_seen(&start->record, directory, name_bytes_max, out, &failure)) {
+        eb_log(EB_LOG_WARN, "resident_not_served", eb_log_text("directory", dir->path),
+            eb_log_text("reason", failure.text));
+        eb_served_record_deinit(&start->record);
+        return false;
+    }
+    start->dir = dir;
+    start->is_opened = true;
+    start->is_active = true;
+    atomic_store(&dir->is_kept, true);
+    eb_log(EB_LOG_ERROR, "serving_from_resident", eb_log_text("directory", dir->path),
+        eb_log_text("reason", why),
+        eb_log_text("remedy", "make the repository readable again; until then what was served last "
+                              "is served, and nothing new can be loaded"));
+    return true;
+}
+
+const struct eb_served_version *eb_record_start_find(
+    const struct eb_record_start *start, const char *model, uint64_t version)
+{
+    const struct eb_served_model *known =
+        start->is_active ? eb_served_record_find(&start->record, model) : NULL;
+    for (size_t i = 0; known && i < known->version_count; i++) {
+        if (known->versions[i].version == version && known->versions[i].is_complete) {
+            return &known->versions[i];
+        }
+    }
+    return NULL;
+}
+
+bool eb_record_start_is_complete(
+    const struct eb_record_start *start, const struct eb_snapshot *snapshot)
+{
+    for (size_t i = 0; i < start->record.model_count; i++) {
+        const struct eb_served_version *served = find_served(&start->record.models[i]);
+        const struct eb_snapshot_model *model =
+            eb_snapshot_find(snapshot, start->record.models[i].name);
+        if (!served || !model || !model->served || model->served->version != served->version) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool eb_record_start_end(struct eb_record_start *start)
+{
+    if (!start->is_active) {
+        return false;
+    }
+    start->is_active = false;
+    atomic_store(&start->dir->is_kept, false);
+    return true;
+}
+
+void eb_record_start_deinit(struct eb_record_start *start)
+{
+    eb_served_record_deinit(&start->record);
+}

@@ -1,0 +1,40 @@
+/* A start without the repository: makes the models and versions of the record of what was served
+ * (tables/served_record.h) look like a repository, so that the registry loads and serves them.
+ * Until the repository can be read, the files of the record cannot be made again. So no resident
+ * file is deleted until then, and the record must stay as it is.
+ * Thread: the owner's; eb_record_start_find's result may be read by any. Memory: the record and the
+ * lists are on the heap. */
+#pragma once
+
+#include "server/models/repository.h"
+#include "server/models/snapshot.h"
+#include "server/tables/served_record.h"
+
+/* A zeroed one has never been opened. */
+struct eb_record_start {
+    bool is_opened; /* the server started from the record */
+    bool is_active; /* and the repository has not been read since */
+    /* Private. */
+    struct eb_resident_dir *dir;
+    struct eb_served_record record;
+};
+
+/* Reads the directory's record, and makes a repository of its complete versions. Paths are below
+ * `directory`, and stamps are unknown (zeroed). Leaves out each model whose served version is not
+ * complete, with a line in the log, and versions that would be served in the place of the one that
+ * was. `why` says why the repository itself cannot be read. Logs that, or why the record cannot be
+ * served either; then returns false with *start and *out empty. */
+bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
+    const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why);
+/* Returns the recorded version, or NULL if there is none that is complete, or if the start is not
+ * active. The result is valid until eb_record_start_deinit. */
+const struct eb_served_version *eb_record_start_find(
+    const struct eb_record_start *start, const char *model, uint64_t version);
+/* Returns whether every recorded model is served with the version that was served. The start must
+ * be active. */
+bool eb_record_start_is_complete(
+    const struct eb_record_start *start, const struct eb_snapshot *snapshot);
+/* Ends the start, because the repository has been read. Returns whether it was active. */
+bool eb_record_start_end(struct eb_record_start *start);
+/* Frees the record. No version of it may be loading. */
+void eb_record_start_deinit(struct eb_record_start *start);

@@ -1,0 +1,51 @@
+#include "server/tables/source_compare.h"
+
+#include "server/tables/row_load.h"
+#include "server/tables/source_key.h"
+#include "server/tables/table_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_compared_name(const void *name, const void *table)
+{
+    return strcmp(name, ((const struct eb_compared_table *)table)->name);
+}
+
+/* Compares the chunk of one table. */
+static bool compare_chunk(const struct eb_table_plan *plan, const struct eb_planned_table *planned,
+    struct eb_compared_table *table, struct eb_load_meter *meter, struct eb_failure *failure)
+{
+    uint64_t hash;
+    if (!eb_row_load_hash_chunk(plan, planned, table->chunk, meter, &hash, failure)) {
+        return false;
+    }
+    table->is_different = hash != table->chunk_hash;
+    return true;
+}
+
+bool eb_source_compare(const char *directory, const struct eb_table_options *options,
+    struct eb_compared_table *tables, size_t count, const struct eb_load_progress *progress,
+    struct eb_failure *failure)
+{
+    struct eb_table_plan plan;
+    struct eb_load_meter meter;
+    for (size_t i = 0; i < count; i++) {
+        tables[i].is_different = false;
+    }
+    if (!eb_table_plan_read(directory, options, &plan, failure)) {
+        return false;
+    }
+    eb_load_meter_init(&meter, progress, 0);
+    bool is_good = true;
+    for (size_t i = 0; i < plan.table_count && is_good; i++) {
+        const struct eb_planned_table *planned = &plan.tables[i];
+        struct eb_compared_table *table =
+            bsearch(planned->name, tables, count, sizeof *tables, compare_compared_name);
+        bool is_same_source = table && table->chunk < eb_row_load_chunk_count(planned) &&
+                              eb_source_key_origin(&plan, planned) == table->origin;
+        is_good = !is_same_source || compare_chunk(&plan, planned, table, &meter, failure);
+    }
+    eb_table_plan_deinit(&plan);
+    return is_good;
+}

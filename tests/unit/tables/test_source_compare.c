@@ -1,0 +1,182 @@
+/* Tables in memory against files that were rewritten in place, replaced or taken away. */
+#include "server/tables/source_compare.h"
+
+#include "server/tables/row_load.h"
+#include "tests/lib/test_group.h"
+#include "tests/unit/tables/set_fixture.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define ELEMENTS 16
+#define ROW_BYTES (ELEMENTS * sizeof(float))
+#define CHUNK_ROWS (EB_ROW_LOAD_CHUNK_BYTES / ROW_BYTES)
+#define ROWS (2 * CHUNK_ROWS)
+#define ROOT_YAML "tables: [{name: c, storage: int8}]"
+
+static struct eb_set_fixture fixture;
+static struct eb_model_config config;
+static struct eb_table_options options;
+static struct eb_table_set set;
+static float *values;                  /* [ROWS * ELEMENTS] */
+static struct eb_compared_table of[3]; /* the set's tables: a, b and c */
+
+static void write_compared(const char *name)
+{
+    static const uint64_t dims[2] = {ROWS, ELEMENTS};
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct eb_failure failure = {.text = ""};
+    eb_set_fixture_init(&fixture);
+    values = malloc(ROWS * ROW_BYTES);
+    for (size_t i = 0; i < ROWS * ELEMENTS; i++) {
+        values[i] = (float)(i % 1000);
+    }
+    write_compared("a.npy");
+    write_compared("b.npy");
+    write_compared("c.npy");
+    options =
+        (struct eb_table_options){.row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
+    if (!eb_model_config_parse(
+            (const uint8_t *)ROOT_YAML, strlen(ROOT_YAML), 255, &config, &failure) ||
+        !eb_set_load(fixture.scratch.root, &options, NULL, &set, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+    for (size_t i = 0; i < set.count; i++) {
+        of[i] = (struct eb_compared_table){.name = set.tables[i].name,
+            .origin = set.tables[i].origin,
+            .chunk_hash = set.tables[i].chunk_hashes[0]};
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    eb_table_set_deinit(&set);
+    eb_model_config_deinit(&config);
+    eb_set_fixture_deinit(&fixture);
+    free(values);
+    return 0;
+}
+
+/* Writes other values from `first` on to the file of a table, which keeps its size. Its time is
+ * `passed_s` later than before. */
+static void rewrite(const char *name, size_t first, time_t passed_s)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct stat before;
+    eb_scratch_path(&fixture.scratch, name, path);
+    assert_int_equal(stat(path, &before), 0);
+    for (size_t i = first; i < ROWS * ELEMENTS; i++) {
+        values[i] = 1000 - values[i];
+    }
+    write_compared(name);
+    before.st_mtim.tv_sec += passed_s;
+    const struct timespec times[2] = {before.st_atim, before.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void rewrite_in_place(const char *name, size_t first)
+{
+    rewrite(name, first, 0);
+}
+
+/* Compares all tables. Expects those of `different`, one letter each, to differ. */
+static void expect_different(const char *different)
+{
+    struct eb_failure failure = {.text = ""};
+    if (!eb_source_compare(fixture.scratch.root, &options, of, set.count, NULL, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+    for (size_t i = 0; i < set.count; i++) {
+        assert_int_equal(of[i].is_different, !!strchr(different, of[i].name[0]));
+    }
+}
+
+static void finds_files_that_were_rewritten_in_place(void **state)
+{
+    (void)state;
+    expect_different("");
+    rewrite_in_place("b.npy", 0);
+    expect_different("b");
+    rewrite_in_place("c.npy", 0);
+    expect_different("b"); /* c was converted from the values that it has again */
+    rewrite_in_place("c.npy", 0);
+    expect_different("bc");
+}
+
+static void compares_only_the_chosen_chunk(void **state)
+{
+    (void)state;
+    rewrite_in_place("a.npy", CHUNK_ROWS * ELEMENTS);
+    expect_different("");
+    of[0].chunk = 1;
+    of[0].chunk_hash = set.tables[0].chunk_hashes[1];
+    expect_different("a");
+    of[0].chunk = 2; /* there is none */
+    expect_different("");
+}
+
+static void passes_over_what_is_not_the_source_any_more(void **state)
+{
+    (void)state;
+    rewrite("a.npy", 0, 1);
+    eb_set_fixture_remove(&fixture, "b.npy");
+    expect_different("");
+}
+
+static bool give_comparison_up(void *context, uint64_t bytes)
+{
+    *(uint64_t *)context += bytes;
+    return false;
+}
+
+static void takes_no_table_for_different_when_it_is_given_up(void **state)
+{
+    (void)state;
+    struct eb_failure failure = {.text = ""};
+    uint64_t bytes = 0;
+    struct eb_load_progress progress = {.go_on = give_comparison_up, .context = &bytes};
+    rewrite_in_place("a.npy", 0);
+    assert_false(
+        eb_source_compare(fixture.scratch.root, &options, of, set.count, &progress, &failure));
+    eb_scratch_expect(failure.text, "cancelled");
+    assert_int_equal(bytes, EB_ROW_LOAD_CHUNK_BYTES);
+    for (size_t i = 0; i < set.count; i++) {
+        assert_false(of[i].is_different);
+    }
+}
+
+static void fails_where_the_directory_cannot_be_read(void **state)
+{
+    (void)state;
+    struct eb_failure failure = {.text = ""};
+    of[1].is_different = true;
+    assert_false(eb_source_compare("/nowhere/1", &options, of, set.count, NULL, &failure));
+    eb_scratch_expect(failure.text, "/nowhere/1");
+    assert_false(of[1].is_different);
+}
+
+EB_TEST_GROUP(source_compare)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(finds_files_that_were_rewritten_in_place),
+        TEST(compares_only_the_chosen_chunk),
+        TEST(passes_over_what_is_not_the_source_any_more),
+        TEST(takes_no_table_for_different_when_it_is_given_up),
+        TEST(fails_where_the_directory_cannot_be_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
