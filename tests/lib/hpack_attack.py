@@ -40,10 +40,10 @@ def greeting(last=b'a', path=None, ends=True):
             + block_frames(1, block, END_STREAM if ends else 0))
 
 
-def repeat(call):
+def repeat(call, first=3):
     """Returns calls on successive streams. `call` returns the bytes of a call on a stream."""
-    count = DATA_BYTES // len(call(3)) + 1
-    return b''.join(call(stream) for stream in range(3, 2 * count + 3, 2))
+    count = DATA_BYTES // len(call(first)) + 1
+    return b''.join(call(stream) for stream in range(first, first + 2 * count, 2))
 
 
 def calls_of(extra):
@@ -69,8 +69,9 @@ def trailers(extra):
 def refused():
     """Returns header blocks of streams that the server refuses because too many are open."""
     head = header_encode(call_fields(LOOKUP_STREAM))
-    return repeat(lambda stream: block_frames(
-        stream, head if stream < 2 * STREAMS_MAX else head + METHOD_POST * 12000))
+    open_calls = b''.join(block_frames(stream, head) for stream in range(3, 2 * STREAMS_MAX, 2))
+    large = head + METHOD_POST * 12000
+    return open_calls + repeat(lambda stream: block_frames(stream, large), 2 * STREAMS_MAX + 1)
 
 
 def plain():
@@ -95,7 +96,7 @@ def attacks():
 
 
 def send_some(peer, data):
-    """Sends some of the data. Returns the rest, which is empty once the connection is over."""
+    """Sends some of the data, a memoryview. Returns the rest: empty once the connection is over."""
     try:
         return data[peer.send(data[:SEND_BYTES]):]
     except BlockingIOError:
@@ -122,6 +123,7 @@ def ending(port, data, seconds):
     """
     deadline = time.monotonic() + seconds
     received, more = b'', None
+    data = memoryview(data)
     with socket.create_connection(('127.0.0.1', port)) as peer, \
             selectors.DefaultSelector() as selector:
         peer.setblocking(False)
