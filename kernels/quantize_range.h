@@ -1,4 +1,4 @@
-/* Computations that the vector variants of a conversion make once for each row: the scale that
+/* Computations that the vector variants of a conversion do once for each row: the scale that
  * follows from the range of the row's values, and the bounds beyond which values are too large. The
  * reference (quantize.c) computes the same without these functions.
  *
@@ -53,7 +53,7 @@ static inline bool eb_quantize_range_factors(
     return width <= EB_QUANTIZE_RANGE_MAX;
 }
 
-/* Bounds that tell values too large for F16 or BF16, as bits without the sign. */
+/* Bounds of the values that are too large for F16 or BF16, as bits without the sign. */
 struct eb_quantize_excess {
     int32_t above; /* the largest value that is not too large */
     int32_t last;  /* the largest finite value */

@@ -8,8 +8,8 @@
 #include "server/config.h"
 
 struct eb_config_live {
-    struct eb_config running; /* in force */
-    struct eb_config read;    /* as they were read last; zeroed until they are read again */
+    struct eb_config running; /* settings in force */
+    struct eb_config read;    /* settings that were read last; zeroed until they are read again */
 };
 
 /* Settings that were read again and are not in force yet. */

@@ -159,10 +159,9 @@ static const char introduction[] =
     "overrides the file, which overrides the default. Sizes are in bytes, or end in KiB, MiB or\n"
     "GiB. --print-config prints all settings with their sources, in the form of a file for\n"
     "--config, or reports what is wrong with them.\n"
-    "Settings marked [live] also change while the server runs, when it reads its settings again: "
-    "on\n"
-    "SIGHUP or `embag settings reload`, or when their file changes (watch_settings). `embag\n"
-    "settings` lists those in force.\n"
+    "Settings marked [live] also change while the server runs, when it reads its settings again:\n"
+    "on SIGHUP or `embag settings reload`, or when their file changes (watch_settings).\n"
+    "`embag settings` lists those in force.\n"
     "A variable EMBAG_... that is not a setting is an error, to catch typing mistakes. Variables\n"
     "that Kubernetes sets for a service called embag are ignored.\n"
     "\n";

@@ -46,7 +46,7 @@ enum eb_resident_readers { EB_RESIDENT_READERS_USER, EB_RESIDENT_READERS_GROUP }
 enum eb_resident_verify { EB_RESIDENT_VERIFY_SAMPLE, EB_RESIDENT_VERIFY_FULL };
 enum eb_resident_small_pages { EB_RESIDENT_SMALL_PAGES_REFUSE, EB_RESIDENT_SMALL_PAGES_ALLOW };
 
-/* The sources of settings other than the file, which these sources may name; borrowed. */
+/* The sources of settings besides the file, whose path they may give; borrowed. */
 struct eb_config_input {
     int argument_count;
     char *const *arguments;   /* flags, from the second one on */

@@ -652,7 +652,7 @@ static void on_hangup(uv_signal_t *handle, int number)
 static void on_day(uv_timer_t *timer)
 {
     const struct eb_process *process = timer->data;
-    eb_security_look(process->security);
+    eb_security_log_expiry(process->security);
 }
 
 static void close_handles(struct eb_process *process)

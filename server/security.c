@@ -189,7 +189,7 @@ struct eb_auth *eb_security_auth(const struct eb_security *security)
     return security->auth;
 }
 
-void eb_security_look(const struct eb_security *security)
+void eb_security_log_expiry(const struct eb_security *security)
 {
     if (security->tls) {
         log_certificate(security->config, security->tls);

@@ -14,7 +14,7 @@ struct eb_loop;
 struct eb_security; /* opaque */
 struct eb_tls;
 
-/* Kinds of files; those of one kind are read together. */
+/* Kinds of files. All files of one kind are read together. */
 enum eb_security_kind {
     EB_SECURITY_TLS,  /* tls_cert, tls_key, tls_client_ca */
     EB_SECURITY_AUTH, /* auth_file and the token files that it names */
@@ -34,7 +34,7 @@ struct eb_auth *eb_security_auth(const struct eb_security *security);
 
 /* Logs how long the certificate, if there is one, is still valid. Logs a warning if it expires
  * soon. Call it about once a day. */
-void eb_security_look(const struct eb_security *security);
+void eb_security_log_expiry(const struct eb_security *security);
 
 /* Reads the files again and hands the valid ones to all loops. They apply to connections accepted,
  * and calls begun, from now on. If a file is not valid, its former contents stay in force and an

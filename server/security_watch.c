@@ -18,8 +18,8 @@ static void watch_read_files(struct eb_security_watched *watched)
 
 static void on_retry_timer(uv_timer_t *timer);
 
-/* Reads the files of one kind again, and reports the result unless they are to be read once more.
- */
+/* Reads the files of one kind again. Reports the result, unless the files are not valid and will be
+ * read once more. */
 static void reread_files(struct eb_security_watched *watched)
 {
     struct eb_security_watch *watch = watched->watch;

@@ -54,9 +54,9 @@ int eb_security_watch_start(struct eb_security_watch *watch, uv_loop_t *loop,
 /* Must be called after eb_security_reload: watches the files that it has read, and stops rereading
  * files that were not valid before. */
 void eb_security_watch_renew(struct eb_security_watch *watch);
-/* Returns a file of a kind whose stamps are being taken now, or NULL if there is none. If
- * the file system does not respond, taking them does not end, and the loop cannot end before it. */
+/* Returns a file of a kind whose stamps are being taken now, or NULL if there is none. If the file
+ * system does not respond, that goes on, and the loop cannot end before it is over. */
 const char *eb_security_watch_left(const struct eb_security_watch *watch);
-/* Stops watching. The watch must stay in place until the loop has ended. Accepts a watch that was
+/* Stops watching. The struct must stay valid until the loop has ended. Accepts a watch that was
  * never started or is stopped. */
 void eb_security_watch_stop(struct eb_security_watch *watch);

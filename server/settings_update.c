@@ -15,9 +15,9 @@
 #include <string.h>
 
 #define WATCH_POLL_MS 10000 /* time between two scans of the file, which find all changes */
-#define ESCAPE_BYTES 4      /* bytes of \xNN, for a byte that is no character */
+#define ESCAPE_BYTES 4      /* bytes of \xNN, which stands for a byte that is not UTF-8 */
 
-/* The settings of one loop on their way there, and back empty. */
+/* Carries the settings to one loop, and comes back when the loop has taken them over. */
 struct handed_settings {
     struct eb_mail mail;
     struct eb_loop *loop;
@@ -27,10 +27,10 @@ struct handed_settings {
 /* New settings that not every loop has taken over yet. */
 struct handout {
     struct eb_settings_update *update;
-    struct eb_settings_request *request; /* ends with this; NULL if nobody waits */
+    struct eb_settings_request *request; /* done when all loops have taken over; NULL if none */
     struct eb_loop_limits loop_limits;
     struct eb_service_settings service;
-    size_t open_count;              /* loops that have not taken over */
+    size_t open_count;              /* loops that have not taken over the settings */
     struct handed_settings loops[]; /* [open_count] */
 };
 
@@ -83,7 +83,7 @@ static struct handout *create_handout(struct eb_settings_update *update)
     return handout;
 }
 
-/* Hands the settings in force to everybody. */
+/* Hands the settings in force to the manager, the executor and all loops. */
 static void hand_out(struct eb_settings_update *update, struct handout *handout)
 {
     const struct eb_config *config = &update->live.running;
@@ -123,7 +123,7 @@ static bool list_file(struct eb_file_list *list, const struct eb_config *config)
     return true;
 }
 
-/* Makes changes since the file was read last cause a reload. */
+/* Watches the file again, so that a change since it was read last causes a reload. */
 static void watch_again(struct eb_settings_update *update, const struct eb_config *read)
 {
     struct eb_file_list list = {.files = NULL};
@@ -249,7 +249,7 @@ static void reload_for(struct eb_settings_update *update, struct eb_settings_req
 }
 
 /* Writes the value to `out`, which has room for ESCAPE_BYTES for each of its bytes. A message holds
- * only UTF-8, but a path may be any bytes; those that are no character become \xNN. */
+ * only UTF-8, but a path may have any bytes; those that are not UTF-8 become \xNN. */
 static void write_value(const char *value, char *out)
 {
     size_t left = strlen(value);

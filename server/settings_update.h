@@ -34,11 +34,11 @@ struct eb_settings_update {
 };
 
 /* Reads all settings again and applies them, all or nothing. Running loops take them over soon
- * afterwards. Returns false if something is wrong: a log line says what, and nothing has changed.
+ * afterwards. Returns false if a setting is wrong: a log line says which, and nothing has changed.
  * Must not be called once the loops are being ended. */
 bool eb_settings_update_reload(struct eb_settings_update *update);
 /* Watches the settings file if watch_settings is set, and reloads when it has changed, even if it
- * changed between its reading at the start and this call. Returns 0 or a negative libuv code. */
+ * changed between its reading at start and this call. Returns 0 or a negative libuv code. */
 int eb_settings_update_watch(struct eb_settings_update *update);
 /* Stops watching. The struct must stay in place until main's loop has closed its handles. Does
  * nothing if nothing is watched. */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The manifest until it is complete. The server passes over names with a dot in front. */
+/* Name of the manifest until it is complete. The server ignores names that begin with a dot. */
 #define NEW_NAME ".manifest.yaml.new"
 
 static const char usage[] =
@@ -61,7 +61,7 @@ static bool check_unchanged(
     }
     eb_table_file_close(&file);
     return eb_table_file_is_same(&file, opened) ||
-           eb_failure_set(failure, "it has changed while it was read; write it first, and then "
+           eb_failure_set(failure, "it changed while it was read; finish writing it, and then "
                                    "run embag manifest again");
 }
 
@@ -138,8 +138,8 @@ static bool write_new(
     return is_good;
 }
 
-/* Puts the text into place as the manifest. */
-static bool place_manifest(
+/* Writes the text to a new file, and renames that to the manifest. */
+static bool replace_manifest(
     const char *directory, const char *text, size_t text_bytes, struct eb_failure *failure)
 {
     char *new_path = eb_directory_join(directory, NEW_NAME, failure);
@@ -165,7 +165,7 @@ static bool write_manifest(
     bool is_good = describe_all(directory, listing, &manifest, failure);
     if (is_good) {
         text = eb_manifest_write(&manifest, &text_bytes, failure);
-        is_good = text && place_manifest(directory, text, text_bytes, failure);
+        is_good = text && replace_manifest(directory, text, text_bytes, failure);
     }
     if (is_good) {
         printf("%s/%s: %zu files\n", directory, EB_MANIFEST_NAME, manifest.count);
@@ -211,20 +211,12 @@ static bool read_manifest(
     if (!path) {
         return false;
     }
-    uint8_t *yaml = NULL;
     bool is_good = eb_table_file_open(path, &file, failure);
     if (is_good) {
-        is_good = file.bytes <= EB_MANIFEST_BYTES_MAX ||
-                  eb_failure_set(failure, "larger than %d bytes, the maximum for a manifest",
-                      EB_MANIFEST_BYTES_MAX);
-        yaml = is_good ? malloc(file.bytes + 1) : NULL;
-        is_good = is_good && (yaml || eb_failure_set(failure, "out of memory")) &&
-                  eb_table_file_read(&file, 0, yaml, file.bytes, failure) &&
-                  eb_manifest_parse(yaml, file.bytes, manifest, failure);
+        is_good = eb_manifest_read(&file, manifest, failure);
         eb_table_file_close(&file);
     }
     is_good = is_good || eb_failure_locate(failure, path);
-    free(yaml);
     free(path);
     return is_good;
 }

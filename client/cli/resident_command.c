@@ -18,7 +18,8 @@ static const char usage[] =
     "\n"
     "  list      the files with their tables, and the versions that are served from them\n"
     "  check     compares all rows and indexes with their hashes\n"
-    "  clean     deletes all files; no server may use the directory\n"
+    "  clean     deletes the files and the record of what is served; no server may use the\n"
+    "            directory\n"
     "Exit status: 0; 1 if a file is damaged or cannot be read, or the directory cannot be\n"
     "used; 2 for a usage error.\n";
 
@@ -73,7 +74,7 @@ static void visit_file(struct pass *pass, const char *name)
     bool is_good = eb_resident_reader_open(&reader, pass->dir, name, &failure);
     bool is_unread = !is_good && failure.is_transient;
     if (!is_good && failure.text[0] == '\0') {
-        return; /* the server has deleted it meanwhile */
+        return; /* the server has just deleted it */
     }
     pass->file_count++;
     if (is_good) {
@@ -106,17 +107,8 @@ static bool visit_name(void *context, const char *name)
 static bool print_record(const struct eb_resident_dir *dir, struct eb_failure *failure)
 {
     struct eb_served_record record;
-    size_t size;
-    void *bytes = eb_resident_dir_read(
-        dir, EB_SERVED_RECORD_NAME, EB_SERVED_RECORD_BYTES_MAX, &size, failure);
-    if (!bytes) {
+    if (!eb_served_record_read(dir, &record, failure)) {
         return failure->text[0] == '\0';
-    }
-    bool is_good = eb_served_record_parse(bytes, size, &record, failure) ||
-                   eb_failure_locate(failure, EB_SERVED_RECORD_NAME);
-    free(bytes);
-    if (!is_good) {
-        return false;
     }
     for (size_t i = 0; i < record.model_count; i++) {
         const struct eb_served_model *model = &record.models[i];
@@ -157,7 +149,7 @@ static int visit_all(const char *directory, bool is_check)
     return is_good && pass.damaged_count + pass.unread_count == 0 ? 0 : 1;
 }
 
-/* Deletes all files. Returns the exit status. */
+/* Deletes all files and the record. Returns the exit status. */
 static int clean(const char *directory)
 {
     struct eb_failure failure;

@@ -79,7 +79,7 @@ static bool add_npy_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole,
     if (!open_piece(pieces, number, failure)) {
         return false;
     }
-    piece->look = pieces->file;
+    piece->stamp = pieces->file;
     if (!read_npy_header(&pieces->file, &piece->tensor, failure)) {
         return locate_npy_error(pieces, failure);
     }
@@ -159,7 +159,7 @@ static bool turn_to(struct eb_npy_pieces *pieces, uint32_t number, struct eb_fai
     if (!open_piece(pieces, number, failure)) {
         return false;
     }
-    if (!eb_table_file_is_same(&pieces->file, &pieces->pieces[number].look)) {
+    if (!eb_table_file_is_same(&pieces->file, &pieces->pieces[number].stamp)) {
         close_piece(pieces);
         eb_failure_set(failure, "the file changed while it was read; pack it again");
         return locate_npy_error(pieces, failure);

@@ -36,7 +36,7 @@ struct eb_source_range {
 
 /* One of several npy files that hold one table or its keys. */
 struct eb_npy_piece {
-    struct eb_table_file look; /* the file, closed again, as it was when its header was read */
+    struct eb_table_file stamp; /* the file, closed again, as it was when its header was read */
     struct eb_tensor tensor;
 };
 

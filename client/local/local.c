@@ -16,7 +16,7 @@
 /* Time after which a record that could not be opened is tried again, and the longest time until the
  * thread notices that the directory has been replaced: the system does not report that. */
 #define RETRY_MS 1000
-/* Time after which snapshots that lookups still used are looked at again. */
+/* Time after which snapshots that lookups still used are checked again. */
 #define RETIRED_MS 100
 /* Times that a record is read again at once because it was replaced while its files were opened. */
 #define OPEN_ATTEMPTS 10
@@ -65,9 +65,9 @@ static enum eb_local_outcome open_present(struct embag_local *local,
 {
     enum eb_local_outcome outcome = EB_LOCAL_BROKEN;
     for (unsigned attempt = 0; attempt < OPEN_ATTEMPTS; attempt++) {
-        local->stamp = eb_local_follow_look(&local->follow);
+        local->stamp = eb_local_follow_stamp(&local->follow);
         outcome = eb_local_snapshot_open(&local->dir, before, snapshot, failure);
-        struct eb_local_stamp now = eb_local_follow_look(&local->follow);
+        struct eb_local_stamp now = eb_local_follow_stamp(&local->follow);
         if (outcome == EB_LOCAL_OPENED || is_same_stamp(&now, &local->stamp)) {
             break;
         }
@@ -150,7 +150,7 @@ static bool follow_directory(struct embag_local *local)
 /* Returns whether there is a record that has not been tried yet, or not for a while. */
 static bool must_follow(const struct embag_local *local)
 {
-    struct eb_local_stamp now = eb_local_follow_look(&local->follow);
+    struct eb_local_stamp now = eb_local_follow_stamp(&local->follow);
     return !is_same_stamp(&now, &local->stamp) ||
            (local->is_behind && eb_clock_steady_ms() - local->tried_ms >= RETRY_MS);
 }
@@ -347,10 +347,10 @@ enum embag_status embag_local_lookup(struct embag_local_reader *reader,
     struct embag_error *error)
 {
     struct embag_error local_error;
-    struct embag_error *told = error ? error : &local_error;
+    struct embag_error *reason = error ? error : &local_error;
     const struct eb_local_snapshot *snapshot = hold_snapshot(reader);
-    bool is_good = eb_local_work_look_up(&reader->work, snapshot, request, told);
+    bool is_good = eb_local_work_look_up(&reader->work, snapshot, request, reason);
     atomic_store_explicit(&reader->held, NULL, memory_order_release);
     *answer = is_good ? &reader->work.answer : NULL;
-    return is_good ? EMBAG_OK : told->status;
+    return is_good ? EMBAG_OK : reason->status;
 }

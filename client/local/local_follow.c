@@ -95,7 +95,7 @@ void eb_local_follow_wake(const struct eb_local_follow *follow)
     (void)written;
 }
 
-struct eb_local_stamp eb_local_follow_look(const struct eb_local_follow *follow)
+struct eb_local_stamp eb_local_follow_stamp(const struct eb_local_follow *follow)
 {
     struct stat status;
     if (fstatat(follow->directory, EB_SERVED_RECORD_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0) {

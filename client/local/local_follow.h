@@ -40,4 +40,4 @@ void eb_local_follow_wait(const struct eb_local_follow *follow, int timeout_ms);
 void eb_local_follow_wake(const struct eb_local_follow *follow);
 
 /* Returns the stamp of the record's file. */
-struct eb_local_stamp eb_local_follow_look(const struct eb_local_follow *follow);
+struct eb_local_stamp eb_local_follow_stamp(const struct eb_local_follow *follow);

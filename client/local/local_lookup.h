@@ -25,7 +25,7 @@ struct eb_local_work {
 /* Accepts a zeroed work. */
 void eb_local_work_deinit(struct eb_local_work *work);
 
-/* Does a lookup in the snapshot, which need stay in place only during the call. Returns false with
+/* Does a lookup in the snapshot, which is borrowed for the call. Returns false with
  * *error set if that fails. Otherwise work->answer is set, and valid until the next lookup. */
 bool eb_local_work_look_up(struct eb_local_work *work, const struct eb_local_snapshot *snapshot,
     const struct embag_request *request, struct embag_error *error);

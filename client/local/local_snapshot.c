@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Most bytes of a name in model.yaml: the most that a server can be told to allow. */
+/* Most bytes of a name in model.yaml: the largest name_bytes_max of a server. */
 #define NAME_BYTES_MAX 4096
 
 /* The inputs of eb_local_snapshot_open and its helpers. */
@@ -40,8 +40,8 @@ static void read_inodes(
     }
 }
 
-/* Copies what tells a recorded version from others. Returns NULL with *failure set if out of
- * memory. */
+/* Copies what distinguishes a recorded version from others. Returns NULL with *failure set if out
+ * of memory. */
 static struct eb_local_version *describe_version(
     const struct source *source, const struct eb_served_version *served)
 {
@@ -204,21 +204,13 @@ enum eb_local_outcome eb_local_snapshot_open(struct eb_resident_dir *dir,
 {
     struct source source = {dir, before, failure};
     struct eb_served_record record;
-    size_t size;
-    *failure = (struct eb_failure){0};
-    void *bytes = eb_resident_dir_read(
-        dir, EB_SERVED_RECORD_NAME, EB_SERVED_RECORD_BYTES_MAX, &size, failure);
-    if (!bytes && failure->text[0] == '\0') {
+    bool is_read = eb_served_record_read(dir, &record, failure);
+    if (!is_read && failure->text[0] == '\0') {
         eb_failure_set(failure, "%s: no server has published anything yet", dir->path);
         return EB_LOCAL_ABSENT;
     }
-    bool is_read = bytes && (eb_served_record_parse(bytes, size, &record, failure) ||
-                                eb_failure_locate(failure, EB_SERVED_RECORD_NAME));
-    free(bytes);
     bool is_good = is_read && open_models(&source, &record, snapshot);
-    if (is_read) {
-        eb_served_record_deinit(&record);
-    }
+    eb_served_record_deinit(&record);
     if (!is_good) {
         eb_failure_locate(failure, dir->path);
     }

@@ -24,5 +24,5 @@ int eb_background_task_open(struct eb_background_task *task, uv_loop_t *loop);
 /* Starts a task that is not running. Returns false if no thread can be created for it. */
 bool eb_background_task_start(struct eb_background_task *task);
 /* Closes the task. If it is running, `done` is still called when `run` has returned, and the handle
- * is closed after that. The task must stay in place until the loop has closed the handle. */
+ * is closed after that. The struct must stay valid until the loop has closed the handle. */
 void eb_background_task_close(struct eb_background_task *task);

@@ -24,8 +24,8 @@ struct eb_directory_watch {
  * or cannot be watched is passed over. Sets *error to a negative libuv code if the reason is that
  * the system has no more watches to give; otherwise leaves *error as it is. */
 bool eb_directory_watch_see(struct eb_directory_watch *watch, const char *path, int *error);
-/* Ends the watches of all directories that eb_directory_watch_see has not been called for since the
- * last call of this function. */
+/* Ends the watches of all directories for which eb_directory_watch_see has not been called since
+ * the last call of this function. */
 void eb_directory_watch_keep_seen(struct eb_directory_watch *watch);
 /* Ends all watches; entries are freed as the loop runs. Accepts a zeroed watch. */
 void eb_directory_watch_close(struct eb_directory_watch *watch);

@@ -97,7 +97,8 @@ static void clear_directory_set(struct directory_set *set)
     }
 }
 
-/* Adds a directory, unless the set is full or memory is short: polling has to do then. */
+/* Adds a directory, unless the set is full or memory is short. Changes in that directory are then
+ * noticed only by polling. */
 static void add_directory(struct directory_set *set, const char *path)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -162,8 +163,8 @@ static void leave_directory(struct path_walk *walk)
     slash[slash == walk->at] = '\0'; /* The parent of the root is the root. */
 }
 
-/* Goes one name further. Adds the directory of a link, and that of the last name or of the first
- * one that is missing. Returns whether the walk goes on. */
+/* Follows the next name of the path. If it is a link, the last name or missing, adds its directory.
+ * Returns whether the walk goes on. */
 static bool step_walk(struct path_walk *walk, struct directory_set *set, unsigned *link_count)
 {
     char name[NAME_MAX + 1];
@@ -217,7 +218,7 @@ static void add_directories(struct directory_set *set, const char *path)
 struct eb_file_watch_list {
     struct eb_file_list files;        /* with the stamps that were reported last */
     struct directory_set directories; /* as the last scan found them */
-    bool is_finding;                  /* whether the scan finds the directories too */
+    bool is_finding;                  /* the scan under way finds the directories too */
     struct eb_watched_stamp *seen;    /* [files.count] stamps of the scan before */
     struct eb_watched_stamp *found;   /* [files.count] stamps of the last scan */
     struct eb_watched_stamp stamps[]; /* [2 * files.count] */

@@ -105,8 +105,8 @@ struct eb_file_watch {
 };
 
 /* Starts to watch. A stamp that differs from the one in the list counts as a change. Returns 0, or
- * a negative libuv code with nothing started. The watch must stay in place; see
- * eb_file_watch_stop. */
+ * a negative libuv code with nothing started. The struct must stay valid; see eb_file_watch_stop.
+ */
 int eb_file_watch_start(
     struct eb_file_watch *watch, uv_loop_t *loop, const struct eb_file_watch_options *options);
 /* Replaces the list, and takes the memory of `files` in any case. Changes since the stamps in
@@ -116,7 +116,7 @@ bool eb_file_watch_set(struct eb_file_watch *watch, struct eb_file_list *files);
 /* Returns whether a thread is taking the files' stamps now. If their file system does not respond,
  * this goes on, and the loop does not end before it is over. */
 bool eb_file_watch_is_scanning(const struct eb_file_watch *watch);
-/* Stops watching; on_change is not called any more. The watch must stay in place until the loop has
+/* Stops watching; on_change is no longer called. The struct must stay valid until the loop has
  * closed its handles and no thread is taking stamps: until uv_run returns 0, if nothing else is on
  * the loop. Accepts a watch that was never started or is stopped. */
 void eb_file_watch_stop(struct eb_file_watch *watch);

@@ -52,7 +52,7 @@ const char *eb_log_level_name(enum eb_log_level level);
  * no other thread logs. The log also works without these calls. */
 void eb_log_open(void);
 void eb_log_close(void);
-/* From now on, lines are written only if they have this level or a higher one, and in this format.
+/* Set the lowest level of the lines that are written from now on, and their format.
  * Initially, the level is INFO and the format logfmt. */
 void eb_log_set_level(enum eb_log_level level);
 void eb_log_set_format(enum eb_log_format format);

@@ -124,7 +124,7 @@ static uint64_t machine_bytes(const char *root)
 }
 
 /* Returns how many of this process's shared bytes the group with this memory.stat is not charged
- * for; 0 if it does not tell. */
+ * for. Returns 0 if memory.stat does not say. */
 static uint64_t find_uncharged(const char *text, const struct group_files *files)
 {
     uint64_t shared = atomic_load(&shared_bytes);

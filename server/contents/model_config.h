@@ -145,7 +145,7 @@ struct eb_model_config {
     char *text;                /* the YAML text, NUL-terminated; NULL if there was no file */
     uint32_t name_bytes_max;   /* most bytes of a name in this configuration; no pattern matches a
                                   longer name */
-    bool is_manifest_required; /* a version exists only when it has a manifest */
+    bool is_manifest_required; /* a directory without a manifest is not a version */
     struct eb_model_config_patterns only;
     struct eb_model_config_patterns exclude;
     size_t table_count;

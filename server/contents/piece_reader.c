@@ -2,10 +2,10 @@
 
 #include <errno.h>
 
-static bool check_same(const struct eb_piece_reader *reader, const struct eb_table_file *look,
+static bool check_same(const struct eb_piece_reader *reader, const struct eb_table_file *stamp,
     struct eb_failure *failure)
 {
-    if (eb_table_file_is_same(&reader->file, look)) {
+    if (eb_table_file_is_same(&reader->file, stamp)) {
         return true;
     }
     eb_failure_set(failure,
@@ -22,7 +22,7 @@ bool eb_piece_reader_open(struct eb_piece_reader *reader, const struct eb_versio
     if (!eb_table_file_open(file->path, &reader->file, failure)) {
         return eb_failure_locate(failure, file->path);
     }
-    if (!check_same(reader, &file->look, failure) ||
+    if (!check_same(reader, &file->stamp, failure) ||
         (reader->is_packed && !eb_packed_reader_open(&reader->packed, &reader->file, failure))) {
         eb_table_file_close(&reader->file);
         return eb_failure_locate(failure, file->path);

@@ -21,30 +21,13 @@ static bool has_entry(const struct eb_directory *listing, const char *name)
     return false;
 }
 
-static bool parse_version_manifest(
-    struct eb_table_file *file, struct eb_manifest *manifest, struct eb_failure *failure)
-{
-    if (file->bytes > EB_MANIFEST_BYTES_MAX) {
-        return eb_failure_set(
-            failure, "larger than %d bytes, the maximum for a manifest", EB_MANIFEST_BYTES_MAX);
-    }
-    uint8_t *yaml = malloc(file->bytes + 1);
-    if (!yaml) {
-        return eb_failure_set(failure, "out of memory");
-    }
-    bool is_good = eb_table_file_read(file, 0, yaml, file->bytes, failure) &&
-                   eb_manifest_parse(yaml, file->bytes, manifest, failure);
-    free(yaml);
-    return is_good;
-}
-
 static bool open_version_manifest(
     const char *path, struct eb_version_manifest *out, struct eb_failure *failure)
 {
-    bool is_good = eb_table_file_open(path, &out->look, failure);
+    bool is_good = eb_table_file_open(path, &out->stamp, failure);
     if (is_good) {
-        is_good = parse_version_manifest(&out->look, &out->manifest, failure);
-        eb_table_file_close(&out->look);
+        is_good = eb_manifest_read(&out->stamp, &out->manifest, failure);
+        eb_table_file_close(&out->stamp);
     }
     out->is_there = is_good;
     return is_good || eb_failure_locate(failure, path);
@@ -132,8 +115,8 @@ static bool is_newer(const struct timespec *a, const struct timespec *b)
 }
 
 const struct eb_manifest_file *eb_version_manifest_find(const struct eb_version_manifest *manifest,
-    const char *name, const struct eb_table_file *look, bool *is_stale)
+    const char *name, const struct eb_table_file *stamp, bool *is_stale)
 {
-    *is_stale = manifest->is_there && is_newer(&look->changed, &manifest->look.changed);
+    *is_stale = manifest->is_there && is_newer(&stamp->changed, &manifest->stamp.changed);
     return manifest->is_there ? eb_manifest_find(&manifest->manifest, name) : NULL;
 }

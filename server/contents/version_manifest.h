@@ -9,7 +9,7 @@
 
 struct eb_version_manifest {
     bool is_there;
-    struct eb_table_file look; /* the manifest's file, closed, with its stamp */
+    struct eb_table_file stamp; /* the closed file of the manifest, as it was when it was read */
     struct eb_manifest manifest;
 };
 
@@ -22,8 +22,8 @@ bool eb_version_manifest_read(const char *directory, const struct eb_directory *
 /* Accepts a zeroed manifest. */
 void eb_version_manifest_deinit(struct eb_version_manifest *manifest);
 
-/* Returns the entry of the file `name`, whose stamp is `look`, or NULL if there is no manifest.
- * Sets *is_stale to true if the file is newer than the manifest, so that the digest does not count,
- * and otherwise to false. */
+/* Returns the entry of the file `name`, whose stamp is `stamp`. Returns NULL if there is no
+ * manifest or if it does not list the file. Sets *is_stale to whether the file is newer than the
+ * manifest, so that the digest does not count. */
 const struct eb_manifest_file *eb_version_manifest_find(const struct eb_version_manifest *manifest,
-    const char *name, const struct eb_table_file *look, bool *is_stale);
+    const char *name, const struct eb_table_file *stamp, bool *is_stale);

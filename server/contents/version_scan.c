@@ -400,12 +400,12 @@ static bool scan_file(struct scanning *scanning, const char *directory, const ch
     }
     struct eb_scanned_file *file = &scanning->scan->files[scanning->scan->file_count++];
     *file = (struct eb_scanned_file){.path = path};
-    if (!eb_table_file_open(path, &file->look, scanning->failure)) {
+    if (!eb_table_file_open(path, &file->stamp, scanning->failure)) {
         return eb_failure_locate(scanning->failure, path);
     }
-    scanned.file = &file->look;
+    scanned.file = &file->stamp;
     bool is_good = scan_open_file(scanning, &scanned) && take_digest(scanning, &scanned);
-    eb_table_file_close(&file->look);
+    eb_table_file_close(&file->stamp);
     return is_good || eb_failure_locate(scanning->failure, path);
 }
 

@@ -17,9 +17,9 @@ struct eb_model_config;
 
 struct eb_scanned_file {
     char *path;
-    struct eb_table_file look; /* the closed file, with the stamp it had when its header was read */
-    bool has_digest;           /* the manifest lists it, and it is not newer than the manifest */
-    uint64_t digest;           /* as in the manifest; 0 if has_digest is false */
+    struct eb_table_file stamp; /* the closed file, as it was when its header was read */
+    bool has_digest;            /* the manifest lists it, and it is not newer than the manifest */
+    uint64_t digest;            /* as in the manifest; 0 if has_digest is false */
 };
 
 /* Consecutive rows or keys in one file. */

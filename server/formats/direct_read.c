@@ -14,8 +14,8 @@
 /* linux/magic.h lacks it. */
 #define XFS_MAGIC 0x58465342
 
-/* After a range that the page cache did not hold, it is not asked for this many ranges: each such
- * question reads a page, and a file is mostly either in the cache or not. */
+/* After a range that the page cache did not hold, the cache is not asked about this many ranges.
+ * Each question reads a page, and most files are in the cache as a whole or not at all. */
 #define UNASKED_RANGES 7
 
 /* Room for "/proc/self/fd/" and a number. */
@@ -54,7 +54,7 @@ static bool has_direct_reads(int descriptor)
            system.f_type == BTRFS_SUPER_MAGIC;
 }
 
-/* Opens the same file once more: its path may name another one by now. */
+/* Opens the same file once more, not by its path, which may lead to another file by now. */
 static int reopen_direct(int descriptor)
 {
     char path[REOPENED_PATH_BYTES];
@@ -62,7 +62,7 @@ static int reopen_direct(int descriptor)
     return open(path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Gives back what the reader has. From now on, the caller reads the file, and in order. */
+/* Gives up reading with O_DIRECT. From now on, the caller reads the file, in order. */
 static void stop_direct(struct eb_direct_read *reader, int descriptor)
 {
     eb_direct_read_close(reader);

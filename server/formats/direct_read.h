@@ -32,7 +32,7 @@ struct eb_direct_read {
     uint8_t *buffer;  /* the last range that was read; aligned */
     uint64_t begin;   /* offset in the file of that range */
     uint64_t end;     /* its end */
-    unsigned unasked; /* ranges that are still read without asking the page cache */
+    unsigned unasked; /* number of ranges to read before the page cache is asked again */
 };
 
 /* Reads at most `bytes` bytes from `offset` of the file that is open as `descriptor`. Returns how

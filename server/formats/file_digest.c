@@ -7,7 +7,7 @@
 
 #define PORTION_BYTES (UINT64_C(1) << 20)
 
-static void tell_progress(const struct eb_file_digest_progress *progress, uint64_t bytes)
+static void advance_progress(const struct eb_file_digest_progress *progress, uint64_t bytes)
 {
     if (progress) {
         progress->advance(progress->context, bytes);
@@ -25,7 +25,7 @@ static bool digest_packed(struct eb_table_file *file, bool is_checked,
     bool is_good = true;
     for (uint64_t block = 0; is_good && block < count; block++) {
         is_good = eb_packed_reader_check(&reader, block, failure);
-        tell_progress(progress, eb_packed_format_block_bytes(&reader.format, block));
+        advance_progress(progress, eb_packed_format_block_bytes(&reader.format, block));
     }
     *digest = reader.format.digest;
     eb_packed_reader_close(&reader);
@@ -44,7 +44,7 @@ static bool hash_file(struct eb_table_file *file, uint8_t *portion, XXH3_state_t
             return false;
         }
         (void)XXH3_64bits_update(state, portion, bytes);
-        tell_progress(progress, bytes);
+        advance_progress(progress, bytes);
     }
     return true;
 }

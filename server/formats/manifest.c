@@ -2,6 +2,7 @@
 
 #include "server/base/name.h"
 #include "server/base/yaml_load.h"
+#include "server/formats/table_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -187,13 +188,18 @@ static bool read_files(
     return sort_files(manifest, failure);
 }
 
+static bool refuse_manifest_size(struct eb_failure *failure)
+{
+    return eb_failure_set(failure, "larger than %d bytes, the maximum for a %s",
+        EB_MANIFEST_BYTES_MAX, EB_MANIFEST_NAME);
+}
+
 bool eb_manifest_parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_manifest *manifest,
     struct eb_failure *failure)
 {
     *manifest = (struct eb_manifest){0};
     if (yaml_bytes > EB_MANIFEST_BYTES_MAX) {
-        return eb_failure_set(failure, "larger than %d bytes, the maximum for a %s",
-            EB_MANIFEST_BYTES_MAX, EB_MANIFEST_NAME);
+        return refuse_manifest_size(failure);
     }
     void *values;
     if (!eb_yaml_load(yaml, yaml_bytes, &manifest_value, &values, failure)) {
@@ -208,6 +214,21 @@ bool eb_manifest_parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_manifes
     if (!is_good) {
         eb_manifest_deinit(manifest);
     }
+    return is_good;
+}
+
+bool eb_manifest_read(
+    struct eb_table_file *file, struct eb_manifest *manifest, struct eb_failure *failure)
+{
+    *manifest = (struct eb_manifest){0};
+    if (file->bytes > EB_MANIFEST_BYTES_MAX) {
+        return refuse_manifest_size(failure);
+    }
+    uint8_t *yaml = malloc(file->bytes + 1);
+    bool is_good = yaml || eb_failure_set(failure, "out of memory");
+    is_good = is_good && eb_table_file_read(file, 0, yaml, file->bytes, failure) &&
+              eb_manifest_parse(yaml, file->bytes, manifest, failure);
+    free(yaml);
     return is_good;
 }
 

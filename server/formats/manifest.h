@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct eb_table_file;
+
 #define EB_MANIFEST_NAME "manifest.yaml"
 
 /* Limits. A manifest that exceeds one of them is refused. They bound the memory and the time that
@@ -42,9 +44,13 @@ struct eb_manifest {
 };
 
 /* Parses a manifest. If it is not valid, returns false with *manifest empty: *failure has the
- * position, such as "files[2].bytes" counted from 0, the value and what is expected. */
+ * position, such as "files[2].bytes" (counted from 0), the value and what is expected. */
 bool eb_manifest_parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_manifest *manifest,
     struct eb_failure *failure);
+/* Reads and parses the manifest in an open file. Returns false with *manifest empty and *failure
+ * set, without the path, if that fails. */
+bool eb_manifest_read(
+    struct eb_table_file *file, struct eb_manifest *manifest, struct eb_failure *failure);
 /* Returns the text of a manifest, which the caller frees, and its length. Returns NULL with
  * *failure set if out of memory, if eb_manifest_parse would refuse a name, a size or the number of
  * files, or if the text is too long. */

@@ -344,8 +344,9 @@ static bool is_version_named(const struct eb_model_settings *settings, uint64_t 
     return is_named;
 }
 
-/* Looks into one version, unless the former scan has done so and its directory is the same. */
-static void look_into(const struct scan *scan, const struct eb_repository_model *model,
+/* Counts the bytes of a version that is likely to be loaded, and digests its manifest. Takes both
+ * from the former scan if that has them and the directory is the same. */
+static void read_contents(const struct scan *scan, const struct eb_repository_model *model,
     struct eb_repository_version *version, bool is_likely)
 {
     const struct eb_repository_version *former = find_former(scan, model, version);
@@ -366,23 +367,23 @@ static void look_into(const struct scan *scan, const struct eb_repository_model 
     free(path);
 }
 
-/* Looks into the versions that are likely to be loaded: the highest, and those that the settings
- * name. To look at the files of all versions would cost too much on a network disk. */
-static void look_into_versions(const struct scan *scan, struct eb_repository_model *model)
+/* Does so for the versions that are likely to be loaded: the highest, and those that the settings
+ * name. To examine the files of all versions would take too long on a network disk. */
+static void read_likely_contents(const struct scan *scan, struct eb_repository_model *model)
 {
     bool is_highest = true;
     for (size_t i = 0; i < model->version_count; i++) {
         struct eb_repository_version *version = &model->versions[i];
         if (!version->failure) {
-            look_into(scan, model, version,
+            read_contents(scan, model, version,
                 is_highest || is_version_named(model->settings, version->number));
             is_highest = false;
         }
     }
 }
 
-/* Returns whether the version's directory has a manifest, or cannot be looked into: the load then
- * says why. */
+/* Returns whether the version's directory has a manifest. Also returns true if the directory cannot
+ * be accessed, because its load then reports why. */
 static bool has_manifest(
     const struct eb_repository_model *model, const struct eb_repository_version *version)
 {
@@ -425,7 +426,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
     } else if (is_seen && read_repository_versions(scan, model)) {
         bool is_good = read_config(scan, model);
         drop_incomplete(model);
-        look_into_versions(scan, model);
+        read_likely_contents(scan, model);
         return is_good;
     }
     model->failure = strdup(scan->failure->text);

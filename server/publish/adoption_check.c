@@ -60,7 +60,7 @@ static bool add_compared(struct eb_adoption_check *check, struct eb_comparison *
     if (rows == 0 || table->origin == 0) {
         return true;
     }
-    uint64_t chunk = eb_splitmix64_next(&check->chance) % ((rows - 1) / chunk_rows + 1);
+    uint64_t chunk = eb_splitmix64_next(&check->random_state) % ((rows - 1) / chunk_rows + 1);
     char *name = strdup(table->name);
     if (!name) {
         return false;
@@ -245,7 +245,7 @@ void eb_adoption_check_start(struct eb_adoption_check *check, uv_loop_t *loop)
     if (!check->keeper->dir) {
         return;
     }
-    check->chance = eb_clock_unix_ms();
+    check->random_state = eb_clock_unix_ms();
     check->task.run = run_comparison;
     check->task.done = on_comparison_done;
     int rc = eb_background_task_open(&check->task, loop);

@@ -1,6 +1,6 @@
-/* Versions that killed the process while they loaded, as the load markers (load_marker.h) tell:
- * finds them in the registry, and forgets deaths that say nothing about the files on disk. Thread:
- * the owner's. Memory: none. */
+/* Versions that killed the process while they loaded, according to the load markers
+ * (load_marker.h): finds them in the registry, and forgets deaths that say nothing about the files
+ * on disk. Thread: the owner's. Memory: none. */
 #pragma once
 
 #include "server/models/registry.h"

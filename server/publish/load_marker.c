@@ -289,7 +289,8 @@ void eb_load_markers_forget(struct eb_load_markers *markers, const struct eb_loa
     uv_mutex_unlock(&markers->mutex);
 }
 
-/* Returns how often the process died while it loaded these files. Forgets deaths with others. */
+/* Returns how often the process died while it loaded these files. Forgets the version's deaths with
+ * other files. */
 static unsigned count_deaths(
     struct eb_load_markers *markers, const char *model, uint64_t version, uint64_t files)
 {
@@ -344,7 +345,7 @@ struct eb_load_marker *eb_load_markers_begin(
             write_marker(DIED, &load, marker->former);
         }
         write_marker(LOADING, &load, marker->name);
-        /* Set it first, so that a signal does not leave the file. */
+        /* The marker is set before its file is made, so that a signal does not leave the file. */
         atomic_store(&marker->is_set, true);
         int error = make_marker_file(markers->directory, marker);
         if (error != 0) {
@@ -365,7 +366,8 @@ bool eb_load_marker_has_deaths(const struct eb_load_marker *marker)
     return marker && marker->former[0] != '\0';
 }
 
-/* Removes the marker, or lets it tell of former deaths again. Safe in a signal handler. */
+/* Removes the marker or, if there were deaths before, gives it their name again. Safe in a signal
+ * handler. */
 static void unset_marker(int directory, struct eb_load_marker *marker)
 {
     if (atomic_exchange(&marker->is_set, false)) {

@@ -1,7 +1,7 @@
-/* Markers of loads in a directory, so that a version that kills the process while it loads does not
- * kill it again at each start. Before a load an empty file is made; it is removed when the load is
- * over, whatever its outcome, and at an orderly end. A marker that is there at start means that the
- * process died during that load.
+/* Markers of loads, so that a version that kills the process while it loads does not kill it again
+ * at each start. A marker is an empty file that is made before a load. It is removed when the load
+ * is over, whatever its outcome, and when the process ends in an orderly way. A marker that is
+ * there at start means that the process died during that load.
  *
  * The names of the files, in STATE_DIR/embag, where STATE_DIR is the setting state_dir:
  *
@@ -31,7 +31,7 @@
 #define EB_LOAD_MARKER_BYTES 192
 /* Most markers of loads under way. */
 #define EB_LOAD_MARKERS_MAX 8
-/* Most deaths that are counted. */
+/* Largest K. Later deaths are not counted. */
 #define EB_LOAD_DEATHS_COUNTED 99
 
 /* A version that killed the process while it loaded. */
@@ -53,7 +53,7 @@ struct eb_load_markers {
     int directory; /* -1 if there are no markers: all functions then do nothing */
     uv_mutex_t mutex;
     atomic_bool is_ended;
-    bool has_died; /* the last process died in a load */
+    bool has_died; /* the former process died in a load */
     size_t death_count;
     struct eb_load_death deaths[EB_LOAD_DEATHS_MAX];
     struct eb_load_marker markers[EB_LOAD_MARKERS_MAX];
@@ -64,15 +64,17 @@ struct eb_load_markers {
  * not exist, cannot be written, or belongs to another user. */
 bool eb_load_markers_open(
     struct eb_load_markers *markers, const char *path, struct eb_failure *failure);
+/* Closes the directory; its files stay. */
 void eb_load_markers_close(struct eb_load_markers *markers);
 
 /* Returns whether `death` belongs to that version. */
 bool eb_load_death_is_of(const struct eb_load_death *death, const char *model, uint64_t version);
+/* Returns the number of versions with deaths. */
 size_t eb_load_markers_count(struct eb_load_markers *markers);
 /* Returns a death by its index. An index is valid until a death is forgotten; only indices above
  * that of the forgotten one change. */
 struct eb_load_death eb_load_markers_death(struct eb_load_markers *markers, size_t index);
-/* Forgets a death, unless a load has done so meanwhile. */
+/* Forgets a death, unless a load has already done so. */
 void eb_load_markers_forget(struct eb_load_markers *markers, const struct eb_load_death *death);
 
 /* Marks that a load begins, and returns the marker for eb_load_markers_end. Deaths of the version
@@ -89,6 +91,7 @@ void eb_load_markers_end(
 /* Removes the markers of all loads under way; deaths in earlier loads still count. From now on, no
  * marker is made. */
 void eb_load_markers_stop(struct eb_load_markers *markers);
-/* Does the same from the handler of a signal that ends the process, for the markers that were
- * opened last. A load that begins at that moment may leave its marker. */
+/* Does what eb_load_markers_stop does, for the markers that were opened last. May be called only in
+ * the handler of a signal that ends the process. A load that begins at that moment may leave its
+ * marker. */
 void eb_load_markers_signal(void);

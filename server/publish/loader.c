@@ -118,10 +118,11 @@ static void tell_progress(
 static double measure_rate(struct eb_load *load, uint64_t done_bytes)
 {
     uint64_t now_ns = uv_hrtime();
-    uint64_t passed_ns = now_ns - load->told_ns;
-    uint64_t fresh_bytes = done_bytes > load->told_bytes ? done_bytes - load->told_bytes : 0;
-    load->told_ns = now_ns;
-    load->told_bytes = done_bytes;
+    uint64_t passed_ns = now_ns - load->reported_ns;
+    uint64_t fresh_bytes =
+        done_bytes > load->reported_bytes ? done_bytes - load->reported_bytes : 0;
+    load->reported_ns = now_ns;
+    load->reported_bytes = done_bytes;
     return passed_ns > 0 ? (double)fresh_bytes * (double)NS_PER_S / (double)passed_ns : 0;
 }
 
@@ -130,7 +131,7 @@ static void on_loader_progress(
     void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_load *load = context;
-    if (atomic_flag_test_and_set_explicit(&load->is_telling, memory_order_acquire)) {
+    if (atomic_flag_test_and_set_explicit(&load->is_reporting, memory_order_acquire)) {
         return;
     }
     atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
@@ -139,7 +140,7 @@ static void on_loader_progress(
     if (load->loader->on_progress) {
         tell_progress(load, path, done_bytes, total_bytes);
     }
-    atomic_flag_clear_explicit(&load->is_telling, memory_order_release);
+    atomic_flag_clear_explicit(&load->is_reporting, memory_order_release);
 }
 
 static bool is_load_cancelled(const struct eb_load *load)
@@ -230,7 +231,7 @@ static void run_load(struct eb_job *job)
         load->tables.load_threads = 1;
     }
     load->start_ns = uv_hrtime();
-    load->told_ns = load->start_ns;
+    load->reported_ns = load->start_ns;
     load->version = eb_model_version_load(&source, &load->tables, &progress, &load->failure);
     if (load->version) {
         load->outcome = EB_LOAD_DONE;
@@ -275,7 +276,7 @@ static struct eb_load *make_load(
         return NULL;
     }
     load->loader = loader;
-    atomic_flag_clear(&load->is_telling);
+    atomic_flag_clear(&load->is_reporting);
     load->number = number;
     load->model = strdup(model);
     load->path = strdup(path);
@@ -301,7 +302,7 @@ static bool take_residents(struct eb_load *load, const struct eb_version_source 
 }
 
 struct eb_load *eb_loader_start(
-    struct eb_loader *loader, size_t place, const struct eb_version_source *source)
+    struct eb_loader *loader, size_t slot, const struct eb_version_source *source)
 {
     struct eb_load *load = make_load(loader, source->model, source->version, source->path);
     if (load && !take_residents(load, source)) {
@@ -314,7 +315,7 @@ struct eb_load *eb_loader_start(
         load->tables.load_threads = loader->threads;
         load->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
         load->job = (struct eb_job){.run = run_load, .done = on_load_done};
-        eb_worker_post(&loader->workers[place], &load->job);
+        eb_worker_post(&loader->workers[slot], &load->job);
     }
     return load;
 }

@@ -16,7 +16,7 @@
 struct eb_load;
 
 struct eb_loader {
-    struct eb_worker *workers;             /* [EB_LOADS_AT_ONCE], one for each load under way */
+    struct eb_worker *workers;             /* [EB_LOADS_AT_ONCE], each for one load at a time */
     struct eb_worker *freer;               /* frees versions; freeing does not wait for a load */
     struct eb_mailbox *mailbox;            /* the owner's */
     const struct eb_table_options *tables; /* copied when a load starts */
@@ -57,10 +57,9 @@ struct eb_load {
     uint64_t start_ns;
     atomic_bool is_cancelled;
     atomic_uint stalled_reads; /* reads under way that have taken long */
-    /* The last progress report, from which the rate since then is computed. */
-    atomic_flag is_telling; /* a thread is reporting; others do not */
-    uint64_t told_ns;
-    uint64_t told_bytes;
+    atomic_flag is_reporting;  /* a thread reports the progress; others do not */
+    uint64_t reported_ns;      /* time of the last report, from which the next rate is computed */
+    uint64_t reported_bytes;   /* done_bytes in that report */
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
@@ -71,21 +70,20 @@ struct eb_load {
     struct eb_failure failure;
 };
 
-/* Returns the threads of each load for the setting load_threads. If it is 0, that depends on
- * is_first: while nobody is served yet, the threads may use all CPUs, with more of them to wait for
- * the disk. Later most CPUs are left to lookups. */
+/* Returns the number of threads of each load. It is the setting load_threads unless that is 0. Then
+ * it depends on is_first: while nobody is served yet, the threads may use all CPUs, and there are
+ * more threads than CPUs because they wait for the disk. Later, most CPUs are left to lookups. */
 unsigned eb_loader_choose_threads(uint64_t load_threads, bool is_first);
-/* Starts a load, with references to the residents, on worker number `place`, which must have no
- * other load under way; on_loaded follows. source->served must stay valid until then. Returns NULL
- * if out of memory. */
+/* Starts a load on worker number `slot`, which must have no other load under way, and takes
+ * references to the residents; on_loaded follows. source->served must stay valid until then.
+ * Returns NULL if out of memory. */
 struct eb_load *eb_loader_start(
-    struct eb_loader *loader, size_t place, const struct eb_version_source *source);
+    struct eb_loader *loader, size_t slot, const struct eb_version_source *source);
 /* Lets the version be freed as soon as its last reference is given back, on the thread that gives
  * it back. on_freed does not follow. */
 void eb_loader_abandon(struct eb_model_version *version);
 /* Ends the load as soon as possible; on_loaded still follows. */
 void eb_loader_cancel(struct eb_load *load);
-/* Called after `bytes` bytes were read, on any thread. Sleeps until the loads, and whoever else
- * calls this, have read no more than bytes_per_s together. Returns false if *is_cancelled is set.
- */
+/* Must be called on any thread after it has read `bytes` bytes. Sleeps until all callers together
+ * have read no more than bytes_per_s. Returns false if *is_cancelled is set. */
 bool eb_loader_keep_pace(struct eb_loader *loader, uint64_t bytes, const atomic_bool *is_cancelled);

@@ -88,9 +88,9 @@ struct eb_manager {
     struct eb_loader loader;
     struct eb_resident_keeper keeper;
     struct eb_adoption_check adoption;
-    struct eb_record_start away; /* what the first versions are opened from, if not from disk */
-    uv_timer_t wake;             /* ends when eb_registry_decide is due again */
-    uv_timer_t progress;         /* runs while the progress of loads is reported */
+    struct eb_record_start record_start;
+    uv_timer_t wake;     /* ends when eb_registry_decide is due again */
+    uv_timer_t progress; /* runs while the progress of loads is reported */
     struct slot slots[EB_LOADS_AT_ONCE];
     bool is_short;          /* a load waits for memory; no other begins */
     unsigned stalled_count; /* loads that were stalled at the last report */
@@ -169,14 +169,15 @@ static void on_scan_begun(void *context)
 /* Returns the time between periodic scans; 0 if there are none. */
 static uint64_t find_poll_ms(const struct eb_manager *manager)
 {
-    bool is_scanning = manager->options.watch != EB_MANAGER_WATCH_OFF || manager->away.is_active;
+    bool is_scanning =
+        manager->options.watch != EB_MANAGER_WATCH_OFF || manager->record_start.is_active;
     return is_scanning ? manager->options.poll_ms : 0;
 }
 
-/* Runs when the repository could be read. */
-static void end_away(struct eb_manager *manager)
+/* Ends a start from the record, because the repository has been read. */
+static void end_record_start(struct eb_manager *manager)
 {
-    if (eb_record_start_end(&manager->away)) {
+    if (eb_record_start_end(&manager->record_start)) {
         eb_resident_keeper_release(&manager->keeper, manager->publisher.current);
         eb_scanner_set(&manager->scanner, manager->scanner.is_watching, find_poll_ms(manager));
     }
@@ -195,7 +196,7 @@ static void on_manager_scanned(void *context, bool is_good)
     }
     if (is_good) {
         eb_dead_versions_forget(manager->options.markers, &manager->registry);
-        end_away(manager);
+        end_record_start(manager);
     }
     manager->commands.scans_done = manager->commands.scans_begun;
     manager->commands.disk_failure = manager->scanner.told_failure;
@@ -350,9 +351,9 @@ static bool start_manager_load(struct eb_manager *manager)
     struct eb_model_version **residents = eb_registry_residents(model, &resident_count);
     struct eb_version_source source = {model->name, version->number, path, model->settings,
         residents, resident_count,
-        eb_record_start_find(&manager->away, model->name, version->number)};
-    size_t place = (size_t)(slot - manager->slots);
-    slot->load = path && residents ? eb_loader_start(&manager->loader, place, &source) : NULL;
+        eb_record_start_find(&manager->record_start, model->name, version->number)};
+    size_t number = (size_t)(slot - manager->slots);
+    slot->load = path && residents ? eb_loader_start(&manager->loader, number, &source) : NULL;
     free(path);
     free(residents);
     if (slot->load) {
@@ -588,8 +589,8 @@ static bool scan_first(struct eb_manager *manager, struct eb_failure *failure)
         }
         return true;
     }
-    return dir && eb_record_start_open(
-                      &manager->away, dir, options->directory, name_bytes_max, seen, failure->text);
+    return dir && eb_record_start_open(&manager->record_start, dir, options->directory,
+                      name_bytes_max, seen, failure->text);
 }
 
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
@@ -625,13 +626,14 @@ bool eb_manager_is_recorded(const struct eb_manager *manager)
 {
     const struct eb_snapshot *current =
         manager->first ? manager->first : manager->publisher.current;
-    return manager->away.is_active ? eb_record_start_is_complete(&manager->away, current)
-                                   : manager->keeper.is_recorded_complete;
+    return manager->record_start.is_active
+               ? eb_record_start_is_complete(&manager->record_start, current)
+               : manager->keeper.is_recorded_complete;
 }
 
 bool eb_manager_is_from_record(const struct eb_manager *manager)
 {
-    return manager->away.is_opened;
+    return manager->record_start.is_opened;
 }
 
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
@@ -961,7 +963,7 @@ void eb_manager_destroy(struct eb_manager *manager)
     eb_snapshot_free(manager->first);
     eb_registry_deinit(&manager->registry);
     eb_scanner_deinit(&manager->scanner);
-    eb_record_start_deinit(&manager->away);
+    eb_record_start_deinit(&manager->record_start);
     eb_memory_claims_deinit(&manager->claims);
     free(manager);
 }

@@ -28,8 +28,8 @@ extern const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1];
 struct eb_manager_options {
     const char *directory;
     struct eb_load_markers *markers; /* open, or NULL */
-    struct eb_table_options
-        tables; /* tables.resident.dir must stay open until eb_manager_destroy */
+    /* tables.resident.dir must stay open until eb_manager_destroy. */
+    struct eb_table_options tables;
     enum eb_manager_watch watch;
     uint64_t poll_ms;
     uint64_t load_bytes_per_s;  /* limit for loads in the background */
@@ -41,7 +41,7 @@ struct eb_manager_options {
      * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
      * callback is called once with path NULL and zeroes. May be NULL. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* Called when the number of loads that wait for a read for long has changed. May be NULL. */
+    /* Called when the number of loads with a stalled read has changed. May be NULL. */
     void (*on_stalled)(void *context, unsigned count);
     /* Called when the readers are given this snapshot. May be NULL. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);

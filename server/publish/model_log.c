@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static atomic_flag is_numa_refusal_told = ATOMIC_FLAG_INIT;
+static atomic_flag is_numa_refusal_logged = ATOMIC_FLAG_INIT;
 
-/* Longest time left that is told. A load that needs more does not move. */
+/* Longest remaining time that is logged. A load that would need more has come to a halt. */
 #define LEFT_S_MAX 1e9
 
 /* ---- loads ---- */
@@ -72,7 +72,7 @@ static void log_missing_pages(const struct eb_model_version *version, enum eb_pa
  * would meet the same refusal. */
 static void log_numa_refused(enum eb_numa policy, int error)
 {
-    if (error == 0 || atomic_flag_test_and_set(&is_numa_refusal_told)) {
+    if (error == 0 || atomic_flag_test_and_set(&is_numa_refusal_logged)) {
         return;
     }
     eb_log(EB_LOG_WARN, "numa_refused", eb_log_text("numa", eb_numa_names[policy]),
@@ -173,8 +173,8 @@ void eb_model_log_uncompared(const char *model, uint64_t version, const char *wh
     eb_log(EB_LOG_INFO, "resident_uncompared", eb_log_text("model", model),
         eb_log_count("version", version), eb_log_text("reason", why),
         eb_log_text("remedy",
-            "none if the repository is away for now; otherwise check the version's files; its "
-            "tables are served as they were adopted"));
+            "none if the repository cannot be reached for now; otherwise check the version's "
+            "files; its tables are served as they were adopted"));
 }
 
 /* ---- events of the registry ---- */
@@ -249,7 +249,7 @@ void eb_model_log_suspected(void *context, const char *model, uint64_t version, 
     eb_log(EB_LOG_WARN, "load_killed", eb_log_text("model", model),
         eb_log_count("version", version), eb_log_count("deaths", deaths),
         eb_log_text("reason",
-            "a process died while it loaded this version, and no load has succeeded since"),
+            "a server died while it loaded this version, and no load has succeeded since"),
         eb_log_text("remedy",
             "check whether memory was short (the kernel's log), and the version's files; the "
             "server serves another version of the model if there is one"));

@@ -16,19 +16,11 @@
 static bool read_record(
     const struct eb_resident_dir *dir, struct eb_served_record *record, struct eb_failure *failure)
 {
-    *record = (struct eb_served_record){0};
-    *failure = (struct eb_failure){0};
-    size_t size;
-    void *bytes = eb_resident_dir_read(
-        dir, EB_SERVED_RECORD_NAME, EB_SERVED_RECORD_BYTES_MAX, &size, failure);
-    if (!bytes) {
-        return failure->text[0] == '\0'
-                   ? eb_failure_set(failure, "nothing is recorded in %s", dir->path)
-                   : false;
+    bool is_good = eb_served_record_read(dir, record, failure);
+    if (!is_good && failure->text[0] == '\0') {
+        eb_failure_set(failure, "nothing is recorded in %s", dir->path);
     }
-    bool is_good = eb_served_record_parse(bytes, size, record, failure);
-    free(bytes);
-    return is_good || eb_failure_locate(failure, EB_SERVED_RECORD_NAME);
+    return is_good;
 }
 
 /* Returns the served version of the model if all of its tables are recorded, and otherwise NULL. */
@@ -55,8 +47,8 @@ static struct eb_model_settings *make_settings(
     return settings;
 }
 
-/* Returns whether the recorded version is part of the repository that is made. A version that the
- * registry would serve in the place of the served one is not. */
+/* Returns whether the recorded version becomes part of the repository that is made. A version that
+ * the registry would serve instead of the served one does not. */
 static bool is_seen(const struct eb_served_version *version, const struct eb_served_version *served,
     const struct eb_model_config *config)
 {

@@ -1,7 +1,7 @@
-/* A start without the repository: makes the models and versions of the record of what was served
- * (tables/served_record.h) look like a repository, so that the registry loads and serves them.
- * Until the repository can be read, the files of the record cannot be made again. So no resident
- * file is deleted until then, and the record must stay as it is.
+/* A start without the repository: presents the models and versions of the record of what was served
+ * (tables/served_record.h) as a repository, so that the registry loads and serves them. The files
+ * that the record names cannot be made again until the repository can be read. Until then, no
+ * resident file is deleted, and the record stays as it is.
  * Thread: the owner's; eb_record_start_find's result may be read by any. Memory: the record and the
  * lists are on the heap. */
 #pragma once
@@ -21,9 +21,9 @@ struct eb_record_start {
 
 /* Reads the directory's record, and makes a repository of its complete versions. Paths are below
  * `directory`, and stamps are unknown (zeroed). Leaves out each model whose served version is not
- * complete, with a line in the log, and versions that would be served in the place of the one that
- * was. `why` says why the repository itself cannot be read. Logs that, or why the record cannot be
- * served either; then returns false with *start and *out empty. */
+ * complete, which is logged, and versions that would be served instead of the one that was. `why`
+ * says why the repository itself cannot be read. Logs that, or why the record cannot be served
+ * either; then returns false with *start and *out empty. */
 bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
     const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why);
 /* Returns the recorded version, or NULL if there is none that is complete, or if the start is not

@@ -96,13 +96,13 @@ bool eb_resident_keeper_own(struct eb_resident_keeper *keeper)
     }
     uint64_t age_s = eb_resident_dir_beat_age_s(keeper->dir);
     bool is_stalled = age_s > EB_RESIDENT_STALLED_S;
-    if (is_stalled && !keeper->is_stalled_told) {
+    if (is_stalled && !keeper->is_stall_logged) {
         eb_log(EB_LOG_WARN, "owner_stalled", eb_log_text("directory", keeper->dir->path),
             eb_log_count("heartbeat_s", age_s),
             eb_log_text(
                 "remedy", "end the server that holds the file lock there: it does not run"));
     }
-    keeper->is_stalled_told = is_stalled;
+    keeper->is_stall_logged = is_stalled;
     return false;
 }
 
@@ -121,7 +121,7 @@ static bool record_table(const struct eb_model_version *version, const struct eb
         return false;
     }
     out->name = table->name;
-    out->place = table->file_place;
+    out->slot = table->file_slot;
     out->unknown_row = table->table.unknown_row;
     memcpy(out->file, mapping->name, sizeof out->file);
     return true;

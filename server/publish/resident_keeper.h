@@ -19,14 +19,13 @@ struct eb_resident_keeper {
     /* Called when the server has become the owner, except by eb_resident_keeper_own. */
     void (*on_owned)(void *context);
     void *context;
-    struct eb_resident_dir
-        *dir;                  /* NULL: tables are not resident, and every function does nothing */
-    bool is_recorded_complete; /* all that is served is in the record, with all tables */
+    struct eb_resident_dir *dir; /* NULL: tables are not resident, and all functions do nothing */
+    bool is_recorded_complete;   /* all that is served is in the record, with all tables */
     /* Private. */
     bool is_sweep_due; /* at the end of good_start, because loads until then may need old files */
     uv_timer_t beat;   /* of the owner's heartbeats, or of a guest's attempts */
     uv_timer_t good_start;
-    bool is_stalled_told;
+    bool is_stall_logged; /* the log has a warning that the owner is stalled */
     bool has_handles;
 };
 
@@ -34,8 +33,8 @@ struct eb_resident_keeper {
  * and context, and has zeroed the other members. `dir` may be NULL. */
 void eb_resident_keeper_start(
     struct eb_resident_keeper *keeper, struct eb_resident_dir *dir, uv_loop_t *loop);
-/* Ends them: files stay, and another server may own the directory from now on. May be called
- * twice, or without start. */
+/* Ends heartbeats and attempts. The files stay, and another server may own the directory from now
+ * on. May be called twice, or without start. */
 void eb_resident_keeper_stop(struct eb_resident_keeper *keeper);
 
 /* Tries to become the owner if the server is a guest. Returns whether it has just become the owner.
@@ -45,10 +44,11 @@ bool eb_resident_keeper_own(struct eb_resident_keeper *keeper);
  * after each publish. */
 void eb_resident_keeper_record(
     struct eb_resident_keeper *keeper, const struct eb_snapshot *snapshot);
-/* Records what the snapshot serves when files need not be kept any longer. Deletes those that this
- * process does not use later, because the next loads may need them. */
+/* Must be called when files need no longer be kept. Records what the snapshot serves. Deletes the
+ * files that this process does not use, but only EB_RESIDENT_KEEPER_GOOD_START_MS later, because
+ * the next loads may need them. */
 void eb_resident_keeper_release(
     struct eb_resident_keeper *keeper, const struct eb_snapshot *snapshot);
-/* Deletes the files that this process does not use, unless they must be kept. Called when no
- * version is being loaded. */
+/* Deletes the files that this process does not use, unless they must be kept. The files of a
+ * version that is being loaded may be deleted; it is then loaded again at the next start. */
 void eb_resident_keeper_sweep(struct eb_resident_keeper *keeper);

@@ -84,7 +84,7 @@ struct eb_stats_model {
 
 /* The directory of resident tables, as it was at the last scan or publish. */
 struct eb_resident_facts {
-    bool is_used; /* false: there is no such directory, and nothing else is set */
+    bool is_used; /* false: there is no such directory, and the other members are not set */
     bool is_owner;
     bool is_complete;         /* everything that is served is recorded with all of its tables */
     uint64_t mapped_bytes;    /* of files that this process has mapped */
@@ -131,10 +131,10 @@ struct eb_process_facts {
     bool is_repository_unreadable;
     uint64_t load_done_bytes; /* of all versions that are being loaded; both are 0 if none is */
     uint64_t load_total_bytes;
-    uint64_t load_cached_bytes; /* read from table files since the start: from the page cache, */
-    uint64_t load_direct_bytes; /* with O_DIRECT, */
-    uint64_t load_plain_bytes;  /* and as usual */
-    uint64_t load_threads;      /* that load tables now, for all versions that are being loaded */
+    uint64_t load_cached_bytes; /* of table files, since the start: copied from the page cache */
+    uint64_t load_direct_bytes; /* of table files, since the start: read with O_DIRECT */
+    uint64_t load_plain_bytes;  /* of table files, since the start: read as usual */
+    uint64_t load_threads;      /* threads that load tables now, for all versions together */
     uint64_t loads_stalled;
     struct eb_resident_facts resident;
 };

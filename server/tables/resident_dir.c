@@ -599,9 +599,8 @@ int eb_resident_dir_find(const struct eb_resident_dir *dir, const char *name, ui
     return descriptor;
 }
 
-/* Reads exactly `bytes` bytes at `offset`. */
-static bool read_resident(
-    int descriptor, void *out, uint64_t bytes, uint64_t offset, struct eb_failure *failure)
+bool eb_resident_dir_read_range(
+    int descriptor, uint64_t offset, void *out, uint64_t bytes, struct eb_failure *failure)
 {
     for (uint64_t done = 0; done < bytes;) {
         ssize_t count =
@@ -630,7 +629,8 @@ enum eb_resident_footer_outcome eb_resident_dir_read_footer(int descriptor, uint
     uint32_t size;
     *footer = (struct eb_resident_footer){0};
     if (file_bytes < sizeof trailer ||
-        !read_resident(descriptor, trailer, sizeof trailer, file_bytes - sizeof trailer, failure)) {
+        !eb_resident_dir_read_range(
+            descriptor, file_bytes - sizeof trailer, trailer, sizeof trailer, failure)) {
         return EB_RESIDENT_FOOTER_DAMAGED;
     }
     if (!eb_resident_footer_find(trailer, file_bytes, &size)) {
@@ -641,7 +641,7 @@ enum eb_resident_footer_outcome eb_resident_dir_read_footer(int descriptor, uint
     enum eb_resident_footer_outcome outcome = EB_RESIDENT_FOOTER_DAMAGED;
     if (!bytes) {
         eb_failure_set(failure, "out of memory");
-    } else if (read_resident(descriptor, bytes, size, file_bytes - size, failure)) {
+    } else if (eb_resident_dir_read_range(descriptor, file_bytes - size, bytes, size, failure)) {
         outcome = eb_resident_footer_decode(bytes, size, file_bytes, footer, failure);
     }
     free(bytes);
@@ -683,7 +683,7 @@ uint64_t eb_resident_dir_free_bytes(const struct eb_resident_dir *dir)
     if (fstatfs(dir->descriptor, &status) != 0) {
         return 0;
     }
-    /* Without a limit, both file systems tell of no block at all. */
+    /* Without a limit, both file systems report no blocks at all. */
     bool is_limited = status.f_blocks > 0;
     uint64_t rest = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
     if (dir->fs == EB_RESIDENT_TMPFS) {
@@ -758,7 +758,7 @@ void *eb_resident_dir_read(const struct eb_resident_dir *dir, const char *name, 
         bytes = malloc(*size + 1);
         if (!bytes) {
             eb_failure_set(failure, "out of memory");
-        } else if (!read_resident(descriptor, bytes, *size, 0, failure)) {
+        } else if (!eb_resident_dir_read_range(descriptor, 0, bytes, *size, failure)) {
             free(bytes);
             bytes = NULL;
         }

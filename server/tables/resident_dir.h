@@ -8,7 +8,7 @@
  *   lock       empty, never deleted; its mtime is the owner's heartbeat
  *   tmp-N      a file that is being filled; renamed when it is complete
  *   KEY.t      a table of 2 MiB or more; KEY: its source key, 16 hex digits
- *   KEY.s      all smaller tables of a version; KEY: XXH3-64 of their source keys
+ *   KEY.s      all smaller tables of a version; KEY: a hash of their source keys
  *   served     the record of what is served (served_record.h)
  *   short-K    the last K starts did not serve for 60 s
  *   prefetch   how far ahead rows are prefetched, as an earlier start measured it
@@ -34,14 +34,15 @@
 enum eb_resident_fs { EB_RESIDENT_TMPFS, EB_RESIDENT_HUGETLBFS };
 enum eb_resident_kind { EB_RESIDENT_TABLE, EB_RESIDENT_SMALL }; /* .t and .s */
 
-/* The outcome for a table that was to be resident. */
+/* What has become of a table that was meant to be resident. */
 enum eb_resident_outcome {
-    EB_RESIDENT_ADOPTED,     /* mapped from a file that was there */
-    EB_RESIDENT_WRITTEN,     /* loaded into a new file */
-    EB_RESIDENT_REJECTED,    /* its file was not sound, so it was loaded */
-    EB_RESIDENT_FULL,        /* in ordinary memory: the file system had no room, */
-    EB_RESIDENT_SMALL_PAGES, /* it had no huge pages, */
-    EB_RESIDENT_FAILED,      /* or the file could not be made or completed */
+    EB_RESIDENT_ADOPTED,  /* mapped from a file that was there */
+    EB_RESIDENT_WRITTEN,  /* loaded into a new file */
+    EB_RESIDENT_REJECTED, /* its file was not sound, so it was loaded */
+    /* In ordinary memory: */
+    EB_RESIDENT_FULL,        /* the file system had no room for its file */
+    EB_RESIDENT_SMALL_PAGES, /* its file would not have been in huge pages */
+    EB_RESIDENT_FAILED,      /* its file could not be made or completed */
 };
 #define EB_RESIDENT_OUTCOME_COUNT 6
 
@@ -57,8 +58,8 @@ struct eb_resident_dir {
     mode_t file_mode; /* of complete files: 0400, or 0440 if a group may read them */
     atomic_bool is_owner;
     atomic_bool is_ending; /* the process ends: files stay when their tables are freed */
-    atomic_bool is_kept;  /* they stay then, and at a sweep: they cannot be made again at present */
-    unsigned start_count; /* result of eb_resident_dir_begin_start; 0 for a guest */
+    atomic_bool is_kept;   /* no file is deleted, because it could not be made again at present */
+    unsigned start_count;  /* result of eb_resident_dir_begin_start; 0 for a guest */
     atomic_uint_fast64_t outcomes[EB_RESIDENT_OUTCOME_COUNT]; /* tables since the process started */
     atomic_uint_fast64_t next_number;                         /* of tmp-N */
     /* Guards the members below it. Held while a name in the directory is changed, so that a process
@@ -81,8 +82,8 @@ bool eb_resident_dir_open(struct eb_resident_dir *dir, const char *resident_dir,
  * takes the lock and changes nothing. Returns false with nothing open: *failure has the reason. */
 bool eb_resident_dir_open_reader(
     struct eb_resident_dir *dir, const char *resident_dir, struct eb_failure *failure);
-/* Returns whether the path leads to another directory than the open one: that has been removed or
- * renamed, or hidden by a mount, and there is a new one in its place. */
+/* Returns whether the path leads to another directory than the open one, because that has been
+ * removed, renamed or hidden by a mount. Returns false if the path leads to no directory. */
 bool eb_resident_dir_is_replaced(const struct eb_resident_dir *dir);
 /* Opens the directory that the path leads to now, and closes the former one, whose files stay
  * mapped. Only for a reader. Returns false, with *failure set and the former one still open, if the
@@ -124,6 +125,7 @@ uint64_t eb_resident_dir_beat_age_s(const struct eb_resident_dir *dir);
  * is_explained, the start before this one ended for a reason that has nothing to do with the files,
  * and does not count. Only for the owner. */
 unsigned eb_resident_dir_begin_start(struct eb_resident_dir *dir, bool is_explained);
+/* Ends the row of starts: deletes every short-K. Does nothing if the process is not the owner. */
 void eb_resident_dir_end_start(struct eb_resident_dir *dir);
 
 /* ---- files ---- */
@@ -154,7 +156,11 @@ int eb_resident_dir_find(const struct eb_resident_dir *dir, const char *name, ui
     struct eb_failure *failure);
 /* Returns whether there is a file of that name. */
 bool eb_resident_dir_has(const struct eb_resident_dir *dir, const char *name);
-/* Reads and decodes the footer of an open file, with pread(2). */
+/* Reads exactly `bytes` bytes at `offset` of an open file, with pread(2), so that a damaged page is
+ * an error and not a signal. Returns false with *failure set if that fails. */
+bool eb_resident_dir_read_range(
+    int descriptor, uint64_t offset, void *out, uint64_t bytes, struct eb_failure *failure);
+/* Reads and decodes the footer of an open file. */
 enum eb_resident_footer_outcome eb_resident_dir_read_footer(int descriptor, uint64_t file_bytes,
     struct eb_resident_footer *footer, struct eb_failure *failure);
 /* Deletes a file. Does nothing if the process is not the owner. */
@@ -165,8 +171,9 @@ void eb_resident_dir_unlink(struct eb_resident_dir *dir, const char *name);
 bool eb_resident_dir_list(const struct eb_resident_dir *dir,
     bool (*each)(void *context, const char *name), void *context, struct eb_failure *failure);
 /* Returns the bytes that the file system can still take: what is left of the size that it was
- * mounted with and, for a hugetlbfs, at most the free pages of the pool. A tmpfs without a size can
- * take as much as there is available memory. Returns 0 if the file system does not report this. */
+ * mounted with and, for a hugetlbfs, at most the free pages of the pool. A tmpfs that was mounted
+ * without a limit can take all available memory. Returns 0 if the file system does not report this.
+ */
 uint64_t eb_resident_dir_free_bytes(const struct eb_resident_dir *dir);
 
 /* Writes the whole content of a small file, such as `served` or a marker, and replaces the former
@@ -182,7 +189,7 @@ void *eb_resident_dir_read(const struct eb_resident_dir *dir, const char *name, 
 
 /* ---- time of adoption ---- */
 
-/* A thread calls these before and after it checks and maps files that are there. */
+/* Must be called before and after a thread checks and maps existing files. */
 void eb_resident_dir_begin_adopting(struct eb_resident_dir *dir);
 void eb_resident_dir_end_adopting(struct eb_resident_dir *dir);
 /* Returns the time during which at least one thread has adopted files. */
@@ -190,10 +197,11 @@ uint64_t eb_resident_dir_adopting_ns(struct eb_resident_dir *dir);
 
 /* ---- files in use ---- */
 
-/* note_use notes that this process has mapped the file, end_use that it no longer maps it. A file
- * may be noted several times. note_use returns false if out of memory. When the last use ends, the
- * file is deleted if the process owns the directory and is not ending. */
+/* Notes that this process has mapped the file. May be called several times for a file. Returns
+ * false if out of memory. */
 bool eb_resident_dir_note_use(struct eb_resident_dir *dir, const char *name);
+/* Ends one use of the file. At the last one, deletes the file, unless the process does not own the
+ * directory or is ending, or files must be kept. */
 void eb_resident_dir_end_use(struct eb_resident_dir *dir, const char *name);
 /* Deletes every .t and .s that this process has not mapped and for which `may_need`, which may be
  * NULL, returns false. may_need must not call this module, except for eb_resident_dir_parse. Only

@@ -218,9 +218,9 @@ static void parse_resident_table(struct parser *parser, struct eb_resident_table
         (const uint64_t *)(const void *)parse_bytes(parser, table->chunk_count * sizeof(uint64_t));
 }
 
-/* Returns whether `bytes` bytes at `offset` lie behind *end, aligned, and before `data_bytes`.
- * Moves *end behind them. */
-static bool take_place(uint64_t offset, uint64_t bytes, uint64_t data_bytes, uint64_t *end)
+/* Returns whether the `bytes` bytes at `offset` are aligned, do not begin before *end, and end
+ * within the first data_bytes bytes. If so, moves *end behind them. */
+static bool take_range(uint64_t offset, uint64_t bytes, uint64_t data_bytes, uint64_t *end)
 {
     bool is_inside = offset % ALIGNMENT == 0 && offset >= *end && offset <= data_bytes &&
                      bytes <= data_bytes - offset;
@@ -266,8 +266,8 @@ static bool check_resident_table(
     return check_row_shape(table) && check_chunks(table) &&
            table->dims[0] <= UINT64_MAX / table->row_stride_bytes &&
            table->rows_bytes == table->dims[0] * table->row_stride_bytes &&
-           take_place(table->rows_offset, table->rows_bytes, data_bytes, end) &&
-           (is_keyed ? take_place(table->index_offset, table->index_bytes, data_bytes, end)
+           take_range(table->rows_offset, table->rows_bytes, data_bytes, end) &&
+           (is_keyed ? take_range(table->index_offset, table->index_bytes, data_bytes, end)
                      : table->index_offset == 0 && table->index_hash == 0);
 }
 

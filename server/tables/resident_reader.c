@@ -50,25 +50,6 @@ uint64_t eb_resident_reader_chunk_count(const struct eb_resident_reader *reader)
     return count;
 }
 
-/* Reads `bytes` bytes of the file at `offset`, so that a damaged page is an error and not a
- * signal. */
-static bool read_file_bytes(
-    int descriptor, uint64_t offset, void *out, uint64_t bytes, struct eb_failure *failure)
-{
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t count = pread(descriptor, (char *)out + done, bytes - done, (off_t)(offset + done));
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) {
-            return eb_failure_set(
-                failure, "it cannot be read: %s", count < 0 ? strerror(errno) : "it was truncated");
-        }
-        done += (uint64_t)count;
-    }
-    return true;
-}
-
 /* Compares chunks of the table, from `first` on in steps of `step`, with their hashes. */
 static bool check_file_chunks(const struct eb_resident_table *table, int descriptor, uint64_t first,
     uint64_t step, struct eb_failure *failure)
@@ -81,7 +62,8 @@ static bool check_file_chunks(const struct eb_resident_table *table, int descrip
         uint64_t left = table->rows_bytes - offset;
         uint64_t bytes = left < chunk_bytes ? left : chunk_bytes;
         is_good =
-            read_file_bytes(descriptor, table->rows_offset + offset, buffer, bytes, failure) &&
+            eb_resident_dir_read_range(
+                descriptor, table->rows_offset + offset, buffer, bytes, failure) &&
             (XXH3_64bits(buffer, bytes) == table->chunk_hashes[i] ||
                 eb_failure_set(failure,
                     "rows %" PRIu64 " to %" PRIu64 " of table '%.64s' differ "
@@ -106,7 +88,8 @@ static bool check_file_index(
     for (uint64_t done = 0; is_good && done < table->index_bytes; done += INDEX_CHUNK_BYTES) {
         uint64_t left = table->index_bytes - done;
         uint64_t bytes = left < INDEX_CHUNK_BYTES ? left : INDEX_CHUNK_BYTES;
-        is_good = read_file_bytes(descriptor, table->index_offset + done, buffer, bytes, failure);
+        is_good = eb_resident_dir_read_range(
+            descriptor, table->index_offset + done, buffer, bytes, failure);
         if (is_good) {
             (void)XXH3_64bits_update(state, buffer, bytes);
         }

@@ -1,6 +1,6 @@
 /* Opens a resident file (resident_dir.h) to adopt its tables: reads the footer, compares rows with
- * their hashes, and maps the file. Rows are compared with pread(2), so that a damaged page is an
- * error and not a signal. Thread: one at a time. Memory: the footer is on the heap; one descriptor
+ * their hashes, and maps the file. Rows are read with eb_resident_dir_read_range.
+ * Thread: one at a time. Memory: the footer is on the heap; one descriptor
  * while open. */
 #pragma once
 
@@ -22,9 +22,10 @@ void eb_resident_reader_close(struct eb_resident_reader *reader);
 
 /* Returns how many chunks of rows the file has. */
 uint64_t eb_resident_reader_chunk_count(const struct eb_resident_reader *reader);
-/* Compares one of every `step` chunks with its hash, and at least one of each table. Each call
- * chooses other chunks. With a step of 1, all chunks are compared, and so are the indexes of keyed
- * tables. Returns false with *failure set if a chunk or an index is damaged or cannot be read. */
+/* Compares one of every `step` chunks with its hash, and at least one of each table. The
+ * chunks are chosen at random. With a step of 1, all chunks are compared, and so are the indexes of
+ * keyed tables. Returns false with *failure set if a chunk or an index is damaged or cannot be
+ * read. */
 bool eb_resident_reader_check(
     const struct eb_resident_reader *reader, uint64_t step, struct eb_failure *failure);
 /* Maps the file and makes its pages present. Returns NULL with *failure set if that fails. */

@@ -39,7 +39,7 @@ static bool plan_resident(const struct opening *opening, const struct eb_served_
         .is_keyed = found->index_bytes > 0,
         .unknown_row = served->unknown_row,
         .source_key = found->source_key,
-        .slot = served->place,
+        .slot = served->slot,
     };
     memcpy(planned->tensor.dims, found->dims, sizeof planned->tensor.dims);
     if (!planned->name) {
@@ -68,10 +68,10 @@ static bool open_index(const struct opening *opening, const struct eb_resident_t
 static bool open_resident_table(const struct opening *opening, const struct eb_served_table *served,
     const struct eb_resident_footer *footer, const struct eb_table_mapping *mapping)
 {
-    if (served->place >= footer->table_count) {
-        return eb_failure_set(opening->failure, "it has no table number %zu", served->place);
+    if (served->slot >= footer->table_count) {
+        return eb_failure_set(opening->failure, "it has no table number %zu", served->slot);
     }
-    const struct eb_resident_table *found = &footer->tables[served->place];
+    const struct eb_resident_table *found = &footer->tables[served->slot];
     if (served->unknown_row >= 0 && (uint64_t)served->unknown_row >= found->dims[0]) {
         return eb_failure_set(
             opening->failure, "it has no row %" PRId64 " for unknown ids", served->unknown_row);

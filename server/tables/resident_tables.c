@@ -113,7 +113,7 @@ const struct eb_resident_table *eb_resident_tables_find(const struct eb_planned_
 
 /* ---- adoption ---- */
 
-/* Returns whether the footer describes the table as the plan would make it. */
+/* Returns whether the table in the footer is the one that the plan would make. */
 static bool is_file_table_alike(
     const struct eb_resident_table *found, const struct eb_planned_table *planned)
 {
@@ -359,8 +359,8 @@ static void close_populating(void *state)
     (void)state;
 }
 
-/* Makes the pages of all new files present. A page that cannot be had now is taken when it is first
- * written: room for it is reserved. */
+/* Makes the pages of all new files present. A page that is not available now becomes present when
+ * it is first written, because room for it is reserved. */
 static void populate_files(struct eb_resident_tables *tables, unsigned thread_count)
 {
     struct eb_failure failure;

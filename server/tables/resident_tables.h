@@ -14,8 +14,8 @@
 
 #include <stdatomic.h>
 
-/* Number of chunks that are read to check files before they are adopted, over all files; at least
- * one of each table is read. 256 chunks of 512 KiB take some 20 ms. */
+/* Number of chunks, over all files, that are compared with their hashes before files are adopted.
+ * At least one of each table is compared. 256 chunks of 512 KiB take some 20 ms. */
 #define EB_RESIDENT_TABLES_SAMPLE 256u
 
 /* The tables of one file: a table of 2 MiB or more, or all smaller ones. */

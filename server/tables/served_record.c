@@ -27,7 +27,7 @@ static bool append_value(json_t *array, json_t *value)
 static json_t *encode_served_table(const struct eb_served_table *table)
 {
     return json_pack("{s:s, s:s, s:I, s:I}", "name", table->name, "file", table->file, "place",
-        (json_int_t)table->place, "unknown_row", (json_int_t)table->unknown_row);
+        (json_int_t)table->slot, "unknown_row", (json_int_t)table->unknown_row);
 }
 
 static json_t *encode_served_version(const struct eb_served_version *version)
@@ -176,15 +176,15 @@ static bool parse_served_table(const json_t *object, struct eb_served_table *tab
 {
     enum eb_resident_kind kind;
     uint64_t key;
-    const json_t *place = json_object_get(object, "place");
+    const json_t *slot = json_object_get(object, "place");
     const json_t *row = json_object_get(object, "unknown_row");
     const char *file = json_string_value(json_object_get(object, "file"));
-    if (!json_is_integer(place) || !json_is_integer(row) || !file ||
+    if (!json_is_integer(slot) || !json_is_integer(row) || !file ||
         !eb_resident_dir_parse(file, &kind, &key) || !parse_name(object, &table->name)) {
         return false;
     }
-    json_int_t number = json_integer_value(place);
-    table->place = (size_t)number;
+    json_int_t number = json_integer_value(slot);
+    table->slot = (size_t)number;
     table->unknown_row = json_integer_value(row);
     snprintf(table->file, sizeof table->file, "%s", file);
     return number >= 0 && number < (json_int_t)EB_RESIDENT_TABLES_MAX &&
@@ -314,6 +314,21 @@ bool eb_served_record_parse(
         return eb_failure_set(failure, "it is not a valid record, or there is too little memory");
     }
     return true;
+}
+
+bool eb_served_record_read(
+    const struct eb_resident_dir *dir, struct eb_served_record *record, struct eb_failure *failure)
+{
+    size_t size;
+    *record = (struct eb_served_record){0};
+    void *bytes = eb_resident_dir_read(
+        dir, EB_SERVED_RECORD_NAME, EB_SERVED_RECORD_BYTES_MAX, &size, failure);
+    if (!bytes) {
+        return false;
+    }
+    bool is_good = eb_served_record_parse(bytes, size, record, failure);
+    free(bytes);
+    return is_good || eb_failure_locate(failure, EB_SERVED_RECORD_NAME);
 }
 
 static void free_served_version(struct eb_served_version *version)

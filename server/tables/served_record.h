@@ -10,10 +10,10 @@
  *     "is_complete": true, "model_yaml": "tables: ...", "tables": [
  *       {"name": "user_id", "file": "0123456789abcdef.t", "place": 0, "unknown_row": -1}]}]}]}
  * model_yaml is null if the model has none. unknown_row is the row for unknown ids, -1 if there is
- * none, or -2 if the table's default vector takes its place (EB_ROW_VECTOR). Unknown members are
+ * none, or -2 if the table's default vector is used for them (EB_ROW_VECTOR). Unknown members are
  * ignored. The JSON has no white space outside texts: it is accepted only in the form in which
  * jansson writes it. `tables` lists the tables that are in files, sorted by name.
- * Thread: pure functions. Memory: a parsed record is on the heap. */
+ * Thread: any. Memory: a parsed record is on the heap. */
 #pragma once
 
 #include "server/base/failure.h"
@@ -32,7 +32,7 @@ struct eb_served_table {
     char *name;          /* in this version */
     int64_t unknown_row; /* as in struct eb_table */
     char file[EB_RESIDENT_NAME_BYTES];
-    size_t place; /* of the table in the file's footer */
+    size_t slot; /* position of the table in the file's footer */
 };
 
 struct eb_served_version {
@@ -63,6 +63,10 @@ void *eb_served_record_encode(
  * JSON. Returns false with *record empty and *failure set if the bytes are not valid. */
 bool eb_served_record_parse(
     const void *bytes, size_t size, struct eb_served_record *record, struct eb_failure *failure);
+/* Reads and parses the record of an open directory. Returns false with *record empty: *failure is
+ * empty if the directory has no record, and otherwise has the reason. */
+bool eb_served_record_read(
+    const struct eb_resident_dir *dir, struct eb_served_record *record, struct eb_failure *failure);
 /* Accepts a zeroed record. */
 void eb_served_record_deinit(struct eb_served_record *record);
 /* Returns the model of that name, or NULL. */

@@ -16,7 +16,7 @@ struct eb_named_table eb_set_build_describe(
         .name = planned->name,
         .base = rows,
         .origin = planned->origin,
-        .file_place = planned->slot,
+        .file_slot = planned->slot,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,
         .vector = planned->vector,

@@ -99,7 +99,7 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
     planned->index_bytes = resident->index_bytes;
     struct eb_named_table table = eb_set_build_describe(planned, resident->base);
     table.is_in_file = resident->is_in_file;
-    table.file_place = resident->file_place;
+    table.file_slot = resident->file_slot;
     table.chunk_hashes = copy_hashes(planned, resident->chunk_hashes, loading->failure);
     if (!table.chunk_hashes) {
         return false;
@@ -170,7 +170,7 @@ static bool check_unchanged(const struct eb_version_scan *scan, struct eb_failur
         if (!eb_table_file_open(scan->files[i].path, &file, failure)) {
             return eb_failure_locate(failure, scan->files[i].path);
         }
-        bool is_same = eb_table_file_is_same(&file, &scan->files[i].look);
+        bool is_same = eb_table_file_is_same(&file, &scan->files[i].stamp);
         eb_table_file_close(&file);
         if (!is_same) {
             eb_failure_set(failure,

@@ -18,7 +18,7 @@ struct eb_compared_table {
 
 /* Compares the `count` tables, which are sorted by name, with the files in a version's directory.
  * Sets is_different of those that differ. Passes over tables that the directory does not have, or
- * whose files are no longer the ones that they were made from, as their origins tell.
+ * whose origins show that their files are no longer the ones that they were made from.
  * options->config must be the configuration that the tables were loaded with. `progress` may pace
  * the comparison, or give it up. Returns false with *failure set if a file cannot be read or
  * converted, or if the comparison was given up; tables that were not compared by then count as

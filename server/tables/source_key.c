@@ -21,21 +21,21 @@ static uint64_t add_text(uint64_t key, const char *text)
     return XXH3_64bits_withSeed(text, strlen(text) + 1, key);
 }
 
-static uint64_t add_stamp(uint64_t key, const struct eb_table_file *look)
+static uint64_t add_stamp(uint64_t key, const struct eb_table_file *stamp)
 {
-    const uint64_t words[] = {BY_STAMP, look->device, look->inode, look->bytes,
-        (uint64_t)look->changed.tv_sec, (uint64_t)look->changed.tv_nsec,
-        (uint64_t)look->born.tv_sec, (uint64_t)look->born.tv_nsec};
+    const uint64_t words[] = {BY_STAMP, stamp->device, stamp->inode, stamp->bytes,
+        (uint64_t)stamp->changed.tv_sec, (uint64_t)stamp->changed.tv_nsec,
+        (uint64_t)stamp->born.tv_sec, (uint64_t)stamp->born.tv_nsec};
     return ADD(key, words);
 }
 
 static uint64_t add_name(
     uint64_t key, const struct key_kind *kind, const struct eb_scanned_file *file)
 {
-    const struct eb_table_file *look = &file->look;
+    const struct eb_table_file *stamp = &file->stamp;
     const char *slash = strrchr(file->path, '/');
-    const uint64_t words[] = {BY_NAME, kind->version, look->bytes, (uint64_t)look->changed.tv_sec,
-        (uint64_t)look->changed.tv_nsec};
+    const uint64_t words[] = {BY_NAME, kind->version, stamp->bytes, (uint64_t)stamp->changed.tv_sec,
+        (uint64_t)stamp->changed.tv_nsec};
     key = ADD(key, words);
     return add_text(add_text(key, kind->model), slash ? slash + 1 : file->path);
 }
@@ -44,10 +44,10 @@ static uint64_t add_file(
     uint64_t key, const struct key_kind *kind, const struct eb_scanned_file *file)
 {
     if (file->has_digest) {
-        const uint64_t words[] = {BY_DIGEST, file->look.bytes, file->digest};
+        const uint64_t words[] = {BY_DIGEST, file->stamp.bytes, file->digest};
         return ADD(key, words);
     }
-    return kind->model ? add_name(key, kind, file) : add_stamp(key, &file->look);
+    return kind->model ? add_name(key, kind, file) : add_stamp(key, &file->stamp);
 }
 
 static uint64_t add_pieces(uint64_t key, const struct key_kind *kind,
@@ -55,8 +55,8 @@ static uint64_t add_pieces(uint64_t key, const struct key_kind *kind,
 {
     for (size_t i = 0; i < range->count; i++) {
         const struct eb_piece *piece = &range->pieces[i];
-        const uint64_t place[] = {piece->tensor.data_offset, piece->tensor.data_bytes};
-        key = ADD(add_file(key, kind, &plan->scan.files[piece->file]), place);
+        const uint64_t data[] = {piece->tensor.data_offset, piece->tensor.data_bytes};
+        key = ADD(add_file(key, kind, &plan->scan.files[piece->file]), data);
     }
     return key;
 }

@@ -1,13 +1,12 @@
 /* Keys of the files that a planned table is made from.
  *
  * Both keys are XXH3-64 of what decides the table's bytes in memory: its type, storage, shape and
- * stride, the format of the rows in its files, its place in each file, and the files' identities.
+ * stride, the format of the rows in its files, its range of each file, and the files' identities.
  * The identity of a file is its digest in the version's manifest, if the digest counts. Tables
- * whose files have the same digests are then the same in any version, model, directory and mount.
- * Without a digest, the two keys differ: an origin is for use within one process, which always sees
- * the same inodes; a source key is for files that outlive the process, so inodes, times of change
- * and device numbers may have changed.
- * Thread: pure functions. Memory: none. */
+ * whose files have the same digests then have the same keys in any version, model, directory and
+ * mount. Without a digest, the two keys differ: an origin is for use within one process, which
+ * always sees the same inodes; a source key is for files that outlive the process, so inodes, times
+ * of change and device numbers may have changed. Thread: pure functions. Memory: none. */
 #pragma once
 
 #include "server/tables/planned_table.h"

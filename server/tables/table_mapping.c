@@ -202,8 +202,8 @@ static void drop_file(struct eb_table_mapping *mapping)
     (void)close(descriptor);
 }
 
-/* Tells of a file that could not be made. It is gone already, so that the bytes that it got count
- * as free. */
+/* Sets *failure to say why a file could not be made. It is deleted already, so that the bytes that
+ * it had count as free. */
 static enum eb_table_mapping_file refuse_file(
     const struct eb_resident_dir *dir, uint64_t bytes, int rc, struct eb_failure *failure)
 {

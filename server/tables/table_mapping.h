@@ -20,7 +20,8 @@
  * giving back 3 GiB of small pages at once blocked them for 90 to 150 ms, and giving back slices of
  * 8 MiB for 0.2 to 4 ms each. */
 #define EB_TABLE_MAPPING_SLICE_BYTES (UINT64_C(8) << 20)
-/* Bytes of a file that get their pages in one go, or are mapped in one go: 0.2 and 0.5 ms. */
+/* Most bytes of a file that get their pages, or are mapped, by one system call. It takes 0.2 or
+ * 0.5 ms. */
 #define EB_TABLE_MAPPING_FILE_SLICE_BYTES (UINT64_C(64) << 20)
 /* Least percentage of a new file that must be in pages of 2 MiB. Finding a row in small pages takes
  * four times as long as in the huge pages of anonymous memory. */
@@ -49,12 +50,12 @@ struct eb_table_mapping {
     uint64_t shared_bytes;             /* bytes that eb_machine_add_shared has counted */
     bool is_adopted;                   /* the file was there before this process mapped it */
     bool is_compared; /* its tables have been, or are being, compared with the files that they were
-                         made from; for the thread that has this done */
-    atomic_bool is_outdated; /* a table in it differs from those files: its tables are not shared
-                                any more, and are to be loaded again */
+                         made from; used only by the thread that starts comparisons */
+    atomic_bool is_outdated; /* a table in it differs from those files: its tables are no longer
+                                shared, and must be loaded again */
 };
 
-/* How a new file turned out. */
+/* The outcome of making a file. */
 enum eb_table_mapping_file {
     EB_TABLE_MAPPING_MADE,
     EB_TABLE_MAPPING_FULL,  /* the file system has too little room */

@@ -60,7 +60,7 @@ struct eb_named_table {
     uint64_t digest;        /* digest of its content (table_digest.h) */
     uint64_t origin;        /* key of the files that it was read from (source_key.h) */
     bool is_in_file;        /* it is in a resident file */
-    size_t file_place;      /* its position in its resident file, if it is in one */
+    size_t file_slot;       /* its position in its resident file, if it is in one */
     /* Defaults for requests that do not set the same members. */
     enum eb_missing missing; /* UNSPECIFIED means ERROR */
     bool has_default;

@@ -1,7 +1,7 @@
 /* Finds the tables of a plan that need not be loaded, because a version in memory has the same
  * tables and can share their memory. There are two ways to find out that a table is resident:
- *  - Nothing is read. The table comes from the same place in the same files as the resident one, or
- * in files with the same digests in their manifests, or from a packed file with the same digest.
+ *  - Nothing is read. The table comes from the same ranges of the same files as the resident one,
+ * or of files with the same digests in their manifests, or from a packed file with the same digest.
  * The files may have been given new links. The names may differ.
  *  - The files are read up to the first difference. The table has the same name, shape, storage and
  * content as the resident one.

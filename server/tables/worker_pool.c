@@ -7,7 +7,7 @@
 
 #define MS_PER_S 1000
 #define NS_PER_MS 1000000
-/* Longest time between two looks at the workers. */
+/* Longest time between two checks of the workers. */
 #define WATCH_MS 1000
 
 /* Threads that are in run_pool_worker. */
@@ -19,7 +19,7 @@ struct pool_thread {
     struct pool_run *run;
     struct eb_pool_worker worker;
     pthread_t thread;
-    uint64_t told_since_ms; /* the read under way, if it was reported as stalled; else 0 */
+    uint64_t reported_since_ms; /* start of the read that was reported as stalled; 0 if none was */
 };
 
 /* The state of one run. */
@@ -158,8 +158,8 @@ static bool await_workers(struct pool_run *run)
 /* Reports that the worker's stalled read has ended, if there was one. */
 static void tell_resumed(const struct pool_run *run, struct pool_thread *thread)
 {
-    if (thread->told_since_ms != 0) {
-        thread->told_since_ms = 0;
+    if (thread->reported_since_ms != 0) {
+        thread->reported_since_ms = 0;
         eb_load_meter_resume(run->pool->meter);
     }
 }
@@ -172,13 +172,13 @@ static bool tell_stalled(const struct pool_run *run, struct pool_thread *thread)
     uint64_t since_ms =
         atomic_load_explicit(&thread->worker.reading_since_ms, memory_order_acquire);
     uint64_t now_ms = pool_now_ms();
-    if (since_ms != thread->told_since_ms) {
+    if (since_ms != thread->reported_since_ms) {
         tell_resumed(run, thread);
     }
-    if (since_ms == 0 || since_ms == thread->told_since_ms || now_ms - since_ms < stall_ms) {
+    if (since_ms == 0 || since_ms == thread->reported_since_ms || now_ms - since_ms < stall_ms) {
         return false;
     }
-    thread->told_since_ms = since_ms;
+    thread->reported_since_ms = since_ms;
     eb_load_meter_stall(pool->meter,
         atomic_load_explicit(&thread->worker.path, memory_order_relaxed),
         (now_ms - since_ms) / MS_PER_S);

@@ -25,7 +25,7 @@ struct eb_pool_worker {
 };
 
 struct eb_worker_pool {
-    unsigned thread_count; /* wanted number of workers; 0 means one */
+    unsigned thread_count; /* number of workers; 0 means one */
     uint64_t task_count;
     struct eb_load_meter *meter; /* for reports of stalled reads, and of their ends */
     uint64_t stall_ms;           /* 0 means EB_WORKER_POOL_STALL_MS */

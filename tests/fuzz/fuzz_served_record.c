@@ -28,7 +28,7 @@ static void require_equal_version(
         require(strcmp(table->name, b->tables[i].name) == 0 && table->name[0] != '\0');
         require(strcmp(table->file, b->tables[i].file) == 0);
         require(eb_resident_dir_parse(table->file, &kind, &key));
-        require(table->place == b->tables[i].place && table->place < EB_RESIDENT_TABLES_MAX);
+        require(table->slot == b->tables[i].slot && table->slot < EB_RESIDENT_TABLES_MAX);
         require(table->unknown_row == b->tables[i].unknown_row);
     }
 }

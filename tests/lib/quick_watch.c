@@ -1,4 +1,4 @@
-/* Makes watches on files tell of changes after QUICK_QUIET_MS instead of a second, so that tests
+/* Makes watches on files report changes after QUICK_QUIET_MS instead of a second, so that tests
  * need not wait that long for each. A test program gets it by linking embag_quick_watch and
  * wrapping eb_file_watch_start. */
 #include "proto/net/file_watch.h"

@@ -144,9 +144,8 @@ static void describe_set(
     for (size_t i = 0; i < TABLES; i++) {
         const struct eb_named_table *table = &set->tables[i];
         const struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, table->base);
-        tables[i] = (struct eb_served_table){.name = table->name,
-            .unknown_row = table->table.unknown_row,
-            .place = table->file_place};
+        tables[i] = (struct eb_served_table){
+            .name = table->name, .unknown_row = table->table.unknown_row, .slot = table->file_slot};
         (void)snprintf(tables[i].file, sizeof tables[i].file, "%s", file ? file : mapping->name);
     }
 }

@@ -44,7 +44,7 @@ static void look(int days, char *out, size_t out_bytes)
     struct eb_security *security = eb_security_open(&config);
     assert_non_null(security);
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_security_look(security);
+    eb_security_log_expiry(security);
     eb_capture_stop(&capture, out, out_bytes);
     eb_security_close(security);
 }
@@ -91,7 +91,7 @@ static void has_nothing_to_look_at_without_a_certificate(void **state)
     struct eb_security *security = eb_security_open(&config);
     assert_non_null(security);
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_security_look(security);
+    eb_security_log_expiry(security);
     eb_capture_stop(&capture, line, sizeof line);
     assert_string_equal(line, "");
     eb_security_close(security);

@@ -160,7 +160,7 @@ static void a_tmpfs_without_inodes_is_an_error(void **state)
     run_on_mount(*state, "tmpfs", "nr_inodes=6,mode=0700", use_all_names);
 }
 
-static void look_at_room_without_limit(const char *root)
+static void check_room_without_limit(const char *root)
 {
     struct eb_resident_dir dir;
     open_on_mount(&dir, root);
@@ -171,7 +171,7 @@ static void look_at_room_without_limit(const char *root)
 
 static void a_tmpfs_without_a_size_has_the_memory_that_is_available(void **state)
 {
-    run_on_mount(*state, "tmpfs", "size=0,mode=0700", look_at_room_without_limit);
+    run_on_mount(*state, "tmpfs", "size=0,mode=0700", check_room_without_limit);
 }
 
 #define LARGE_PAGES 34 /* of 2 MiB: more than a file gets at once */

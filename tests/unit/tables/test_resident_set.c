@@ -236,7 +236,7 @@ static void opens_a_recorded_version_without_its_files(void **state)
     for (size_t i = 0; i < 3; i++) {
         const struct eb_named_table *table = &set.tables[i];
         tables[i] = (struct eb_served_table){
-            .name = table->name, .unknown_row = -1, .place = table->file_place};
+            .name = table->name, .unknown_row = -1, .slot = table->file_slot};
         const struct eb_table_mapping *mapping = eb_table_memory_find(&set.memory, table->base);
         strcpy(tables[i].file, mapping->name);
     }
@@ -250,10 +250,10 @@ static void opens_a_recorded_version_without_its_files(void **state)
     expect_in_files(&opened);
     assert_true(opened.digest == set.digest);
     eb_table_set_deinit(&opened);
-    tables[1].place = 7;
+    tables[1].slot = 7;
     assert_false(eb_resident_set_open(&version, &fixture->options, &opened, &failure));
     assert_non_null(strstr(failure.text, "no table number 7"));
-    tables[1].place = 0;
+    tables[1].slot = 0;
     strcpy(tables[1].file, "00000000000000aa.t");
     assert_false(eb_resident_set_open(&version, &fixture->options, &opened, &failure));
     assert_non_null(strstr(failure.text, "missing"));

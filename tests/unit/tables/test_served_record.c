@@ -20,7 +20,7 @@ static struct eb_served_record make_sample(void)
 {
     static struct eb_served_table tables[] = {
         {.name = "users", .unknown_row = -1, .file = "0123456789abcdef.t"},
-        {.name = "a \"b\"", .unknown_row = 5, .file = "00000000000000ff.s", .place = 3},
+        {.name = "a \"b\"", .unknown_row = 5, .file = "00000000000000ff.s", .slot = 3},
     };
     static struct eb_served_version versions[] = {
         {.version = UINT64_MAX,
@@ -70,7 +70,7 @@ static void parses_what_it_encoded(void **state)
         const struct eb_served_table *table = &sample.models[0].versions[0].tables[i];
         assert_string_equal(first->tables[i].name, table->name);
         assert_string_equal(first->tables[i].file, table->file);
-        assert_int_equal(first->tables[i].place, table->place);
+        assert_int_equal(first->tables[i].slot, table->slot);
         assert_int_equal(first->tables[i].unknown_row, table->unknown_row);
     }
     assert_int_equal(model->versions[1].version, 7);
