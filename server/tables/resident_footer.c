@@ -1,5 +1,6 @@
 #include "server/tables/resident_footer.h"
 
+#include "kernels/table.h"
 #include "server/base/name.h"
 #include "server/tables/numa_policy.h"
 
@@ -228,7 +229,8 @@ static bool take_range(uint64_t offset, uint64_t bytes, uint64_t data_bytes, uin
     return is_inside;
 }
 
-/* Returns whether the values of a row fit between the starts of two rows. */
+/* Returns whether the values of a row fit between the starts of two rows, after the scale and the
+ * bias that codes have. */
 static bool check_row_shape(const struct eb_resident_table *table)
 {
     struct eb_tensor tensor = {.storage = EB_STORAGE_U8, .rank = table->rank};
@@ -238,7 +240,9 @@ static bool check_row_shape(const struct eb_resident_table *table)
         return false;
     }
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, eb_tensor_row_elements(&tensor));
-    return table->row_offset_bytes <= table->row_stride_bytes &&
+    uint64_t scale_bytes = eb_storage_is_code(table->storage) ? sizeof(struct eb_row_scale) : 0;
+    return table->row_offset_bytes >= scale_bytes &&
+           table->row_offset_bytes <= table->row_stride_bytes &&
            row_bytes <= table->row_stride_bytes - table->row_offset_bytes;
 }
 

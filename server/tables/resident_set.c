@@ -45,8 +45,14 @@ static bool plan_resident(const struct opening *opening, const struct eb_served_
     if (!planned->name) {
         return eb_failure_set(opening->failure, "out of memory");
     }
-    return !planned->config || planned->config->vector_count == 0 ||
-           eb_default_vector_read(planned, &planned->vector, opening->failure);
+    if (planned->config && planned->config->vector_count > 0 &&
+        !eb_default_vector_read(planned, &planned->vector, opening->failure)) {
+        return false;
+    }
+    return served->unknown_row != EB_ROW_VECTOR || planned->vector ||
+           eb_failure_set(opening->failure,
+               "unknown ids get the default vector of table '%.64s', but its model.yaml has none",
+               served->name);
 }
 
 /* Opens the index of a keyed table. */

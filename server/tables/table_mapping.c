@@ -207,11 +207,15 @@ static void drop_file(struct eb_table_mapping *mapping)
 static enum eb_table_mapping_file refuse_file(
     const struct eb_resident_dir *dir, uint64_t bytes, int rc, struct eb_failure *failure)
 {
+    if (rc != -ENOSPC && rc != -ENOMEM && rc != -EDQUOT) {
+        eb_failure_set(failure, "%s: a file of %" PRIu64 " bytes cannot be made: %s", dir->path,
+            bytes, strerror(-rc));
+        return EB_TABLE_MAPPING_FAILED;
+    }
     eb_failure_set(failure,
         "%s: a file of %" PRIu64 " bytes does not fit, %" PRIu64 " bytes are free (%s)", dir->path,
         bytes, eb_resident_dir_free_bytes(dir), strerror(-rc));
-    return rc == -ENOSPC || rc == -ENOMEM || rc == -EDQUOT ? EB_TABLE_MAPPING_FULL
-                                                           : EB_TABLE_MAPPING_FAILED;
+    return EB_TABLE_MAPPING_FULL;
 }
 
 /* Maps the new file and reserves its room. Returns 0 or a negative errno. */

@@ -1,5 +1,6 @@
 #include "server/tables/resident_footer.h"
 
+#include "kernels/table.h"
 #include "server/tables/numa_policy.h"
 #include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
@@ -232,6 +233,10 @@ static void refuses_tables_that_cannot_be(void **state)
     expect_damaged(&table);
     table = tables[0];
     table.row_offset_bytes = 49;
+    expect_damaged(&table);
+    table = tables[0];
+    table.storage = EB_STORAGE_INT8; /* whose scale and bias come before the values */
+    table.row_offset_bytes = sizeof(struct eb_row_scale) - 1;
     expect_damaged(&table);
     table = tables[0];
     table.row_stride_bytes = 0;

@@ -254,6 +254,10 @@ static void opens_a_recorded_version_without_its_files(void **state)
     assert_false(eb_resident_set_open(&version, &fixture->options, &opened, &failure));
     assert_non_null(strstr(failure.text, "no table number 7"));
     tables[1].slot = 0;
+    tables[1].unknown_row = EB_ROW_VECTOR;
+    assert_false(eb_resident_set_open(&version, &fixture->options, &opened, &failure));
+    assert_non_null(strstr(failure.text, "but its model.yaml has none"));
+    tables[1].unknown_row = -1;
     strcpy(tables[1].file, "00000000000000aa.t");
     assert_false(eb_resident_set_open(&version, &fixture->options, &opened, &failure));
     assert_non_null(strstr(failure.text, "missing"));
