@@ -165,7 +165,7 @@ class PodmanCompose(unittest.TestCase):
         said = self.bring_up(*files, EMBAG_MODELS=models, EMBAG_RESIDENT='/srv/embag-resident')
         server, = (line for line in said.splitlines() if '-v /srv/embag-resident:/resident' in line)
         self.assertIn('-e EMBAG_RESIDENT_DIR=/resident', server)
-        # What compose.yaml says holds as well.
+        # The settings of compose.yaml apply too.
         self.assertIn('-v %s:/models:ro' % models, server)
         self.assertIn('-e EMBAG_STATE_DIR=/var/lib/embag', server)
         self.assertIn('set it to a tmpfs', self.bring_up(*files, status=1, EMBAG_MODELS=models))

@@ -64,7 +64,7 @@ class KilledCalls(OwnServerTest):
             stops = random.Random(SEED).sample(stops, SAMPLE)
         reached = set()
         for value, stop in enumerate(stops, 1):
-            # A directory is made once; all else happens in that of another version.
+            # A directory is made only once. All other calls happen in that of another version.
             if stop[0] == 'mkdirat':
                 shutil.rmtree(os.path.join(self.directory, 'embag'), ignore_errors=True)
             self.write_values(value)

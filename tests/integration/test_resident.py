@@ -432,7 +432,7 @@ class Resident(OwnServerTest):
                                 for version in model['versions']] for model in models}
 
     def wait_repository(self, server, readable):
-        """Waits until the server tells whether it can read the repository."""
+        """Waits until the server reports whether it can read the repository."""
         wait_until(lambda: Metrics(server).get('embag_repository_readable') == readable, SECONDS,
                    'embag_repository_readable %d' % readable)
 
@@ -526,7 +526,7 @@ class Resident(OwnServerTest):
     # ---- damage
 
     def expect_rejected(self, reason, *flags):
-        """Starts a server, which must reject one file and answer right all the same."""
+        """Starts a server, which must reject one file and still answer correctly."""
         server = self.start(*flags)
         self.assertIn(reason, server.find('resident_rejected'))
         self.check_answers(server)
@@ -701,7 +701,7 @@ class Resident(OwnServerTest):
         return os.path.getsize(self.path('.s')), os.path.getsize(self.path('.t'))
 
     def expect_full(self, server):
-        """Checks that a table has found no room, and that the server answers all the same. Returns
+        """Checks that a table has found no room, and that the server still answers. Returns
         the bytes that the table's file needs, and those that are free."""
         told = re.search(r'a file of (\d+) bytes does not fit, (\d+) bytes are free',
                          server.find('resident_full'))

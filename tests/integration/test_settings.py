@@ -1,5 +1,5 @@
 """Settings of a running server: they are read again on command, on SIGHUP and when their file
-changes. Which effect each of them has is in test_live_settings."""
+changes. test_live_settings tests the effect of each setting."""
 
 import json
 import os

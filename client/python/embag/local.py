@@ -90,7 +90,7 @@ def _load(name: str) -> Any:
     except OSError as error:
         raise OSError('%s; install the Debian package libembag-local0.1, or give the path of the '
                       'library as `library`' % error) from None
-    # Without these, ctypes would cut addresses to 32 bits.
+    # Without these, ctypes would truncate addresses to 32 bits.
     for function, arguments in (('open', [c_char_p, c_void_p, c_void_p]),
                                 ('check', [c_void_p, c_void_p]),
                                 ('reader_open', [c_void_p, c_void_p, c_void_p]),
@@ -249,7 +249,7 @@ class Tables:
             raise ValueError('the tables are closed')
 
     def _take_reader(self) -> c_void_p:
-        """Returns a reader for one lookup: there are as many as lookups have run at a time."""
+        """Returns a reader for one lookup; there are as many as lookups have run at once."""
         self._need_open()
         with self._lock:
             if self._readers:

@@ -99,7 +99,7 @@ static void counts_shared_pages_that_another_group_is_charged_for(void **state)
     assert_int_equal(eb_machine_uncharged_bytes_under(scratch->root), 5900);
     eb_machine_remove_shared(6000);
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 9000);
-    /* Version 1 calls it otherwise; what a group does not tell is not guessed. */
+    /* Version 1 has another name for it. If a group does not report it, nothing is assumed. */
     eb_scratch_write_text(scratch, "proc/self/cgroup", "4:memory:/a\n");
     eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
     eb_scratch_write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");

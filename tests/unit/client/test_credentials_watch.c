@@ -190,7 +190,7 @@ static void stops_while_it_reads(void **state)
     assert_string_equal(fixture->credentials.authorization, "Bearer first");
 }
 
-/* To open a pipe would wait until somebody writes to it. */
+/* Opening a pipe waits until somebody writes to it. */
 static void does_not_read_a_pipe(void **state)
 {
     struct fixture *fixture = *state;

@@ -191,8 +191,8 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     eb_scratch_init(&scratch);
 }
 
-/* Writes a table that is packed in four chunks. Two of its rows have a value that no code can be,
- * if is_spoiled. */
+/* Writes a table that is packed in four chunks. Two of its rows have a value that cannot become a
+ * code, if is_spoiled. */
 static void write_large(const char *name, bool is_spoiled)
 {
     struct eb_tensor tensor = {

@@ -558,7 +558,7 @@ static void tells_of_a_description_that_does_not_hold_for_what_is_in_memory(void
     assert_string_equal(fixture->told, "");
 }
 
-/* Returns the version that is returned next of all models, and sets *model to its model. */
+/* Returns the version to load next, over all models, and sets *model to its model. */
 static uint64_t next_of_all(struct registry_fixture *fixture, const char **model)
 {
     struct eb_registry_version *version;

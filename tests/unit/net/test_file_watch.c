@@ -461,7 +461,7 @@ static void polls_if_the_system_has_no_more_watches(void **state)
     write_file(fixture, "b/b", "newer");
     await_changes(fixture, watcher, 1);
     assert_int_equal(watcher->unreported_count, 1);
-    /* It asks the system again when the files have changed. */
+    /* The system is asked again when the files have changed. */
     watch_error = 0;
     write_file(fixture, "b/b", "newest");
     await_changes(fixture, watcher, 2);

@@ -45,7 +45,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Opens the markers, as a process does at start. The one before did not end in order. */
+/* Opens the markers, as a process does at start. The former process did not end in an orderly way.
+ */
 static void open_again(struct fixture *fixture)
 {
     struct eb_failure failure = {.text = ""};
@@ -94,7 +95,7 @@ static void each_death_is_counted_until_the_version_loads(void **state)
     open_again(fixture);
     assert_true(has(fixture, "died-m-9-" FILES_TEXT "-1"));
     assert_true(fixture->markers.has_died);
-    /* A start that does not load the version counts nothing. */
+    /* A start that does not load the version counts no death. */
     open_again(fixture);
     assert_false(fixture->markers.has_died);
     assert_int_equal(eb_load_markers_death(&fixture->markers, 0).count, 1);

@@ -142,7 +142,7 @@ static void flags_and_variables_still_override_the_file(void **state)
     assert_int_equal(live.running.limits.queries_max, 9);
     assert_int_equal(live.running.limits.bags_max, 8);
     assert_int_equal(live.running.limits.indices_max, 5);
-    /* What is overridden is checked all the same. */
+    /* Values that are overridden are checked too. */
     expect_no_reload("queries_max: 0\n", "queries_max: 0: not in 1..1048576");
 }
 
@@ -175,7 +175,7 @@ static void applies_nothing_if_anything_is_wrong(void **state)
     expect_reload("queries_max: 6\n", 1, 0);
 }
 
-/* The new file is fine by itself, but until the restart the answers of all loops would not fit. */
+/* The new file is valid by itself, but until the restart the answers of all loops would not fit. */
 static void refuses_what_does_not_go_with_what_is_pending(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void refuses_what_does_not_go_with_what_is_pending(void **state)
     expect_reload("answer_memory_bytes: 256MiB\nresponse_bytes_max: 64MiB\n", 0, 1);
 }
 
-/* What is chosen for the machine may be chosen otherwise the next time, without a change of the
+/* A number that is chosen for the machine may differ the next time, without a change of the
  * settings. */
 static void a_number_chosen_for_the_machine_is_not_pending(void **state)
 {

@@ -324,7 +324,7 @@ static void refuses_bytes_behind_the_last_table(void **state)
     free(bytes);
 }
 
-/* A reader copies a chunk to check it, so that its size must not be anything. */
+/* A reader copies a chunk to check it, so the size of a chunk is limited. */
 static void limits_the_bytes_of_a_chunk(void **state)
 {
     (void)state;
@@ -403,7 +403,7 @@ static void tells_another_layout_from_damage(void **state)
     assert_int_equal(decode(bytes, size), EB_RESIDENT_FOOTER_DAMAGED);
     sign(bytes, size);
     assert_int_equal(decode(bytes, size), EB_RESIDENT_FOOTER_OTHER_LAYOUT);
-    /* What another layout has before the trailer is not looked at. */
+    /* The bytes before the trailer of another layout are not read. */
     memset(bytes, 0xff, size - EB_RESIDENT_TRAILER_BYTES);
     sign(bytes, size);
     assert_int_equal(decode(bytes, size), EB_RESIDENT_FOOTER_OTHER_LAYOUT);

@@ -50,7 +50,7 @@ struct fixture {
 
 /* ---- reads and threads: the linker redirects the calls (--wrap) ---- */
 
-/* What reads of files whose path contains `part` do. Changed while nothing is loaded. */
+/* How reads of files whose path contains `part` behave. Changed only while nothing is loaded. */
 static struct {
     const char *part;        /* NULL: all files are read as usual */
     uint64_t failing_offset; /* reads from there on fail; UINT64_MAX: none does */
@@ -122,8 +122,8 @@ int __wrap_pthread_create(
     return __real_pthread_create(thread, attributes, start, argument);
 }
 
-/* The clock of the pool is long past, so that the watching thread never sleeps, and moves only as
- * tests want. */
+/* The clock of the pool is far behind, so that the watching thread never sleeps, and advances only
+ * when a test says so. */
 static int read_pool_clock(clockid_t id, struct timespec *out)
 {
     if (!pool_clock.is_ours || id != CLOCK_MONOTONIC_COARSE) {
@@ -438,7 +438,7 @@ static void hashes_a_single_chunk_as_a_load_does(void **state)
     eb_table_set_deinit(&set);
 }
 
-/* Digests are told to users and stored in resident files. They may change only on purpose. */
+/* Digests are reported to users and stored in resident files. They may change only on purpose. */
 static void keeps_its_digests(void **state)
 {
     static const struct {
@@ -577,8 +577,8 @@ static void tells_the_first_read_that_fails(void **state)
     }
 }
 
-/* Scales that are negative are found when all rows of a table are known. The smallest row is told,
- * and an error in a later table is not. */
+/* Negative scales are found when all rows of a table are known. The first such row is reported, and
+ * an error in a later table is not. */
 static void tells_the_first_row_of_a_table_in_another_format(void **state)
 {
     struct fixture *fixture = *state;
@@ -793,7 +793,7 @@ static void names_the_file_of_scales_that_stalls(void **state)
     expect_stall(fixture, "/b.npy", 2);
 }
 
-/* Lets 30 seconds pass for a thread in go_on, until the watching thread has looked at it. */
+/* Lets 30 seconds pass for a thread in go_on, until the watching thread has checked it. */
 static bool wait_for_the_pace(void *context, uint64_t bytes)
 {
     (void)context;
@@ -859,7 +859,7 @@ static void *fail_calloc(size_t count, size_t bytes)
 }
 
 /* Fails each allocation of a load once, whichever thread makes it. Either the load fails, and says
- * why, or it does without. */
+ * why, or it succeeds without that memory. */
 static void fail_allocations(const struct fixture *fixture, unsigned threads, unsigned allowed)
 {
     struct eb_table_set expected;
