@@ -149,12 +149,23 @@ static int visit_all(const char *directory, bool is_check)
     return is_good && pass.damaged_count + pass.unread_count == 0 ? 0 : 1;
 }
 
+/* Opens a directory that exists. Does not make it, as a server would. */
+static bool open_to_clean(
+    struct eb_resident_dir *dir, const char *directory, struct eb_failure *failure)
+{
+    if (!eb_resident_dir_open_reader(dir, directory, failure)) {
+        return false;
+    }
+    eb_resident_dir_close(dir);
+    return eb_resident_dir_open(dir, directory, false, failure);
+}
+
 /* Deletes all files and the record. Returns the exit status. */
 static int clean(const char *directory)
 {
     struct eb_failure failure;
     struct eb_resident_dir dir;
-    if (!eb_resident_dir_open(&dir, directory, false, &failure)) {
+    if (!open_to_clean(&dir, directory, &failure)) {
         fprintf(stderr, "embag: %s\n", failure.text);
         return 1;
     }

@@ -162,8 +162,9 @@ static bool check_directory(const struct eb_resident_dir *dir, struct eb_failure
         return fail_resident(failure, dir->path, "it cannot be examined", errno);
     }
     if (dir->user != geteuid()) {
-        return eb_failure_set(failure, "%s: it belongs to user %u, and the server runs as user %u",
-            dir->path, dir->user, geteuid());
+        return eb_failure_set(failure,
+            "%s: it belongs to user %u, and this process runs as user %u", dir->path, dir->user,
+            geteuid());
     }
     return !(status.st_mode & (S_IWGRP | S_IWOTH)) ||
            eb_failure_set(failure,

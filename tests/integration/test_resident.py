@@ -362,6 +362,10 @@ class Resident(OwnServerTest):
         self.assertIn('0 files', self.resident('list'))
         self.resident('nonsense', status=2)
 
+    def test_the_command_cleans_no_directory_that_it_would_have_to_make(self):
+        self.assertIn('it cannot be opened', self.resident('clean', status=1))
+        self.assertEqual(os.listdir(self.directory), [])
+
     @unittest.skipIf(os.geteuid() != 0, 'only root can become another user')
     def test_the_command_tells_files_that_it_may_not_read_from_damaged_ones(self):
         self.start('--resident-readers', 'group').stop()
@@ -661,7 +665,7 @@ class Resident(OwnServerTest):
     def test_a_directory_of_another_user_is_refused(self):
         os.mkdir(os.path.join(self.directory, 'embag'), 0o700)
         os.chown(os.path.join(self.directory, 'embag'), OTHER_USER, -1)
-        self.expect_no_start('it belongs to user %d, and the server runs as user 0' % OTHER_USER)
+        self.expect_no_start('it belongs to user %d, and this process runs as user 0' % OTHER_USER)
 
     def test_a_directory_of_someone_else_is_refused(self):
         os.mkdir(os.path.join(self.directory, 'embag'), 0o777)
