@@ -10,6 +10,9 @@ int eb_lookup_command_main(int argument_count, char **arguments);
 /* `embag models`: lists the models of a server. With `status` it describes versions; with `load`,
  * `unload` or `serve` it sends a command. */
 int eb_models_command_main(int argument_count, char **arguments);
+/* `embag publish`: loads a version on several servers and, when all have it, serves it on each.
+ * SIGINT, SIGTERM and SIGHUP are blocked when it returns, because the process ends then. */
+int eb_publish_command_main(int argument_count, char **arguments);
 /* `embag settings`: lists the settings of a server; with `reload` it makes the server read them
  * again. */
 int eb_settings_command_main(int argument_count, char **arguments);

@@ -10,6 +10,7 @@ static const char usage[] =
     "\n"
     "  lookup       look up bags of rows and print the pooled rows\n"
     "  models       list a server's models and tables; load, unload and serve versions\n"
+    "  publish      serve a version on several servers when all have it in memory\n"
     "  settings     list a server's settings, or reload them\n"
     "  pack         convert a table to a packed table, quantised or unchanged\n"
     "  check        check table files, and print the memory that they need\n"
@@ -26,6 +27,7 @@ static const struct {
 } commands[] = {
     {"lookup", eb_lookup_command_main},
     {"models", eb_models_command_main},
+    {"publish", eb_publish_command_main},
     {"settings", eb_settings_command_main},
     {"pack", eb_pack_command_main},
     {"check", eb_check_command_main},
@@ -56,8 +58,8 @@ static int dispatch_command(int argument_count, char **arguments)
         }
     }
     fprintf(stderr,
-        "embag: unknown command \"%s\": expected lookup, models, settings, pack, check, manifest, "
-        "resident, make-model or demo\n",
+        "embag: unknown command \"%s\": expected lookup, models, publish, settings, pack, check, "
+        "manifest, resident, make-model or demo\n",
         name);
     return 2;
 }

@@ -17,8 +17,8 @@ out=$(realpath "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-pages=(embagd embag embag-lookup embag-models embag-settings embag-pack embag-check embag-manifest
-    embag-resident embag-make-model embag-demo embag-load)
+pages=(embagd embag embag-lookup embag-models embag-publish embag-settings embag-pack embag-check
+    embag-manifest embag-resident embag-make-model embag-demo embag-load)
 
 section_of() { if [[ $1 == embagd ]]; then echo 8; else echo 1; fi; }
 
@@ -84,6 +84,7 @@ page embagd "server of embedding tables over gRPC" embagd
 page embag "command line of embag, a server of embedding tables" embag
 page embag-lookup "look up bags of rows and print the pooled vectors" embag lookup
 page embag-models "list, load, unload and serve the versions of models" embag models
+page embag-publish "serve a version on several servers" embag publish
 page embag-settings "list and reload the settings of a server" embag settings
 page embag-pack "pack, quantise and split a table" embag pack
 page embag-check "check table files and the memory that they need" embag check

@@ -24,10 +24,10 @@ COMMAND_SECONDS = 120
 ROWS = 50000
 PAGE = 2 << 20
 SHELL = 'sh'
-# Commands of the guide that the tests of packages, container, chart and release run.
+# Commands of the guide that other tests run.
 RUN_ELSEWHERE = ('apt-get install', 'systemctl', 'journalctl', 'embag models status',
-                 'sed -i', 'embag resident list', 'install -D', 'podman build', 'podman run',
-                 'helm install', 'deploy/install-packages.sh', 'deploy/release.sh',
+                 'embag publish', 'sed -i', 'embag resident list', 'install -D', 'podman build',
+                 'podman run', 'helm install', 'deploy/install-packages.sh', 'deploy/release.sh',
                  'cd build/0.1.0 && sha256sum')
 
 
