@@ -48,8 +48,7 @@ static const char usage[] =
     "  --model NAME           the model\n"
     "  --version N            the version, whose files each server has or will have soon\n"
     "  --timeout S            seconds until the version must be served everywhere, 1 to 604800\n"
-    "                         (default: 600); undoing may take 10 s more for each "
-    "server\n" EB_ACCESS_USAGE
+    "                         (default: 600); undoing: up to 12 s for each server\n" EB_ACCESS_USAGE
     "The options apply to all servers. A version that this command has made a server load stays\n"
     "in memory until embag models unload frees it. SIGINT, SIGTERM and SIGHUP end the command;\n"
     "what it has switched is undone.\n"
