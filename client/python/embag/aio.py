@@ -43,7 +43,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. Calls in flight raise `Cancelled`."""
+        """Closes the connections. Calls in flight raise `Cancelled`."""
         self._is_closed = True
         for channel in self._channel.close():
             await channel.close()

@@ -1,4 +1,4 @@
-"""Connects to a server: address, TLS and token. Both clients use it."""
+"""Connects to a server: address, channels, TLS and token. Both clients use it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ _SECONDS_MAX = 1e9
 # gRPC uses the proxies of the environment (http_proxy and others) for loopback addresses too.
 _NO_PROXY: dict[str, Any] = {'grpc.enable_http_proxy': 0,
                              'grpc.address_http_proxy_enabled_addresses': ''}
+# gRPC shares connections among channels with the same options, unless each channel has a pool of
+# its own.
+_OWN_POOL: dict[str, Any] = {'grpc.use_local_subchannel_pool': 1}
+# Each channel has at least one connection, and the server limits their number.
+_CHANNELS_MAX = 256
 _POLL_S = 2.0   # time between two comparisons of the certificate files' stamps
 _QUIET_S = 1.0  # time for which changed files must stay the same before they are read
 
@@ -42,6 +47,8 @@ class ConnectFields(TypedDict, total=False):
     - cert_file, key_file: PEM certificate and key that identify the client (mutual TLS)
     - server_name: name that the server's certificate must have, instead of the address
     - options: channel options of gRPC, which override those of the package
+    - channels: number of gRPC channels, each with connections of its own; a call uses the channel
+      with the fewest calls under way, and channels with equally many in turn
 
     Certificate files are read again when they change. Calls look for changes every two seconds. If
     the files have been the same for a second, and the key fits its certificate, later calls use a
@@ -62,6 +69,7 @@ class ConnectFields(TypedDict, total=False):
     key_file: str | None
     server_name: str | None
     options: Sequence[tuple[str, Any]]
+    channels: int
 
 
 def seconds(timeout: float | None, otherwise: float | None = None) -> float | None:
@@ -230,7 +238,9 @@ class Methods:
 
 
 class Channel:
-    """A channel of `grpc` or of `grpc.aio`, which is replaced when certificate files change.
+    """The channels of a client, of `grpc` or of `grpc.aio`.
+
+    They are replaced when certificate files change.
 
     Raises ValueError for fields that do not go together, and OSError if a file cannot be read.
     """
@@ -239,9 +249,11 @@ class Channel:
                  token_file: str | None = None, tls: bool = False, ca_file: str | None = None,
                  cert_file: str | None = None, key_file: str | None = None,
                  server_name: str | None = None,
-                 options: Sequence[tuple[str, Any]] = ()) -> None:
+                 options: Sequence[tuple[str, Any]] = (), channels: int = 1) -> None:
         if (cert_file is None) != (key_file is None):
             raise ValueError('cert_file and key_file must be given together')
+        if not 1 <= channels <= _CHANNELS_MAX:
+            raise ValueError('channels is %d: expected 1 to %d' % (channels, _CHANNELS_MAX))
         is_encrypted = bool(tls or ca_file or cert_file or server_name)
         has_token = token is not None or token_file is not None
         is_local = _is_local(address)
@@ -250,7 +262,7 @@ class Channel:
                              'ca_file), or use a loopback address or a unix socket' % address)
         # gRPC uses the first of two options with the same name, so the names must be unique here.
         # A name may be bytes.
-        named: dict[str, Any] = _OPTIONS | {
+        named: dict[str, Any] = _OPTIONS | (_OWN_POOL if channels > 1 else {}) | {
             name.decode() if isinstance(name, bytes) else name: value for name, value in options}
         if is_local and not is_encrypted:
             named = named | _NO_PROXY if has_token else _NO_PROXY | named
@@ -263,7 +275,8 @@ class Channel:
         self._is_closed = False
         self._replaced: list[Methods] = []  # those whose gRPC channels are still to be closed
         self._credentials = self._certificates.credentials if self._certificates else None
-        self._methods = self._open()
+        self._methods = [self._open() for _ in range(channels)]
+        self._next = 0  # the channel that the next call uses if all have equally many
 
     def _open(self) -> Methods:
         if self._credentials is None:
@@ -280,14 +293,22 @@ class Channel:
         with self._lock:
             if self._certificates is not None and not self._is_closed:
                 self._replace(self._certificates.credentials)
-            self._methods.call_count += 1
-            return self._methods
+            chosen = self._choose()
+            chosen.call_count += 1
+            return chosen
+
+    def _choose(self) -> Methods:
+        count = len(self._methods)
+        order = [(self._next + step) % count for step in range(count)]
+        chosen = min(order, key=lambda place: self._methods[place].call_count)
+        self._next = (chosen + 1) % count
+        return self._methods[chosen]
 
     def _replace(self, credentials: grpc.ChannelCredentials) -> None:
         if credentials is not self._credentials:
             self._credentials = credentials
-            self._replaced.append(self._methods)
-            self._methods = self._open()
+            self._replaced += self._methods
+            self._methods = [self._open() for _ in self._methods]
 
     def end(self, methods: Methods) -> list[Any]:
         """Ends a call. The caller must close the gRPC channels that are returned.
@@ -304,5 +325,5 @@ class Channel:
         """Returns all gRPC channels that are open, which the caller must close."""
         with self._lock:
             self._is_closed = True
-            every, self._replaced = [*self._replaced, self._methods], []
+            every, self._replaced = [*self._replaced, *self._methods], []
         return [one.channel for one in every]

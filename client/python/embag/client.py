@@ -17,7 +17,7 @@ from embag.v1 import embedding_bag_pb2 as pb
 
 
 class Client:
-    """One connection to a server. Any number of threads may share it.
+    """Connects to a server. Any number of threads may share a client.
 
     - address: 'HOST:PORT', or 'unix:PATH'
     - timeout: seconds that a call may take if it has no timeout of its own; None here, or infinity
@@ -45,7 +45,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection. Calls in flight raise `Cancelled`."""
+        """Closes the connections. Calls in flight raise `Cancelled`."""
         for channel in self._channel.close():
             channel.close()
 

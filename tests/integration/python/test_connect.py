@@ -2,7 +2,9 @@
 embagd: it reports the token that it received, is slow, or is overloaded."""
 
 import asyncio
+import collections
 import concurrent.futures
+import json
 import os
 import socket
 import threading
@@ -19,6 +21,7 @@ from embagd_process import Repository, wait_until
 
 SERVICE = 'embag.v1.EmbeddingBag'
 NAMES = 'DNS:embag.example,IP:127.0.0.1'
+CHANNELS_MAX = 256
 
 
 class TokensInClear(unittest.TestCase):
@@ -149,6 +152,73 @@ class Tokens(ConnectTest):
             embag.Client('127.0.0.1:1', colour='red')
         with self.assertRaises(FileNotFoundError):
             embag.Client('127.0.0.1:1', ca_file=self.join('nothing'))
+
+
+class Channels(ConnectTest):
+    """Clients with several channels. Each channel has a connection of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.stand_in()
+
+    def test_there_is_one_unless_more_are_asked_for(self):
+        client = self.connect(self.server.address)
+        self.assertEqual(len({client.lookup([], model='where').model for _ in range(4)}), 1)
+
+    def test_lookups_use_all_in_turn(self):
+        client = self.connect(self.server.address, channels=3)
+        used = [client.lookup([], model='where').model for _ in range(9)]
+        self.assertEqual(set(collections.Counter(used).values()), {3})
+        self.assertEqual(used[:3], used[3:6])
+
+    def test_lookups_of_asyncio_use_all_in_turn(self):
+        async def ask():
+            async with aio.Client(self.server.address, channels=3) as client:
+                return [(await client.lookup([], model='where')).model for _ in range(9)]
+        self.assertEqual(set(collections.Counter(asyncio.run(ask())).values()), {3})
+
+    def test_one_with_fewer_calls_is_preferred(self):
+        client = self.connect(self.server.address, channels=2)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(client.lookup, [], model='slow')
+            self.assertTrue(self.server.begun.wait(60))
+            used = {client.lookup([], model='where').model for _ in range(4)}
+            self.assertEqual(len(used), 1)
+            self.server.go_on.set()
+            slow.result(60)
+        used = {client.lookup([], model='where').model for _ in range(4)}
+        self.assertEqual(len(used), 2)
+
+    def test_a_stream_counts_as_a_call(self):
+        client = self.connect(self.server.address, channels=2)
+        with client.stream() as stream:
+            self.assertIsInstance(stream.submit([]).exception(60), embag.ResourceExhausted)
+            used = {client.lookup([], model='where').model for _ in range(4)}
+            self.assertEqual(len(used), 1)
+
+    def test_all_are_connected_to_all_addresses(self):
+        other = self.stand_in()
+        config = {'loadBalancingConfig': [{'round_robin': {}}]}
+        client = self.connect('ipv4:%s,%s' % (self.server.address, other.address), channels=2,
+                              options=[('grpc.service_config', json.dumps(config))])
+        used = set()
+        wait_until(lambda: used.add(client.lookup([], model='where').model) or len(used) == 4, 60,
+                   'lookups over two connections to each of two servers')
+
+    def test_a_number_out_of_range_is_refused(self):
+        for channels in -1, 0, CHANNELS_MAX + 1:
+            with self.assertRaisesRegex(ValueError, 'channels is %d' % channels):
+                embag.Client(self.server.address, channels=channels)
+        client = self.connect(self.server.address, channels=CHANNELS_MAX)
+        self.assertEqual(client.lookup([]).model, 'nobody')
+
+    def test_no_call_is_made_after_the_end(self):
+        client = self.connect(self.server.address, channels=2)
+        client.lookup([])
+        client.close()
+        for _ in range(2):
+            with self.assertRaises(ValueError):
+                client.lookup([])
 
 
 class Proxies(ConnectTest):
@@ -296,6 +366,14 @@ class Renewed(ConnectTest):
         for name in 'first', 'second', 'third':
             self.issue(name)
             self.assertEqual(client.lookup([], model='who').model, name)
+            self.assertEqual(client._channel._replaced, [])
+
+    @EAGER
+    def test_all_of_several_channels_use_the_new_one(self):
+        client = self.connect(self.server.address, timeout=60, channels=2, **self.fields)
+        for name in 'first', 'second':
+            self.issue(name)
+            self.assertEqual({client.lookup([], model='who').model for _ in range(4)}, {name})
             self.assertEqual(client._channel._replaced, [])
 
     @EAGER
