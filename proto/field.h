@@ -91,6 +91,14 @@ static inline void eb_field_put_fixed64(
     }
 }
 
+static inline void eb_field_put_double(
+    struct eb_field_writer *writer, uint32_t number, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    eb_field_put_fixed64(writer, number, bits);
+}
+
 /* Writes an enum's number, which may be any number. protobuf sends negative ones as 64 bits. */
 static inline void eb_field_put_enum(struct eb_field_writer *writer, uint32_t number, int32_t value)
 {

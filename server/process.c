@@ -3,6 +3,7 @@
 #include "proto/list.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/machine.h"
 #include "server/config_parts.h"
 #include "server/formats/direct_read.h"
 #include "server/kernel_choice.h"
@@ -432,6 +433,7 @@ static bool open_executor(struct eb_process *process)
             .isa = eb_bag_ops_name(ops),
             .loops = config->loops,
             .threads = config->threads,
+            .cpus = eb_machine_cpu_count(""),
             .admin_listen = config->admin_listen,
             .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),

@@ -26,3 +26,8 @@ uint64_t eb_clock_steady_ns(void)
 {
     return read_ns(CLOCK_MONOTONIC);
 }
+
+uint64_t eb_clock_cpu_ns(void)
+{
+    return read_ns(CLOCK_PROCESS_CPUTIME_ID);
+}

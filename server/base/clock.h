@@ -10,3 +10,5 @@ uint64_t eb_clock_unix_ms(void);
 uint64_t eb_clock_steady_ms(void);
 /* Returns the same time in nanoseconds. */
 uint64_t eb_clock_steady_ns(void);
+/* Returns the CPU time that all threads of this process have used, in user and system mode. */
+uint64_t eb_clock_cpu_ns(void);

@@ -12,6 +12,7 @@
 #include "server/rpc/sent_times.h"
 #include "server/rpc/table_counters.h"
 #include "server/stats/access_log.h"
+#include "server/stats/load_figures.h"
 #include "server/stats/slow_list.h"
 
 /* Hash buckets of a loop's lookups, by call and id; a power of two. At the busiest times there are
@@ -70,6 +71,7 @@ struct eb_service_loop {
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* the lookups that have a call */
     struct eb_counters *counters;              /* the loop's */
     struct eb_sent_times sent;
+    struct eb_loop_load load; /* what other loops may read of `counters` */
 };
 
 /* Counters of the lookups of one connection and one priority that are in progress. */
@@ -108,6 +110,7 @@ struct eb_rpc_conn {
     uint64_t answer_bytes; /* bytes that answers hold, from when they are given out until they are
                               sent */
     unsigned watch_count;
+    unsigned orca_count;    /* streams of load reports */
     uint64_t waiting_count; /* calls that wait until the connection may do more */
     bool is_resuming;
     uint64_t paused_count;            /* streams that are not being read */
@@ -130,6 +133,7 @@ struct eb_rpc_call {
     struct eb_admin_command *command;  /* the command in progress; NULL if there is none */
     struct eb_settings_call *settings; /* the request about settings; NULL if there is none */
     struct eb_health_watch *watch;     /* NULL if there is none */
+    struct eb_orca_stream *orca;       /* NULL if there is none */
     bool is_request_ended; /* of a stream: whether its peer has sent all of its requests */
     bool is_draining; /* of a stream: whether it takes no more requests, but answers those it has */
     bool has_dropped; /* while draining: whether a message came that will not be answered */

@@ -6,6 +6,7 @@
 #include "server/rpc/health_service.h"
 #include "server/rpc/infer_service.h"
 #include "server/rpc/lookup.h"
+#include "server/rpc/orca_service.h"
 #include "server/rpc/outcome.h"
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/rpc_call.h"
@@ -24,6 +25,7 @@ const struct eb_method_table *const eb_method_tables[] = {
     &eb_reflection_service_methods,
     &eb_reflection_service_alpha_methods,
     &eb_infer_service_methods,
+    &eb_orca_service_methods,
     NULL,
 };
 
@@ -548,6 +550,7 @@ static void *on_loop_open(struct eb_loop *loop)
 
 static bool on_loop_tick(struct eb_loop *loop)
 {
+    eb_orca_service_publish(eb_loop_user(loop));
     return eb_outcome_tick(eb_loop_user(loop));
 }
 

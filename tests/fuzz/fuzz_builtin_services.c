@@ -1,6 +1,8 @@
-/* Decodes bytes of a peer as requests of the health and reflection services, and looks up the names
- * in them. Requests that are refused get a reason; requests that are accepted can be answered. */
+/* Decodes bytes of a peer as requests of the health, reflection and ORCA services, and looks up the
+ * names in them. Requests that are refused get a reason; requests that are accepted can be
+ * answered. */
 #include "proto/codec_health.h"
+#include "proto/codec_orca.h"
 #include "proto/codec_reflection.h"
 
 #include <assert.h>
@@ -53,6 +55,17 @@ static void check_reflection(struct eb_arena *arena, const uint8_t *data, size_t
         .files = is_found ? &files : NULL});
 }
 
+static void check_orca(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    uint64_t interval_ms = UINT64_MAX;
+    if (eb_orca_request_decode(arena, data, size, &interval_ms, &error)) {
+        assert(interval_ms <= EB_ORCA_INTERVAL_MS_MAX);
+    } else {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_arena arena;
@@ -61,6 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_health(&arena, data, size);
     eb_arena_reset(&arena, ARENA_BYTES);
     check_reflection(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_orca(&arena, data, size);
     eb_arena_deinit(&arena);
     return 0;
 }

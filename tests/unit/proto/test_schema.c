@@ -69,6 +69,7 @@ static void finds_what_has_a_name(void **state)
     expect_symbol("grpc.health.v1.HealthCheckResponse.SERVING", "grpc/health/v1/health.proto");
     expect_symbol(
         "grpc.health.v1.HealthListResponse.StatusesEntry.key", "grpc/health/v1/health.proto");
+    expect_symbol("xds.service.orca.v3.OpenRcaService", "xds/service/orca/v3/orca.proto");
     expect_symbol("grpc.reflection.v1.ServerReflection", "grpc/reflection/v1/reflection.proto");
     expect_symbol(
         "grpc.reflection.v1alpha.ServerReflection", "grpc/reflection/v1alpha/reflection.proto");

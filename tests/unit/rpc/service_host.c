@@ -31,7 +31,7 @@ static void load_trial(struct service_host *host)
 void service_host_init(struct service_host *host)
 {
     *host = (struct service_host){
-        .facts = {.version = "1", .build = "b", .isa = "ref", .loops = 1, .threads = 1},
+        .facts = {.version = "1", .build = "b", .isa = "ref", .loops = 1, .threads = 1, .cpus = 1},
         .limits = {
 #define X(name, effect, fallback, min, max, what) .name = (fallback),
             EB_LIMIT_LIST(X)
