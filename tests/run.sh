@@ -286,7 +286,7 @@ if $all; then
     section 600 "clients: tritonclient, and the same calls from grpc++" triton_tests
     section 300 "clients: KServe" kserve_tests
     section 900 "clients: stock gRPC, over every transport" interop \
-        grpcio grpc++ grpc-js grpc-go grpcurl
+        grpcio grpc++ grpc-js grpc-go grpcurl balance
     section 100 "drain under load" interop drain
     section 500 "h2spec" interop h2spec
     section 300 "clients: h2load, compared with grpc++" compare_with_grpcpp

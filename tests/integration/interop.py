@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Runs stock gRPC clients against embagd over every transport, drains a server under load, and
-checks its HTTP/2 with h2spec.
+"""Runs stock gRPC clients against embagd over every transport, balances them over several servers,
+drains a server under load, and checks its HTTP/2 with h2spec.
 
     tests/integration/interop.py --embagd PATH --build DIR --work DIR SUITE...
 
-A suite is grpcio, grpc-js, grpc-go, grpc++, drain, grpcurl or h2spec. A suite whose tools are not
-available on this machine is skipped, and a line says so. Prints "N passed, N failed" at the end;
-the exit status is 0 if none failed.
+A suite is grpcio, grpc-js, grpc-go, grpc++, balance, drain, grpcurl or h2spec. A suite whose tools
+are not available on this machine is skipped, and a line says so. Prints "N passed, N failed" at the
+end; the exit status is 0 if none failed.
 """
 
 import argparse
@@ -195,6 +195,12 @@ def run_drain(options, server, counts):
         print('drain: %s' % text.splitlines()[0])
 
 
+def run_balance(options, _, counts):
+    """Runs clients with the service configuration of client/CLIENTS.md."""
+    import balance
+    balance.run(options, build_go, counts)
+
+
 def run_grpcurl(options, server, counts):
     """Lists services and makes a call by reflection alone."""
     program = install_go(options, GRPCURL_MODULE)
@@ -261,7 +267,8 @@ def main():
     import summary
     embagd_process.EMBAGD = os.path.abspath(options.embagd)
     embagd_process.SANITIZE = sanitizer(options.build)
-    special = {'drain': run_drain, 'grpcurl': run_grpcurl, 'h2spec': run_h2spec}
+    special = {'balance': run_balance, 'drain': run_drain, 'grpcurl': run_grpcurl,
+               'h2spec': run_h2spec}
     counts = Counts()
     server = Server()
     secure = SecureServers()

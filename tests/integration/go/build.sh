@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the grpc-go client in a build folder; grpcurl is built by interop.py.
+# Builds the grpc-go clients in a build folder; grpcurl is built by interop.py.
 #     tests/integration/go/build.sh DIR
 # Exit status 77: Go is not installed, or no module proxy answers.
 set -euo pipefail
@@ -15,12 +15,14 @@ command -v go >/dev/null || {
 mkdir -p "$build/client" "$build/bin"
 build=$(cd "$build" && pwd)
 export GOBIN=$build/bin GOFLAGS=-buildvcs=false
-cp "$here"/{main.go,go.mod,go.sum} "$build/client/"
+cp -R "$here"/{main.go,balance,go.mod,go.sum} "$build/client/"
 cd "$build/client"
-timeout 120 go mod download google.golang.org/grpc google.golang.org/protobuf || {
+timeout 120 go mod download google.golang.org/grpc google.golang.org/protobuf \
+    github.com/cncf/xds/go github.com/envoyproxy/protoc-gen-validate || {
     echo "no Go module proxy answers"
     exit 77
 }
 go install google.golang.org/protobuf/cmd/protoc-gen-go
 protoc --plugin="$GOBIN/protoc-gen-go" -I "$source/proto" --go_out=. embag/v1/embedding_bag.proto
 go build -o "$GOBIN/interop" .
+go build -o "$GOBIN/balance" ./balance
