@@ -196,3 +196,30 @@ uint64_t eb_machine_available_bytes(void)
 {
     return eb_machine_available_bytes_under("");
 }
+
+/* ---- pressure ---- */
+
+/* Raises *most to the percentage in a file about pressure. */
+static void raise_pressure(double *most, const char *directory, const char *name)
+{
+    char text[EB_CGROUP_TEXT_BYTES];
+    double percent;
+    if (eb_cgroup_read(directory, name, text) && sscanf(text, "some avg10=%lf", &percent) == 1) {
+        *most = percent > *most ? percent : *most;
+    }
+}
+
+static void apply_pressure_group(void *context, const char *directory, bool is_unified)
+{
+    if (is_unified) {
+        raise_pressure(context, directory, "memory.pressure");
+    }
+}
+
+double eb_machine_memory_pressure(const char *root)
+{
+    double most = 0;
+    raise_pressure(&most, root, "proc/pressure/memory");
+    eb_cgroup_visit(root, "memory", apply_pressure_group, &most);
+    return most;
+}

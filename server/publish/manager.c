@@ -39,6 +39,7 @@
 #include "server/publish/dead_versions.h"
 #include "server/publish/loader.h"
 #include "server/publish/model_log.h"
+#include "server/publish/page_rounds.h"
 #include "server/publish/record_start.h"
 #include "server/publish/resident_keeper.h"
 #include "server/publish/scanner.h"
@@ -88,6 +89,7 @@ struct eb_manager {
     struct eb_loader loader;
     struct eb_resident_keeper keeper;
     struct eb_adoption_check adoption;
+    struct eb_page_rounds rounds;
     struct eb_record_start record_start;
     uv_timer_t wake;     /* ends when eb_registry_decide is due again */
     uv_timer_t progress; /* runs while the progress of loads is reported */
@@ -497,10 +499,11 @@ static void advance_manager(struct eb_manager *manager)
         }
     }
     eb_adoption_check_advance(&manager->adoption);
+    eb_page_rounds_advance(&manager->rounds);
     arm_wake(manager, wake_ms);
 }
 
-/* Runs when a delivery or a comparison is over. */
+/* Runs when a delivery, a comparison or a round of joining pages is over. */
 static void on_settled(void *context)
 {
     advance_manager(context);
@@ -760,6 +763,8 @@ static void init_members(struct eb_manager *manager)
         .on_compared = on_settled,
         .context = manager,
     };
+    manager->rounds = (struct eb_page_rounds){
+        .registry = &manager->registry, .on_round = on_settled, .context = manager};
     manager->scanner = (struct eb_scanner){
         .directory = options->directory,
         .name_bytes_max = options->tables.name_bytes_max,
@@ -862,6 +867,7 @@ int eb_manager_start(
     manager->registry.jitter_ms = manager->options.load_jitter_ms;
     manager->state = RUNNING;
     eb_adoption_check_start(&manager->adoption, manager->uv);
+    eb_page_rounds_start(&manager->rounds, manager->uv);
     arm_wake(manager, manager_now_ms());
     return 0;
 }
@@ -890,10 +896,12 @@ void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options 
     advance_manager(manager);
 }
 
-/* Returns whether a load, a comparison or the freeing of a version is under way. */
+/* Returns whether a load, a comparison, a round of joining pages or the freeing of a version is
+ * under way. */
 static bool is_working(const struct eb_manager *manager)
 {
-    bool is_busy = manager->freer.job_count > 0 || eb_adoption_check_is_busy(&manager->adoption);
+    bool is_busy = manager->freer.job_count > 0 || eb_adoption_check_is_busy(&manager->adoption) ||
+                   eb_page_rounds_is_busy(&manager->rounds);
     for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
         is_busy = is_busy || manager->workers[i].job_count > 0;
     }
@@ -931,6 +939,7 @@ void eb_manager_stop(struct eb_manager *manager)
         }
     }
     eb_adoption_check_stop(&manager->adoption);
+    eb_page_rounds_stop(&manager->rounds);
     eb_resident_keeper_stop(&manager->keeper);
     eb_scanner_stop(&manager->scanner);
     uv_close((uv_handle_t *)&manager->wake, NULL);

@@ -146,6 +146,15 @@ void eb_model_log_loaded(const struct eb_table_memory_options *options,
     log_memory(options, version);
 }
 
+void eb_model_log_joined(const struct eb_model_version *version)
+{
+    const struct eb_table_set *tables = &version->tables;
+    eb_log(EB_LOG_INFO, "huge_pages_joined", eb_log_text("model", version->model),
+        eb_log_count("version", version->version), eb_log_count("bytes", tables->pages.bytes),
+        eb_log_count("bytes_2m", atomic_load(&tables->bytes_2m)),
+        eb_log_count("bytes_2m_before", tables->pages.bytes_2m));
+}
+
 void eb_model_log_unserved(const char *model, const char *why)
 {
     eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),

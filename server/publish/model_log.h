@@ -16,6 +16,8 @@ void eb_model_log_stalled(const char *path, uint64_t seconds);
  * be placed on nodes is logged only once. */
 void eb_model_log_loaded(const struct eb_table_memory_options *options,
     const struct eb_model_version *version, uint64_t elapsed_ms);
+/* Logs that pages of the version's tables were joined, and that all of them are huge now. */
+void eb_model_log_joined(const struct eb_model_version *version);
 /* Logs that a model has no version that can be loaded when the server starts, while others have
  * one. */
 void eb_model_log_unserved(const char *model, const char *why);

@@ -77,11 +77,12 @@ static bool copy_optional_text(const char *from, char **to)
     return *to || !from;
 }
 
-static struct eb_stats_page_bytes split_pages(const struct eb_page_count *pages)
+/* Splits the pages of tables, of which bytes_2m bytes are in pages of 2 MiB now. */
+static struct eb_stats_page_bytes split_pages(const struct eb_page_count *pages, uint64_t bytes_2m)
 {
     return (struct eb_stats_page_bytes){
-        .small = pages->bytes - pages->bytes_2m - pages->bytes_1g,
-        .huge_2m = pages->bytes_2m,
+        .small = pages->bytes - bytes_2m - pages->bytes_1g,
+        .huge_2m = bytes_2m,
         .huge_1g = pages->bytes_1g,
     };
 }
@@ -93,9 +94,10 @@ static void copy_loaded(const struct eb_model_version *from, struct eb_stats_ver
     to->load_ms = from->load_ms;
     to->tables = tables->count;
     to->bytes = tables->bytes;
-    to->pages = split_pages(&tables->pages);
+    to->pages = split_pages(&tables->pages, atomic_load(&tables->bytes_2m));
     bool is_hugetlbfs = tables->file_fs == EB_RESIDENT_HUGETLBFS;
-    *(is_hugetlbfs ? &to->hugetlbfs_pages : &to->tmpfs_pages) = split_pages(&tables->file_pages);
+    *(is_hugetlbfs ? &to->hugetlbfs_pages : &to->tmpfs_pages) =
+        split_pages(&tables->file_pages, atomic_load(&tables->file_bytes_2m));
     for (size_t i = 0; i < tables->count; i++) {
         to->rows += tables->tables[i].dims[0];
     }

@@ -72,18 +72,15 @@ static void count_pages(struct eb_table_set *set)
     set->pages_error = eb_page_report_open(&report, "");
     for (size_t i = 0; i < set->count; i++) {
         struct eb_named_table *table = &set->tables[i];
-        table->pages =
-            eb_page_report_count(&report, table->base, table->resident_bytes - table->index_bytes);
-        if (table->index) {
-            add_pages(
-                &table->pages, eb_page_report_count(&report, table->index, table->index_bytes));
-        }
+        table->pages = eb_table_set_count_pages(table, &report);
         add_pages(&set->pages, table->pages);
         if (table->is_in_file) {
             add_pages(&set->file_pages, table->pages);
         }
     }
     eb_page_report_close(&report);
+    atomic_store(&set->bytes_2m, set->pages.bytes_2m);
+    atomic_store(&set->file_bytes_2m, set->file_pages.bytes_2m);
 }
 
 /* Returns whether the default keys of empty bags are keys of their tables. */

@@ -188,9 +188,15 @@ uint64_t eb_table_mapping_populate(const struct eb_table_mapping *mapping, uint6
     }
     uint64_t huge_bytes = 0;
     for (uint64_t done = 0; is_populated && done < bytes; done += PAGE_BYTES) {
-        huge_bytes += madvise(at + done, PAGE_BYTES, MADV_COLLAPSE) == 0 ? PAGE_BYTES : 0;
+        bool is_huge = eb_table_mapping_collapse(mapping, begin + done) == 0;
+        huge_bytes += is_huge ? PAGE_BYTES : 0;
     }
     return huge_bytes;
+}
+
+int eb_table_mapping_collapse(const struct eb_table_mapping *mapping, uint64_t offset)
+{
+    return madvise(mapping->base + offset, PAGE_BYTES, MADV_COLLAPSE) == 0 ? 0 : -errno;
 }
 
 /* Deletes a file that is not complete, and frees its mapping. */

@@ -43,6 +43,8 @@ struct eb_table_mapping {
     uint64_t bytes;      /* whole pages */
     uint64_t used_bytes; /* bytes that tables have taken */
     int numa_error;      /* negative errno if its pages could not be placed on nodes; else 0 */
+    /* For page_collapse.h: offset of the page that is tried next. */
+    uint64_t collapse_next;
     /* Of a file. */
     struct eb_resident_dir *dir;
     char name[EB_RESIDENT_NAME_BYTES]; /* tmp-N until it is complete */
@@ -95,6 +97,11 @@ bool eb_table_mapping_commit(
  * that fails. */
 struct eb_table_mapping *eb_table_mapping_open_file(struct eb_resident_dir *dir, const char *name,
     int descriptor, uint64_t bytes, struct eb_failure *failure);
+
+/* Joins the small pages in the 2 MiB at `offset` into one page. Others may read them meanwhile.
+ * Returns 0, also if it is one page already, or a negative errno: -ENOMEM or -EBUSY if no page of
+ * 2 MiB is to be had, and -EINVAL if the kernel cannot join these pages. */
+int eb_table_mapping_collapse(const struct eb_table_mapping *mapping, uint64_t offset);
 
 /* Makes the mapping read-only. Huge pages stay huge. Returns 0 or a negative errno. Does nothing if
  * the mapping is sealed already. */

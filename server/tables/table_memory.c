@@ -243,6 +243,15 @@ uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory)
     return bytes;
 }
 
+void eb_table_memory_visit(const struct eb_table_memory *memory,
+    bool (*visit)(void *context, struct eb_table_mapping *mapping), void *context)
+{
+    const struct eb_table_hold *hold = memory->holds;
+    while (hold && visit(context, hold->mapping)) {
+        hold = hold->next;
+    }
+}
+
 void eb_table_memory_deinit(struct eb_table_memory *memory)
 {
     while (memory->holds) {

@@ -77,6 +77,9 @@ bool eb_table_memory_is_outdated(const struct eb_table_memory *memory);
 bool eb_table_memory_has_uncompared(const struct eb_table_memory *memory);
 /* Returns the bytes of the mappings that another memory also holds at present. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
+/* Calls `visit` for each mapping that it holds, until `visit` returns false. */
+void eb_table_memory_visit(const struct eb_table_memory *memory,
+    bool (*visit)(void *context, struct eb_table_mapping *mapping), void *context);
 /* Unmaps all mappings that no other memory holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 

@@ -15,6 +15,19 @@ void eb_table_set_deinit(struct eb_table_set *set)
     *set = (struct eb_table_set){0};
 }
 
+struct eb_page_count eb_table_set_count_pages(
+    const struct eb_named_table *table, const struct eb_page_report *report)
+{
+    struct eb_page_count rows =
+        eb_page_report_count(report, table->base, table->resident_bytes - table->index_bytes);
+    struct eb_page_count index = {0};
+    if (table->index) {
+        index = eb_page_report_count(report, table->index, table->index_bytes);
+    }
+    return (struct eb_page_count){
+        rows.bytes + index.bytes, rows.bytes_2m + index.bytes_2m, rows.bytes_1g + index.bytes_1g};
+}
+
 static int compare_set_name(const void *name, const void *table)
 {
     return strcmp(name, ((const struct eb_named_table *)table)->name);

@@ -9,6 +9,8 @@
 #include "server/tables/page_report.h"
 #include "server/tables/table_memory.h"
 
+#include <stdatomic.h>
+
 struct eb_bag_ops;
 struct eb_memory_claims;
 struct eb_model_config;
@@ -74,9 +76,13 @@ struct eb_table_set {
     uint64_t digest;               /* digest of the names and contents of all tables */
     uint64_t adopted_bytes;        /* bytes of resident files that were there already */
     struct eb_table_memory memory;
-    struct eb_page_count pages;      /* pages of all tables */
+    struct eb_page_count pages;      /* pages of all tables when they were published */
     struct eb_page_count file_pages; /* those of tables in resident files */
-    enum eb_resident_fs file_fs;     /* file system of these files; not set if there are none */
+    /* The members bytes_2m of `pages` and `file_pages` as they are now: pages may be joined later
+     * (page_collapse.h). */
+    atomic_uint_fast64_t bytes_2m;
+    atomic_uint_fast64_t file_bytes_2m;
+    enum eb_resident_fs file_fs; /* file system of these files; not set if there are none */
     int pages_error; /* 0, or a negative errno if huge pages could not be counted; all such counts
                         are then 0 */
     struct eb_load_notes notes; /* files and tensors in its directory that are not tables */
@@ -84,6 +90,10 @@ struct eb_table_set {
 
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);
+
+/* Returns the pages of the table's rows, keys and index. */
+struct eb_page_count eb_table_set_count_pages(
+    const struct eb_named_table *table, const struct eb_page_report *report);
 
 /* Returns the table of that name, or NULL if there is none. */
 const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name);

@@ -57,6 +57,22 @@ static void takes_the_least_memory_of_all_groups_above(void **state)
     assert_int_equal(eb_machine_available_bytes_under(scratch->root), 1000);
 }
 
+static void tells_the_highest_pressure_of_machine_and_groups(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    assert_true(eb_machine_memory_pressure(scratch->root) == 0);
+    eb_scratch_write_text(scratch, "proc/pressure/memory",
+        "some avg10=1.25 avg60=9.00 avg300=0.00 total=5\nfull avg10=8.00 avg60=0.00\n");
+    assert_true(eb_machine_memory_pressure(scratch->root) == 1.25);
+    eb_scratch_write_text(scratch, "proc/self/cgroup", "0::/a/b\n");
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/b/memory.pressure", "some avg10=0.50\n");
+    assert_true(eb_machine_memory_pressure(scratch->root) == 1.25);
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/memory.pressure", "some avg10=2.50\n");
+    assert_true(eb_machine_memory_pressure(scratch->root) == 2.5);
+    eb_scratch_write_text(scratch, "sys/fs/cgroup/a/memory.pressure", "junk\n");
+    assert_true(eb_machine_memory_pressure(scratch->root) == 1.25);
+}
+
 static void says_nothing_is_left_where_a_group_is_over_its_limit(void **state)
 {
     const struct eb_scratch *scratch = *state;
@@ -137,6 +153,7 @@ EB_TEST_GROUP(memory_available)
         WITH_ROOT(reads_version_1_groups),
         WITH_ROOT(counts_shared_pages_that_another_group_is_charged_for),
         WITH_ROOT(survives_a_path_that_is_none),
+        WITH_ROOT(tells_the_highest_pressure_of_machine_and_groups),
         cmocka_unit_test(knows_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,8 +217,10 @@ static void tells_which_memory_belongs_to_resident_files(void **state)
     struct fixture *fixture = *state;
     struct eb_table_set *tables = &fixture->host.snapshot->models[0].served->tables;
     attach_loops(fixture);
-    tables->pages = (struct eb_page_count){100, 60, 20};
-    tables->file_pages = (struct eb_page_count){50, 40, 0};
+    tables->pages = (struct eb_page_count){100, 50, 20};
+    tables->file_pages = (struct eb_page_count){50, 30, 0};
+    atomic_store(&tables->bytes_2m, 60);
+    atomic_store(&tables->file_bytes_2m, 40);
     for (unsigned i = 0; i < 2; i++) {
         tables->file_fs = i == 0 ? EB_RESIDENT_TMPFS : EB_RESIDENT_HUGETLBFS;
         struct eb_stats *stats = take(fixture);
