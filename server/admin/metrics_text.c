@@ -536,7 +536,8 @@ static void write_fact_metrics(FILE *out, const struct eb_process_facts *facts)
         "Threads that load tables now, for all versions being loaded; 0: none is at work.",
         facts->load_threads);
     write_gauge(out, "embag_load_stalled",
-        "Loads that wait long for a read; the log names the file (event=load_stalled).",
+        "Loads, and comparisons of resident tables with their files, that have waited long for a "
+        "read; the log names the file (event=load_stalled).",
         facts->loads_stalled);
 }
 

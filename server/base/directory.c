@@ -1,5 +1,7 @@
 #include "server/base/directory.h"
 
+#include "server/base/read_watch.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +22,9 @@ static int compare_entry_names(const struct dirent **left, const struct dirent *
 bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure)
 {
     *out = (struct eb_directory){0};
+    eb_read_watch_begin(path);
     int count = scandir(path, &out->entries, is_entry_visible, compare_entry_names);
+    eb_read_watch_end();
     if (count < 0) {
         int error = errno;
         eb_failure_set(failure,

@@ -1,5 +1,7 @@
 #include "server/formats/table_file.h"
 
+#include "server/base/read_watch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -51,9 +53,12 @@ static const char *find_table_file_hint(int error)
     }
 }
 
-bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure)
+/* Opens the file and takes its stamp. */
+static bool open_table_file(
+    const char *path, struct eb_table_file *file, struct eb_failure *failure)
 {
-    *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    *file = (struct eb_table_file){
+        .path = path, .descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
         int error = errno;
         eb_failure_set(
@@ -70,6 +75,14 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
     return true;
 }
 
+bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure)
+{
+    eb_read_watch_begin(path);
+    bool is_open = open_table_file(path, file, failure);
+    eb_read_watch_end();
+    return is_open;
+}
+
 void eb_table_file_close(struct eb_table_file *file)
 {
     eb_direct_read_close(&file->direct);
@@ -77,7 +90,7 @@ void eb_table_file_close(struct eb_table_file *file)
     file->descriptor = -1;
 }
 
-bool eb_table_file_read(struct eb_table_file *file, uint64_t offset, void *out, uint64_t bytes,
+static bool read_table_file(struct eb_table_file *file, uint64_t offset, void *out, uint64_t bytes,
     struct eb_failure *failure)
 {
     uint64_t done = eb_direct_read_some(&file->direct, file->descriptor, offset, out, bytes);
@@ -108,6 +121,15 @@ bool eb_table_file_read(struct eb_table_file *file, uint64_t offset, void *out, 
         bytes -= (uint64_t)got;
     }
     return true;
+}
+
+bool eb_table_file_read(struct eb_table_file *file, uint64_t offset, void *out, uint64_t bytes,
+    struct eb_failure *failure)
+{
+    eb_read_watch_begin(file->path);
+    bool is_good = read_table_file(file, offset, out, bytes, failure);
+    eb_read_watch_end();
+    return is_good;
 }
 
 bool eb_table_file_is_same(const struct eb_table_file *a, const struct eb_table_file *b)

@@ -1,5 +1,5 @@
 /* Opens and reads a regular file with table data, and finds out whether it has changed since it was
- * last opened.
+ * last opened. Notes for read_watch.h what it waits for.
  * Thread: one at a time. Memory: one descriptor while open; once a large range has been read, also
  * the descriptor and the buffer of direct_read.h. */
 #pragma once
@@ -13,6 +13,7 @@
 #include <time.h>
 
 struct eb_table_file {
+    const char *path; /* the caller's, until it closes the file */
     int descriptor;
     uint64_t bytes;
     dev_t device;
@@ -22,8 +23,9 @@ struct eb_table_file {
     struct eb_direct_read direct; /* a copy of the struct, kept for comparison, must not use it */
 };
 
-/* Opens the file. Never blocks on a file that is not regular. Returns false with nothing open if
- * that fails; *failure has the reason, without the path. */
+/* Opens the file. Never blocks on a file that is not regular. `path` must stay valid until the file
+ * is closed. Returns false with nothing open if that fails; *failure has the reason, without the
+ * path. */
 bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure);
 void eb_table_file_close(struct eb_table_file *file);
 

@@ -4,6 +4,7 @@
 #include "proto/splitmix64.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/read_watch.h"
 #include "server/publish/model_log.h"
 #include "server/tables/row_load.h"
 #include "server/tables/source_compare.h"
@@ -13,8 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A version whose tables are compared. While the thread runs, only it uses the members. */
+/* Time between two looks at whether a comparison waits for a read. */
+#define LOOK_MS 500
+
+/* A version whose tables are compared. While the thread runs, only it uses the members, except
+ * `watch`. */
 struct eb_comparison {
+    struct eb_read_watch watch; /* of the thread */
     char *model;
     uint64_t number;
     char *path;
@@ -29,6 +35,7 @@ struct eb_comparison {
 
 static void free_comparison(struct eb_comparison *comparison)
 {
+    eb_read_watch_deinit(&comparison->watch);
     for (size_t i = 0; i < comparison->count; i++) {
         free(comparison->tables[i].name);
     }
@@ -95,7 +102,8 @@ static struct eb_comparison *make_comparison(struct eb_adoption_check *check,
 {
     const struct eb_model_version *loaded = version->loaded;
     struct eb_comparison *comparison = calloc(1, sizeof *comparison);
-    if (!comparison) {
+    if (!comparison || !eb_read_watch_init(&comparison->watch)) {
+        free(comparison);
         return NULL;
     }
     comparison->number = version->number;
@@ -141,8 +149,32 @@ static void run_comparison(struct eb_background_task *task)
     struct eb_comparison *comparison = check->comparison;
     struct eb_load_progress progress = {.go_on = on_compared_bytes, .context = check};
     eb_worker_lower_priority();
+    eb_read_watch_attach(&comparison->watch);
     comparison->is_done = eb_source_compare(comparison->path, &comparison->options,
         comparison->tables, comparison->count, &progress, &comparison->failure);
+}
+
+static void set_stalled(struct eb_adoption_check *check, bool is_stalled)
+{
+    if (check->is_stalled != is_stalled) {
+        check->is_stalled = is_stalled;
+        check->on_stalled(check->context);
+    }
+}
+
+/* Looks whether the comparison waits for a read. */
+static void on_look(uv_timer_t *timer)
+{
+    struct eb_adoption_check *check = timer->data;
+    struct eb_read_stall stall;
+    switch (eb_read_watch_look(&check->comparison->watch, EB_READ_WATCH_STALL_MS, &stall)) {
+    case EB_READ_WATCH_STALLED:
+        eb_model_log_stalled(stall.path, stall.seconds);
+        set_stalled(check, true);
+        break;
+    case EB_READ_WATCH_RESUMED: set_stalled(check, false); break;
+    case EB_READ_WATCH_QUIET: break;
+    }
 }
 
 /* Returns the version as it is in memory, or NULL if it is not in memory. */
@@ -200,6 +232,8 @@ static void on_comparison_done(struct eb_background_task *task)
     struct eb_adoption_check *check = EB_CONTAINER_OF(task, struct eb_adoption_check, task);
     struct eb_comparison *comparison = check->comparison;
     check->comparison = NULL;
+    uv_timer_stop(&check->look);
+    set_stalled(check, false);
     if (comparison->is_done) {
         eb_log(EB_LOG_DEBUG, "resident_compared", eb_log_text("model", comparison->model),
             eb_log_count("version", comparison->number), eb_log_count("tables", comparison->count));
@@ -227,6 +261,7 @@ static bool begin_comparison(struct eb_adoption_check *check, const struct eb_re
     check->comparison = comparison;
     atomic_store(&check->is_cancelled, false);
     if (comparison && eb_background_task_start(&check->task)) {
+        uv_timer_start(&check->look, on_look, LOOK_MS, LOOK_MS);
         return true;
     }
     check->comparison = NULL;
@@ -250,7 +285,10 @@ void eb_adoption_check_start(struct eb_adoption_check *check, uv_loop_t *loop)
     check->task.done = on_comparison_done;
     int rc = eb_background_task_open(&check->task, loop);
     check->is_open = rc == 0;
-    if (rc < 0) {
+    if (rc == 0) {
+        uv_timer_init(loop, &check->look);
+        check->look.data = check;
+    } else {
         eb_log(EB_LOG_WARN, "resident_uncompared", eb_log_text("reason", uv_strerror(rc)),
             eb_log_text("remedy", "raise the limit on open files; until the next start, adopted "
                                   "tables are not compared with the files of their versions"));
@@ -290,6 +328,7 @@ void eb_adoption_check_stop(struct eb_adoption_check *check)
     if (check->is_open) {
         check->is_open = false;
         atomic_store(&check->is_cancelled, true);
+        uv_close((uv_handle_t *)&check->look, NULL);
         eb_background_task_close(&check->task);
     }
 }

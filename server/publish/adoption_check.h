@@ -27,9 +27,13 @@ struct eb_adoption_check {
     struct eb_resident_keeper *keeper;
     /* Called when a comparison is over. */
     void (*on_compared)(void *context);
+    /* Called when is_stalled has changed. */
+    void (*on_stalled)(void *context);
     void *context;
+    bool is_stalled; /* the comparison under way has waited long for a read */
     /* Private. */
     struct eb_background_task task;
+    uv_timer_t look;                  /* runs during a comparison */
     struct eb_comparison *comparison; /* under way; NULL if none is */
     atomic_bool is_cancelled;         /* the one under way must end */
     uint64_t random_state;            /* of splitmix64, which chooses chunks */

@@ -40,6 +40,7 @@ static void give_residents(struct eb_load *load)
 
 static void free_load(struct eb_load *load)
 {
+    eb_read_watch_deinit(&load->watch);
     eb_model_settings_give(load->settings);
     free(load->path);
     free(load->model);
@@ -220,6 +221,7 @@ static void run_load(struct eb_job *job)
         .resumed = on_loader_resumed,
         .run_short = on_loader_short,
         .context = load};
+    eb_read_watch_attach(&load->watch);
     load->files = eb_repository_stamp_files(load->path);
     if (load->loader->markers) {
         load->marker =
@@ -233,6 +235,7 @@ static void run_load(struct eb_job *job)
     load->start_ns = uv_hrtime();
     load->reported_ns = load->start_ns;
     load->version = eb_model_version_load(&source, &load->tables, &progress, &load->failure);
+    eb_read_watch_attach(NULL);
     if (load->version) {
         load->outcome = EB_LOAD_DONE;
     } else {
@@ -272,7 +275,8 @@ static struct eb_load *make_load(
     struct eb_loader *loader, const char *model, uint64_t number, const char *path)
 {
     struct eb_load *load = calloc(1, sizeof *load);
-    if (!load) {
+    if (!load || !eb_read_watch_init(&load->watch)) {
+        free(load);
         return NULL;
     }
     load->loader = loader;
@@ -332,4 +336,14 @@ void eb_loader_abandon(struct eb_model_version *version)
 void eb_loader_cancel(struct eb_load *load)
 {
     atomic_store_explicit(&load->is_cancelled, true, memory_order_relaxed);
+}
+
+void eb_loader_look(struct eb_load *load)
+{
+    struct eb_read_stall stall;
+    switch (eb_read_watch_look(&load->watch, EB_READ_WATCH_STALL_MS, &stall)) {
+    case EB_READ_WATCH_STALLED: on_loader_stalled(load, stall.path, stall.seconds); break;
+    case EB_READ_WATCH_RESUMED: on_loader_resumed(load); break;
+    case EB_READ_WATCH_QUIET: break;
+    }
 }

@@ -6,6 +6,7 @@
  * Memory: a load is on the heap from its start until its version has been freed. */
 #pragma once
 
+#include "server/base/read_watch.h"
 #include "server/models/model_version.h"
 #include "server/publish/load_marker.h"
 #include "server/publish/worker.h"
@@ -56,10 +57,11 @@ struct eb_load {
     const struct eb_served_version *served; /* as in struct eb_version_source */
     uint64_t start_ns;
     atomic_bool is_cancelled;
-    atomic_uint stalled_reads; /* reads under way that have taken long */
-    atomic_flag is_reporting;  /* a thread reports the progress; others do not */
-    uint64_t reported_ns;      /* time of the last report, from which the next rate is computed */
-    uint64_t reported_bytes;   /* done_bytes in that report */
+    atomic_uint stalled_reads;  /* reads under way that have taken long */
+    struct eb_read_watch watch; /* of the thread that loads; its load workers have their own */
+    atomic_flag is_reporting;   /* a thread reports the progress; others do not */
+    uint64_t reported_ns;       /* time of the last report, from which the next rate is computed */
+    uint64_t reported_bytes;    /* done_bytes in that report */
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
@@ -84,6 +86,9 @@ struct eb_load *eb_loader_start(
 void eb_loader_abandon(struct eb_model_version *version);
 /* Ends the load as soon as possible; on_loaded still follows. */
 void eb_loader_cancel(struct eb_load *load);
+/* Checks whether the load's own thread has waited long for a read, and logs that. Called about twice
+ * a second. */
+void eb_loader_look(struct eb_load *load);
 /* Must be called on any thread after it has read `bytes` bytes. Sleeps until all callers together
  * have read no more than bytes_per_s. Returns false if *is_cancelled is set. */
 bool eb_loader_keep_pace(struct eb_loader *loader, uint64_t bytes, const atomic_bool *is_cancelled);

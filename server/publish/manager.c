@@ -423,11 +423,11 @@ static void tell_loading(
     }
 }
 
-/* Reports the number of stalled loads if it has changed. */
+/* Reports the number of stalled loads and comparisons if it has changed. */
 static void tell_stalled(struct eb_manager *manager)
 {
     const struct eb_manager_options *options = &manager->options;
-    unsigned count = 0;
+    unsigned count = manager->adoption.is_stalled;
     for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
         const struct eb_load *load = manager->slots[i].load;
         count += load && atomic_load_explicit(&load->stalled_reads, memory_order_relaxed) > 0;
@@ -438,10 +438,20 @@ static void tell_stalled(struct eb_manager *manager)
     manager->stalled_count = count;
 }
 
+static void on_comparison_stalled(void *context)
+{
+    tell_stalled(context);
+}
+
 /* Reports the progress of all loads together. At start, the loader's own reports do that. */
 static void on_manager_progress(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        if (manager->slots[i].load) {
+            eb_loader_look(manager->slots[i].load);
+        }
+    }
     tell_stalled(manager);
     if (manager->state == CREATED) {
         return;
@@ -761,6 +771,7 @@ static void init_members(struct eb_manager *manager)
         .publisher = &manager->publisher,
         .keeper = &manager->keeper,
         .on_compared = on_settled,
+        .on_stalled = on_comparison_stalled,
         .context = manager,
     };
     manager->rounds = (struct eb_page_rounds){

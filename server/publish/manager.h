@@ -41,7 +41,8 @@ struct eb_manager_options {
      * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
      * callback is called once with path NULL and zeroes. May be NULL. */
     void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    /* Called when the number of loads with a stalled read has changed. May be NULL. */
+    /* Called when the number of loads and comparisons with a stalled read has changed. May be
+     * NULL. */
     void (*on_stalled)(void *context, unsigned count);
     /* Called when the readers are given this snapshot. May be NULL. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);

@@ -27,7 +27,6 @@ struct row_run {
 /* What one worker has open. */
 struct row_worker {
     const struct row_run *run;
-    struct eb_pool_worker *pool;
     struct eb_row_load *load; /* the table that it works on; NULL before the first */
     size_t piece;             /* the piece of the table that it reads */
     uint64_t piece_first;     /* the first row of that piece */
@@ -168,11 +167,9 @@ static bool fetch_rows(struct row_worker *worker, uint64_t row, uint64_t count, 
         piece->tensor.data_offset + (row - worker->piece_first) * table->file_row_bytes;
     uint8_t *raw = worker->raw ? worker->raw : to + count * table->row_stride_bytes - bytes;
     worker->row = row;
-    eb_pool_worker_begin_read(worker->pool, worker->reader.path);
-    bool is_good = eb_piece_reader_read(&worker->reader, offset, raw, bytes, worker->failure);
-    eb_pool_worker_end_read(worker->pool);
-    is_good = is_good && (!table->has_scales || eb_scale_reader_read(&worker->scales, worker->pool,
-                                                    row, count, worker->failure));
+    bool is_good =
+        eb_piece_reader_read(&worker->reader, offset, raw, bytes, worker->failure) &&
+        (!table->has_scales || eb_scale_reader_read(&worker->scales, row, count, worker->failure));
     if (is_good && !worker->raw) {
         spread_rows(to, count, table);
     }
@@ -282,10 +279,8 @@ static bool turn_to_piece(struct row_worker *worker, uint64_t row)
     }
     if (!worker->is_open) {
         const struct eb_piece *piece = &pieces[worker->piece];
-        eb_pool_worker_begin_read(worker->pool, load->plan->scan.files[piece->file].path);
         worker->is_open =
             eb_piece_reader_open(&worker->reader, &load->plan->scan, piece, worker->failure);
-        eb_pool_worker_end_read(worker->pool);
     }
     return worker->is_open;
 }
@@ -379,7 +374,6 @@ static bool run_row_task(
     const struct row_run *run = context;
     struct row_worker *worker = pool->state;
     struct eb_row_load *load = find_load(run, task);
-    worker->pool = pool;
     worker->failure = failure;
     if (atomic_load_explicit(&load->is_different, memory_order_relaxed)) {
         return true; /* The rest need not be compared. */
@@ -421,12 +415,10 @@ bool eb_row_load_hash_chunk(const struct eb_table_plan *plan, const struct eb_pl
 {
     struct eb_row_load load = {.plan = plan, .table = table};
     struct row_run run = {&load, 1, eb_bag_ops_find(NULL), meter};
-    struct eb_pool_worker pool = {0};
     struct row_worker *worker = open_row_worker(&run, failure);
     if (!worker) {
         return false;
     }
-    worker->pool = &pool;
     worker->failure = failure;
     worker->check = (struct eb_table_storage_check){.has_scales = table->has_scales};
     bool is_good = open_table(worker, &load) && fetch_chunk(worker, chunk, worker->buffer);

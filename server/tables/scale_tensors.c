@@ -207,9 +207,7 @@ static bool turn_cursor(const struct eb_scale_reader *reader, struct eb_scale_cu
     }
     if (!cursor->is_open) {
         const struct eb_piece *piece = &pieces[cursor->piece];
-        eb_pool_worker_begin_read(reader->worker, scan->files[piece->file].path);
         cursor->is_open = eb_piece_reader_open(&cursor->reader, scan, piece, failure);
-        eb_pool_worker_end_read(reader->worker);
     }
     return cursor->is_open;
 }
@@ -239,10 +237,8 @@ static bool read_numbers(struct eb_scale_reader *reader, struct eb_scale_cursor 
         uint64_t at = row + done - cursor->row_first;
         uint64_t left = tensor->dims[0] - at;
         uint64_t some = count - done < left ? count - done : left;
-        eb_pool_worker_begin_read(reader->worker, cursor->reader.path);
         bool is_good = eb_piece_reader_read(&cursor->reader,
             tensor->data_offset + at * number_bytes, reader->raw, some * number_bytes, failure);
-        eb_pool_worker_end_read(reader->worker);
         if (!is_good ||
             !eb_load_meter_add(reader->meter, cursor->reader.path, some * number_bytes, failure)) {
             return false;
@@ -253,10 +249,9 @@ static bool read_numbers(struct eb_scale_reader *reader, struct eb_scale_cursor 
     return true;
 }
 
-bool eb_scale_reader_read(struct eb_scale_reader *reader, struct eb_pool_worker *worker,
-    uint64_t row, uint64_t count, struct eb_failure *failure)
+bool eb_scale_reader_read(
+    struct eb_scale_reader *reader, uint64_t row, uint64_t count, struct eb_failure *failure)
 {
-    reader->worker = worker;
     return read_numbers(reader, &reader->scales, row, count, failure) &&
            (reader->biases.range->count == 0 ||
                read_numbers(reader, &reader->biases, row, count, failure));

@@ -8,7 +8,6 @@
 #include "server/base/load_meter.h"
 #include "server/contents/piece_reader.h"
 #include "server/tables/planned_table.h"
-#include "server/tables/worker_pool.h"
 
 /* ---- planning ---- */
 
@@ -55,7 +54,6 @@ struct eb_scale_cursor {
 struct eb_scale_reader {
     const struct eb_version_scan *scan;
     struct eb_load_meter *meter;
-    struct eb_pool_worker *worker; /* the worker that reads */
     struct eb_scale_cursor scales;
     struct eb_scale_cursor biases;
     uint8_t *raw;              /* numbers as in the file */
@@ -69,8 +67,7 @@ bool eb_scale_reader_open(struct eb_scale_reader *reader, const struct eb_table_
     struct eb_failure *failure);
 /* Accepts a zeroed reader. */
 void eb_scale_reader_close(struct eb_scale_reader *reader);
-/* Reads the scales and biases of `count` rows from `row` on into reader->rows, for a task of
- * `worker`, which must not be in a read. No row may precede the rows that were read last. Returns
- * false with *failure set, including the path. */
-bool eb_scale_reader_read(struct eb_scale_reader *reader, struct eb_pool_worker *worker,
-    uint64_t row, uint64_t count, struct eb_failure *failure);
+/* Reads the scales and biases of `count` rows from `row` on into reader->rows. No row may precede
+ * the rows that were read last. Returns false with *failure set, including the path. */
+bool eb_scale_reader_read(
+    struct eb_scale_reader *reader, uint64_t row, uint64_t count, struct eb_failure *failure);

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #define MS_PER_S 1000
-#define NS_PER_MS 1000000
 /* Longest time between two checks of the workers. */
 #define WATCH_MS 1000
 
@@ -19,7 +18,6 @@ struct pool_thread {
     struct pool_run *run;
     struct eb_pool_worker worker;
     pthread_t thread;
-    uint64_t reported_since_ms; /* start of the read that was reported as stalled; 0 if none was */
 };
 
 /* The state of one run. */
@@ -34,29 +32,9 @@ struct pool_run {
     struct eb_failure failure; /* of `failed`, or of the last `open` that failed */
 };
 
-static uint64_t pool_now_ms(void)
-{
-    struct timespec now;
-    int rc = clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    assert(rc == 0);
-    (void)rc;
-    return (uint64_t)now.tv_sec * MS_PER_S + (uint64_t)now.tv_nsec / NS_PER_MS;
-}
-
 unsigned eb_worker_pool_count_threads(void)
 {
     return atomic_load_explicit(&threads_at_work, memory_order_relaxed);
-}
-
-void eb_pool_worker_begin_read(struct eb_pool_worker *worker, const char *path)
-{
-    atomic_store_explicit(&worker->path, path, memory_order_relaxed);
-    atomic_store_explicit(&worker->reading_since_ms, pool_now_ms(), memory_order_release);
-}
-
-void eb_pool_worker_end_read(struct eb_pool_worker *worker)
-{
-    atomic_store_explicit(&worker->reading_since_ms, 0, memory_order_relaxed);
 }
 
 /* ---- workers ---- */
@@ -113,6 +91,7 @@ static void *run_pool_thread(void *context)
 {
     struct pool_thread *thread = context;
     struct pool_run *run = thread->run;
+    eb_read_watch_attach(&thread->worker.watch);
     run_pool_worker(run, &thread->worker);
     pthread_mutex_lock(&run->mutex);
     run->working_count--;
@@ -155,34 +134,20 @@ static bool await_workers(struct pool_run *run)
     return is_any_left;
 }
 
-/* Reports that the worker's stalled read has ended, if there was one. */
-static void tell_resumed(const struct pool_run *run, struct pool_thread *thread)
-{
-    if (thread->reported_since_ms != 0) {
-        thread->reported_since_ms = 0;
-        eb_load_meter_resume(run->pool->meter);
-    }
-}
-
-/* Reports a worker's read if it has taken long. Returns whether it has just been reported. */
+/* Reports a worker's read if it has taken long, or that such a read has ended. Returns whether it
+ * has just been reported. */
 static bool tell_stalled(const struct pool_run *run, struct pool_thread *thread)
 {
     const struct eb_worker_pool *pool = run->pool;
-    uint64_t stall_ms = pool->stall_ms > 0 ? pool->stall_ms : EB_WORKER_POOL_STALL_MS;
-    uint64_t since_ms =
-        atomic_load_explicit(&thread->worker.reading_since_ms, memory_order_acquire);
-    uint64_t now_ms = pool_now_ms();
-    if (since_ms != thread->reported_since_ms) {
-        tell_resumed(run, thread);
+    uint64_t stall_ms = pool->stall_ms > 0 ? pool->stall_ms : EB_READ_WATCH_STALL_MS;
+    struct eb_read_stall stall;
+    enum eb_read_watch_event event = eb_read_watch_look(&thread->worker.watch, stall_ms, &stall);
+    if (event == EB_READ_WATCH_STALLED) {
+        eb_load_meter_stall(pool->meter, stall.path, stall.seconds);
+    } else if (event == EB_READ_WATCH_RESUMED) {
+        eb_load_meter_resume(pool->meter);
     }
-    if (since_ms == 0 || since_ms == thread->reported_since_ms || now_ms - since_ms < stall_ms) {
-        return false;
-    }
-    thread->reported_since_ms = since_ms;
-    eb_load_meter_stall(pool->meter,
-        atomic_load_explicit(&thread->worker.path, memory_order_relaxed),
-        (now_ms - since_ms) / MS_PER_S);
-    return true;
+    return event == EB_READ_WATCH_STALLED;
 }
 
 /* Watches the workers until all have ended. A stalled one is replaced, at most once for each of the
@@ -213,7 +178,7 @@ static void run_on_threads(struct pool_run *run, struct pool_thread *threads, un
     started = watch_workers(run, threads, started, wanted);
     for (unsigned i = 0; i < started; i++) {
         (void)pthread_join(threads[i].thread, NULL);
-        tell_resumed(run, &threads[i]);
+        (void)tell_stalled(run, &threads[i]);
     }
 }
 
@@ -238,6 +203,27 @@ static bool init_pool_run(struct pool_run *run, const struct eb_worker_pool *poo
     return is_good;
 }
 
+static void free_pool_threads(struct pool_thread *threads, size_t count)
+{
+    for (size_t i = 0; threads && i < count; i++) {
+        eb_read_watch_deinit(&threads[i].worker.watch);
+    }
+    free(threads);
+}
+
+/* Returns `count` threads that are not started, or NULL if out of memory. */
+static struct pool_thread *make_pool_threads(size_t count)
+{
+    struct pool_thread *threads = calloc(count, sizeof *threads);
+    for (size_t i = 0; threads && i < count; i++) {
+        if (!eb_read_watch_init(&threads[i].worker.watch)) {
+            free_pool_threads(threads, i);
+            return NULL;
+        }
+    }
+    return threads;
+}
+
 bool eb_worker_pool_run(const struct eb_worker_pool *pool, struct eb_failure *failure)
 {
     if (pool->task_count == 0) {
@@ -247,9 +233,10 @@ bool eb_worker_pool_run(const struct eb_worker_pool *pool, struct eb_failure *fa
     wanted = wanted < EB_WORKER_POOL_THREADS_MAX ? wanted : EB_WORKER_POOL_THREADS_MAX;
     wanted = wanted < pool->task_count ? wanted : (unsigned)pool->task_count;
     struct pool_run run;
-    struct pool_thread *threads = calloc(2 * (size_t)wanted, sizeof *threads);
+    size_t thread_count = 2 * (size_t)wanted;
+    struct pool_thread *threads = make_pool_threads(thread_count);
     if (!threads || !init_pool_run(&run, pool)) {
-        free(threads);
+        free_pool_threads(threads, thread_count);
         return eb_failure_set(failure, "out of memory");
     }
     run_on_threads(&run, threads, wanted);
@@ -259,6 +246,6 @@ bool eb_worker_pool_run(const struct eb_worker_pool *pool, struct eb_failure *fa
     }
     (void)pthread_cond_destroy(&run.changed);
     (void)pthread_mutex_destroy(&run.mutex);
-    free(threads);
+    free_pool_threads(threads, thread_count);
     return is_good;
 }

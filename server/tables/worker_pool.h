@@ -7,28 +7,22 @@
 #pragma once
 
 #include "server/base/load_meter.h"
-
-#include <stdatomic.h>
+#include "server/base/read_watch.h"
 
 /* Most worker threads of one run, not counting those that replace stalled ones. */
 #define EB_WORKER_POOL_THREADS_MAX 64u
-/* Time that a read may take before it is reported. */
-#define EB_WORKER_POOL_STALL_MS UINT64_C(30000)
 
 /* One worker, as the callbacks see it. */
 struct eb_pool_worker {
-    void *state; /* result of `open` */
-    /* Private: the file that is being read, and the time when the read began, 0 if none is under
-     * way. */
-    _Atomic(const char *) path;
-    atomic_uint_fast64_t reading_since_ms;
+    void *state;                /* result of `open` */
+    struct eb_read_watch watch; /* private: attached to the worker's thread */
 };
 
 struct eb_worker_pool {
     unsigned thread_count; /* number of workers; 0 means one */
     uint64_t task_count;
     struct eb_load_meter *meter; /* for reports of stalled reads, and of their ends */
-    uint64_t stall_ms;           /* 0 means EB_WORKER_POOL_STALL_MS */
+    uint64_t stall_ms;           /* 0 means EB_READ_WATCH_STALL_MS */
     /* Makes the state that one worker needs, on that worker's thread. Returns NULL with *failure
      * set if that fails; the other workers then do its work. */
     void *(*open)(void *context, struct eb_failure *failure);
@@ -47,8 +41,3 @@ bool eb_worker_pool_run(const struct eb_worker_pool *pool, struct eb_failure *fa
 /* Returns how many threads work in all runs of this process at present, including those that
  * replace stalled ones. */
 unsigned eb_worker_pool_count_threads(void);
-
-/* A task calls these before and after a read, so that a read that takes long is noticed. `path`
- * must stay valid until the run ends. */
-void eb_pool_worker_begin_read(struct eb_pool_worker *worker, const char *path);
-void eb_pool_worker_end_read(struct eb_pool_worker *worker);

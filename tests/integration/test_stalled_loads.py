@@ -33,16 +33,30 @@ class StalledLoads(HeldDiskTest):
             Table.of_values('a_stuck', 'f32', rng.normal(size=(STUCK_ROWS, 64))),
             Table.of_values('b_other', 'f32', rng.normal(size=(OTHER_ROWS, 64)))]
 
-    def start_stalled(self, *flags, sanitizer=''):
-        """Starts a server, and waits until it has reported the read. Returns the server."""
-        server = self.start(
+    def start_late(self, *flags, bytes_min=BYTES_MIN, sanitizer=''):
+        """Starts a server whose first read that waits seems to have waited for long."""
+        return self.start(
             '--load-threads', '1', *flags, http='127.0.0.1:0', sanitizer=sanitizer,
-            environment={'HELD_DISK_BYTES_MIN': BYTES_MIN, 'HELD_DISK_LATE_S': LATE_S}).wait_ready()
-        self.hold('/2/a_stuck.npy')
+            environment={'HELD_DISK_BYTES_MIN': bytes_min, 'HELD_DISK_LATE_S': LATE_S})
+
+    def start_stalled(self, *flags, part='/2/a_stuck.npy', bytes_min=BYTES_MIN, sanitizer=''):
+        """Starts a server, and waits until it has reported the read. Returns the server."""
+        server = self.start_late(*flags, bytes_min=bytes_min, sanitizer=sanitizer).wait_ready()
+        self.hold(part)
         self.publish(2, self.tables)
         self.wait_waiting()
         wait_until(lambda: server.find('load_stalled'), SECONDS, 'event=load_stalled')
         return server
+
+    def check_stalled(self, server, *names):
+        """Checks that the server has reported this file of the repository, and counts the load or
+        comparison until the disk answers."""
+        self.assertIn('path=' + self.repository.join('spec', *names), server.find('load_stalled'))
+        wait_until(lambda: Metrics(server).get('embag_load_stalled') == 1, SECONDS,
+                   'embag_load_stalled to be 1')
+        self.release()
+        wait_until(lambda: Metrics(server).get('embag_load_stalled') == 0, SECONDS,
+                   'embag_load_stalled to be 0')
 
     def check_tables(self, server):
         """Compares all rows of both tables with what was written."""
@@ -77,6 +91,21 @@ class StalledLoads(HeldDiskTest):
         self.check_tables(server)
         server.stop()
 
+    def test_a_header_that_cannot_be_read_is_reported(self):
+        server = self.start_stalled(bytes_min='1')
+        self.check_stalled(server, '2', 'a_stuck.npy')
+        wait_until(lambda: 'version=2 before=1' in server.log, SECONDS, 'version 2 to be served')
+        self.check_tables(server)
+        server.stop()
+
+    def test_keys_that_cannot_be_read_are_reported(self):
+        self.tables[1].keys = np.arange(OTHER_ROWS, dtype='<i8')
+        server = self.start_stalled(part='/2/b_other.keys.npy')
+        self.check_stalled(server, '2', 'b_other.keys.npy')
+        wait_until(lambda: 'version=2 before=1' in server.log, SECONDS, 'version 2 to be served')
+        self.check_tables(server)
+        server.stop()
+
 
 class StalledResidentLoads(StalledLoads):
     """The same, with tables in resident files."""
@@ -86,9 +115,9 @@ class StalledResidentLoads(StalledLoads):
         self.directory = make_tmpfs_directory(self)
         self.resident = ('--resident-dir', self.directory, '--resident-small-pages', 'allow')
 
-    def start_stalled(self, *flags, sanitizer=''):
+    def start_late(self, *flags, **keywords):
         """Starts such a server with resident files."""
-        return super().start_stalled(*self.resident, *flags, sanitizer=sanitizer)
+        return super().start_late(*self.resident, *flags, **keywords)
 
     def names(self):
         """Returns the names in the directory, without the count of short starts."""
@@ -131,6 +160,16 @@ class StalledResidentLoads(StalledLoads):
         self.ends_well(server)
         self.assertIn('path=' + self.repository.join('spec', '2'), server.find('given_up'))
         self.assertEqual(self.names(), names)
+
+    def test_a_comparison_that_cannot_read_is_reported(self):
+        self.publish(2, self.tables)
+        self.start(*self.resident).wait_ready().stop()
+        self.hold('/2/b_other.npy')
+        server = self.start_late().wait_ready()
+        wait_until(lambda: server.find('load_stalled'), SECONDS, 'event=load_stalled')
+        self.check_stalled(server, '2', 'b_other.npy')
+        self.check_tables(server)
+        server.stop()
 
     def test_a_stalled_load_is_given_up_when_the_drain_is_over(self):
         server = self.start_stalled('--drain-timeout-ms', '300', sanitizer=GIVEN_UP)

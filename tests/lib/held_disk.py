@@ -3,6 +3,8 @@
 import os
 import shutil
 
+import numpy as np
+
 import served
 from embagd_process import NO_RACES, Embagd, wait_until
 from served import OwnServerTest, spec_table
@@ -47,7 +49,10 @@ class HeldDiskTest(OwnServerTest):
 
     def publish(self, version, tables):
         """Publishes a version of the model, all of its files at once."""
-        write_model(self.repository.path, '.new', version, tables)
+        directory = write_model(self.repository.path, '.new', version, tables)
+        for table in tables:
+            if table.keys is not None:
+                np.save(os.path.join(directory, table.name + '.keys.npy'), table.keys)
         os.rename(self.repository.join('.new', str(version)),
                   self.repository.join('spec', str(version)))
         shutil.rmtree(self.repository.join('.new'))

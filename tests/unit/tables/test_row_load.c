@@ -82,12 +82,14 @@ static int pass_pool_time(void)
 }
 
 /* Lets a read take as long as a stalled one, until it is reported and all others are done. */
-static void stall_read(void)
+static void stall_read(const char *path)
 {
-    atomic_fetch_add(&pool_clock.now_ms, EB_WORKER_POOL_STALL_MS);
+    eb_read_watch_begin(path);
+    atomic_fetch_add(&pool_clock.now_ms, EB_READ_WATCH_STALL_MS);
     while (atomic_load(&reads.stalls) == 0 || atomic_load(&reads.count) < reads.other_reads) {
         (void)pass_pool_time();
     }
+    eb_read_watch_end();
 }
 
 bool __wrap_eb_piece_reader_read(struct eb_piece_reader *reader, uint64_t offset, void *out,
@@ -98,7 +100,7 @@ bool __wrap_eb_piece_reader_read(struct eb_piece_reader *reader, uint64_t offset
         return eb_failure_set(failure, "no byte %" PRIu64, offset);
     }
     if (is_meant && reads.other_reads > 0 && !atomic_exchange(&reads.is_waiting, true)) {
-        stall_read();
+        stall_read(reader->path);
     }
     bool is_good = __real_eb_piece_reader_read(reader, offset, out, bytes, failure);
     atomic_fetch_add(&reads.count, 1);
@@ -770,7 +772,7 @@ static void expect_stall(const struct fixture *fixture, const char *part, unsign
     assert_true(try_threads(fixture, 1, &progress, &set, &failure));
     pool_clock.is_ours = false;
     assert_int_equal(atomic_load(&reads.stalls), 1);
-    assert_int_equal(atomic_load(&reads.stalled_s), EB_WORKER_POOL_STALL_MS / 1000);
+    assert_int_equal(atomic_load(&reads.stalled_s), EB_READ_WATCH_STALL_MS / 1000);
     eb_scratch_expect(reads.stalled_path, part);
     expect_same(&set, &expected);
     eb_table_set_deinit(&set);
@@ -798,7 +800,7 @@ static bool wait_for_the_pace(void *context, uint64_t bytes)
 {
     (void)context;
     (void)bytes;
-    atomic_fetch_add(&pool_clock.now_ms, EB_WORKER_POOL_STALL_MS);
+    atomic_fetch_add(&pool_clock.now_ms, EB_READ_WATCH_STALL_MS);
     unsigned calls = atomic_load(&pool_clock.main_calls);
     while (atomic_load(&pool_clock.main_calls) - calls < 4) {
         (void)pass_pool_time();

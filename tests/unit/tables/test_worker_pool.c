@@ -75,17 +75,18 @@ static bool run_work(
     void *context, struct eb_pool_worker *worker, uint64_t task, struct eb_failure *failure)
 {
     struct work *work = context;
+    (void)worker;
     while (work->opened < work->awaited) {
         sleep_ms(1);
     }
     note_threads(work);
     if (task == work->stalled) {
-        eb_pool_worker_begin_read(worker, "slow file");
+        eb_read_watch_begin("slow file");
         while (count_done(work) < TASKS - 1) {
             sleep_ms(1);
         }
         work->is_resumed_early = atomic_load(&work->resumed_told) > 0;
-        eb_pool_worker_end_read(worker);
+        eb_read_watch_end();
     }
     if (task >= work->failing) {
         return eb_failure_set(failure, "task %" PRIu64, task);
