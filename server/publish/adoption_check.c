@@ -28,6 +28,7 @@ struct eb_comparison {
     struct eb_table_options options;
     size_t count;
     struct eb_compared_table *tables;      /* sorted by name */
+    uint64_t **hashes;                     /* [count] those of each table's chunks */
     char (*files)[EB_RESIDENT_NAME_BYTES]; /* [count] the resident file of each table */
     bool is_done;                          /* result; if false, `failure` has the reason */
     struct eb_failure failure;
@@ -38,7 +39,9 @@ static void free_comparison(struct eb_comparison *comparison)
     eb_read_watch_deinit(&comparison->watch);
     for (size_t i = 0; i < comparison->count; i++) {
         free(comparison->tables[i].name);
+        free(comparison->hashes[i]);
     }
+    free(comparison->hashes);
     free(comparison->tables);
     free(comparison->files);
     eb_model_settings_give(comparison->settings);
@@ -67,15 +70,23 @@ static bool add_compared(struct eb_adoption_check *check, struct eb_comparison *
     if (rows == 0 || table->origin == 0) {
         return true;
     }
-    uint64_t chunk = eb_splitmix64_next(&check->random_state) % ((rows - 1) / chunk_rows + 1);
+    uint64_t chunk_count = (rows - 1) / chunk_rows + 1;
+    uint64_t chunk = eb_splitmix64_next(&check->random_state) % chunk_count;
+    size_t hashes_bytes = chunk_count * sizeof *table->chunk_hashes;
     char *name = strdup(table->name);
-    if (!name) {
+    uint64_t *hashes = malloc(hashes_bytes);
+    if (!name || !hashes) {
+        free(name);
+        free(hashes);
         return false;
     }
+    memcpy(hashes, table->chunk_hashes, hashes_bytes);
+    comparison->hashes[comparison->count] = hashes;
     comparison->tables[comparison->count] = (struct eb_compared_table){.name = name,
         .origin = table->origin,
         .chunk = chunk,
-        .chunk_hash = table->chunk_hashes[chunk]};
+        .chunk_hashes = hashes,
+        .digest = table->digest};
     memcpy(comparison->files[comparison->count], mapping->name, sizeof mapping->name);
     comparison->count++;
     return true;
@@ -113,9 +124,10 @@ static struct eb_comparison *make_comparison(struct eb_adoption_check *check,
     comparison->options = *check->loader->tables;
     comparison->options.config = loaded->settings ? &comparison->settings->config : NULL;
     comparison->tables = calloc(loaded->tables.count + 1, sizeof *comparison->tables);
+    comparison->hashes = calloc(loaded->tables.count + 1, sizeof *comparison->hashes);
     comparison->files = calloc(loaded->tables.count + 1, sizeof *comparison->files);
-    if (!comparison->model || !comparison->path || !comparison->tables || !comparison->files ||
-        !add_all_compared(check, comparison, &loaded->tables)) {
+    if (!comparison->model || !comparison->path || !comparison->tables || !comparison->hashes ||
+        !comparison->files || !add_all_compared(check, comparison, &loaded->tables)) {
         free_comparison(comparison);
         return NULL;
     }

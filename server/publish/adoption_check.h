@@ -1,15 +1,16 @@
 /* Compares tables that were adopted from resident files (tables/resident_tables.h) with the files
  * of their versions, in the background, while they are served. Files that were written to in place,
  * with the same size and time, have the same source keys as before, so that an adopted table may
- * differ from them. One chunk of each table, chosen at random, is compared at the pace of
- * background loads and at the lowest priority. If a chunk differs, that is logged, the resident
- * file is deleted, and its mapping is marked as outdated, so that the registry has the version
- * loaded again.
+ * differ from them. One chunk of each table's rows, chosen at random, and all of its keys are
+ * compared at the pace of background loads and at the lowest priority. If they differ, that is
+ * logged, the resident file is deleted, and its mapping is marked as outdated, so that the registry
+ * has the version loaded again.
  *
  * Only the owner of the directory compares. Versions are compared one after the other, each
  * resident file once. A comparison does not hold the version: it copies what it needs.
  * Thread: the owner's loop; files are read on a thread that exists only during a comparison.
- * Memory: a few hundred bytes for each table of the version that is being compared. */
+ * Memory: a few hundred bytes for each table of the version that is being compared, and 8 bytes for
+ * each chunk of it. */
 #pragma once
 
 #include "proto/net/background_task.h"

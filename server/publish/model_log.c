@@ -171,7 +171,7 @@ void eb_model_log_differs(
         eb_log_text("source", source),
         eb_log_text("reason",
             "the table was adopted from the resident file, but the version's files "
-            "have other rows, with the same sizes and times or digests"),
+            "have other rows or keys, with the same sizes and times or digests"),
         eb_log_text("remedy",
             "the version is loaded again from its files; never write to the files of a version: "
             "write them elsewhere and rename the directory into place under a new number"));

@@ -1,7 +1,9 @@
 #include "server/tables/source_compare.h"
 
+#include "server/tables/key_load.h"
 #include "server/tables/row_load.h"
 #include "server/tables/source_key.h"
+#include "server/tables/table_digest.h"
 #include "server/tables/table_plan.h"
 
 #include <stdlib.h>
@@ -20,8 +22,31 @@ static bool compare_chunk(const struct eb_table_plan *plan, const struct eb_plan
     if (!eb_row_load_hash_chunk(plan, planned, table->chunk, meter, &hash, failure)) {
         return false;
     }
-    table->is_different = hash != table->chunk_hash;
+    table->is_different = hash != table->chunk_hashes[table->chunk];
     return true;
+}
+
+/* Compares the keys of one table: whether they make its digest, together with the hashes of its
+ * chunks. A digest that the file has ready-made is compared without reading the keys. */
+static bool compare_keys(const struct eb_table_plan *plan, const struct eb_planned_table *planned,
+    struct eb_compared_table *table, struct eb_load_meter *meter, struct eb_failure *failure)
+{
+    struct eb_key_load keys = {.plan = plan, .table = planned, .meter = meter};
+    uint64_t keys_hash = 0;
+    if (!eb_table_digest_is_known(planned) && !eb_key_load_hash(&keys, &keys_hash, failure)) {
+        return false;
+    }
+    table->is_different =
+        eb_table_digest_of(planned, table->chunk_hashes, keys_hash) != table->digest;
+    return true;
+}
+
+static bool compare_table(const struct eb_table_plan *plan, const struct eb_planned_table *planned,
+    struct eb_compared_table *table, struct eb_load_meter *meter, struct eb_failure *failure)
+{
+    return compare_chunk(plan, planned, table, meter, failure) &&
+           (table->is_different || !planned->is_keyed ||
+               compare_keys(plan, planned, table, meter, failure));
 }
 
 bool eb_source_compare(const char *directory, const struct eb_table_options *options,
@@ -44,7 +69,7 @@ bool eb_source_compare(const char *directory, const struct eb_table_options *opt
             bsearch(planned->name, tables, count, sizeof *tables, compare_compared_name);
         bool is_same_source = table && table->chunk < eb_row_load_chunk_count(planned) &&
                               eb_source_key_origin(&plan, planned) == table->origin;
-        is_good = !is_same_source || compare_chunk(&plan, planned, table, &meter, failure);
+        is_good = !is_same_source || compare_table(&plan, planned, table, &meter, failure);
     }
     eb_table_plan_deinit(&plan);
     return is_good;

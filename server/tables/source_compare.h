@@ -1,7 +1,7 @@
 /* Compares tables in memory with the files that they were made from: reads and converts a chunk of
- * each table again, and compares its hash. This finds files whose content was replaced in a way
- * that source keys (source_key.h) cannot notice. Thread: any one. Memory: some MiB of the heap
- * while files are read. */
+ * each table's rows again, and compares its hash; reads all keys and compares theirs. This finds
+ * files whose content was replaced in a way that source keys (source_key.h) cannot notice. Thread:
+ * any one. Memory: some MiB of the heap while files are read. */
 #pragma once
 
 #include "server/base/load_meter.h"
@@ -9,11 +9,13 @@
 
 /* A table, and the chunk to compare. */
 struct eb_compared_table {
-    char *name;          /* the caller's */
-    uint64_t origin;     /* as in struct eb_named_table */
-    uint64_t chunk;      /* position of the chunk */
-    uint64_t chunk_hash; /* the one in struct eb_named_table */
-    bool is_different;   /* result */
+    char *name;      /* the caller's */
+    uint64_t origin; /* as in struct eb_named_table */
+    uint64_t chunk;  /* position of the chunk */
+    /* Those in struct eb_named_table. */
+    const uint64_t *chunk_hashes;
+    uint64_t digest;
+    bool is_different; /* result */
 };
 
 /* Compares the `count` tables, which are sorted by name, with the files in a version's directory.

@@ -25,12 +25,25 @@ static struct eb_model_config config;
 static struct eb_table_options options;
 static struct eb_table_set set;
 static float *values;                  /* [ROWS * ELEMENTS] */
-static struct eb_compared_table of[3]; /* the set's tables: a, b and c */
+static struct eb_compared_table of[4]; /* the set's tables: a, b, c and k, which has keys */
 
 static void write_compared(const char *name)
 {
     static const uint64_t dims[2] = {ROWS, ELEMENTS};
     eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
+}
+
+/* Writes the keys of k: consecutive numbers from `first` on. */
+static void write_keys(int64_t first)
+{
+    static const uint64_t dims[2] = {ROWS, 0};
+    int64_t *keys = malloc(ROWS * sizeof *keys);
+    assert_non_null(keys);
+    for (size_t i = 0; i < ROWS; i++) {
+        keys[i] = first + (int64_t)i;
+    }
+    eb_set_fixture_write_npy(&fixture, "k.keys.npy", EB_STORAGE_I64, dims, keys);
+    free(keys);
 }
 
 static int set_up(void **state)
@@ -45,6 +58,8 @@ static int set_up(void **state)
     write_compared("a.npy");
     write_compared("b.npy");
     write_compared("c.npy");
+    write_compared("k.npy");
+    write_keys(0);
     options =
         (struct eb_table_options){.row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     if (!eb_model_config_parse(
@@ -55,7 +70,8 @@ static int set_up(void **state)
     for (size_t i = 0; i < set.count; i++) {
         of[i] = (struct eb_compared_table){.name = set.tables[i].name,
             .origin = set.tables[i].origin,
-            .chunk_hash = set.tables[i].chunk_hashes[0]};
+            .chunk_hashes = set.tables[i].chunk_hashes,
+            .digest = set.tables[i].digest};
     }
     return 0;
 }
@@ -70,21 +86,36 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Returns the stamp of a file. */
+static struct stat look_at(const char *name)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct stat status;
+    eb_scratch_path(&fixture.scratch, name, path);
+    assert_int_equal(stat(path, &status), 0);
+    return status;
+}
+
+/* Sets the file's time to `passed_s` after the one in `before`. */
+static void set_time(const char *name, const struct stat *before, time_t passed_s)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&fixture.scratch, name, path);
+    struct timespec times[2] = {before->st_atim, before->st_mtim};
+    times[1].tv_sec += passed_s;
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
 /* Writes other values from `first` on to the file of a table, which keeps its size. Its time is
  * `passed_s` later than before. */
 static void rewrite(const char *name, size_t first, time_t passed_s)
 {
-    char path[EB_SCRATCH_PATH_BYTES];
-    struct stat before;
-    eb_scratch_path(&fixture.scratch, name, path);
-    assert_int_equal(stat(path, &before), 0);
+    struct stat before = look_at(name);
     for (size_t i = first; i < ROWS * ELEMENTS; i++) {
         values[i] = 1000 - values[i];
     }
     write_compared(name);
-    before.st_mtim.tv_sec += passed_s;
-    const struct timespec times[2] = {before.st_atim, before.st_mtim};
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    set_time(name, &before, passed_s);
 }
 
 static void rewrite_in_place(const char *name, size_t first)
@@ -122,9 +153,20 @@ static void compares_only_the_chosen_chunk(void **state)
     rewrite_in_place("a.npy", CHUNK_ROWS * ELEMENTS);
     expect_different("");
     of[0].chunk = 1;
-    of[0].chunk_hash = set.tables[0].chunk_hashes[1];
     expect_different("a");
     of[0].chunk = 2; /* there is none */
+    expect_different("");
+}
+
+static void finds_keys_that_were_rewritten_in_place(void **state)
+{
+    (void)state;
+    struct stat before = look_at("k.keys.npy");
+    write_keys(1);
+    set_time("k.keys.npy", &before, 0);
+    expect_different("k");
+    write_keys(0);
+    set_time("k.keys.npy", &before, 0);
     expect_different("");
 }
 
@@ -174,6 +216,7 @@ EB_TEST_GROUP(source_compare)
     const struct CMUnitTest tests[] = {
         TEST(finds_files_that_were_rewritten_in_place),
         TEST(compares_only_the_chosen_chunk),
+        TEST(finds_keys_that_were_rewritten_in_place),
         TEST(passes_over_what_is_not_the_source_any_more),
         TEST(takes_no_table_for_different_when_it_is_given_up),
         TEST(fails_where_the_directory_cannot_be_read),
