@@ -34,6 +34,9 @@ void eb_dead_versions_suspect(struct eb_load_markers *markers, struct eb_registr
         struct eb_load_death death = eb_load_markers_death(markers, i);
         struct eb_registry_model *model = NULL;
         struct eb_registry_version *version = find_dead(registry, &death, &model);
+        if (version && version->loaded) {
+            continue;
+        }
         char *path = version ? eb_registry_path(model, version) : NULL;
         if (path && eb_repository_stamp_files(path) == death.files) {
             eb_registry_suspect(registry, model, version, death.files, death.count);

@@ -6,8 +6,9 @@
 #include "server/models/registry.h"
 #include "server/publish/load_marker.h"
 
-/* Sets aside the versions that killed the process. Forgets the deaths of a version if it is gone or
- * if its files have changed since then. `markers` may be NULL. */
+/* Sets aside the versions that killed the process and are not in memory. Forgets the deaths of a
+ * version if it is gone or if its files have changed since then. `markers` may be NULL. The
+ * registry must know what is in the repository. */
 void eb_dead_versions_suspect(struct eb_load_markers *markers, struct eb_registry *registry);
 /* Forgets deaths of versions that are gone. `markers` may be NULL. */
 void eb_dead_versions_forget(struct eb_load_markers *markers, struct eb_registry *registry);

@@ -223,7 +223,8 @@ static void run_load(struct eb_job *job)
         .context = load};
     eb_read_watch_attach(&load->watch);
     load->files = eb_repository_stamp_files(load->path);
-    if (load->loader->markers) {
+    /* Resident files say nothing about the version's files. */
+    if (load->loader->markers && !load->served) {
         load->marker =
             eb_load_markers_begin(load->loader->markers, load->model, load->number, load->files);
     }

@@ -176,10 +176,13 @@ static uint64_t find_poll_ms(const struct eb_manager *manager)
     return is_scanning ? manager->options.poll_ms : 0;
 }
 
-/* Ends a start from the record, because the repository has been read. */
+/* Runs when the repository could be read. After a start without it, deaths in loads of earlier
+ * processes have their effect only now. */
 static void end_record_start(struct eb_manager *manager)
 {
     if (eb_record_start_end(&manager->record_start)) {
+        eb_dead_versions_suspect(manager->options.markers, &manager->registry);
+        eb_registry_readmit(&manager->registry);
         eb_resident_keeper_release(&manager->keeper, manager->publisher.current);
         eb_scanner_set(&manager->scanner, manager->scanner.is_watching, find_poll_ms(manager));
     }
@@ -617,7 +620,9 @@ bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
     if (!eb_registry_update(&manager->registry, seen)) {
         return eb_failure_set(failure, "%s: out of memory", options->directory);
     }
-    eb_dead_versions_suspect(options->markers, &manager->registry);
+    if (!manager->away.is_active) {
+        eb_dead_versions_suspect(options->markers, &manager->registry);
+    }
     uint64_t scanned_ns = eb_clock_steady_ns();
     load_first(manager);
     manager->times.scan_ns = scanned_ns - begun_ns;

@@ -76,40 +76,67 @@ static int compare_seen_versions(const void *left, const void *right)
     return (a->number < b->number) - (a->number > b->number);
 }
 
-/* Fills in a model with its complete versions. What has been made is freed with the repository,
- * whatever the result. */
+/* Fills in a model with its complete versions. Takes over a reference to the settings. What has
+ * been made is freed with the repository, whatever the result. */
 static bool make_seen_model(const struct eb_served_model *model, const char *directory,
-    uint32_t name_bytes_max, struct eb_repository_model *out, struct eb_failure *failure)
+    struct eb_model_settings *settings, struct eb_repository_model *out, struct eb_failure *failure)
 {
     const struct eb_served_version *served = find_served(model);
+    out->settings = settings;
     out->name = strdup(model->name);
     out->path = eb_directory_join(directory, model->name, failure);
     out->versions = calloc(model->version_count, sizeof *out->versions);
-    if (!out->name || !out->path || !out->versions) {
-        return eb_failure_set(failure, "out of memory");
-    }
-    out->settings = make_settings(served, name_bytes_max, failure);
-    bool is_good = out->settings;
+    bool is_good =
+        (out->name && out->path && out->versions) || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < model->version_count && is_good; i++) {
         const struct eb_served_version *version = &model->versions[i];
-        if (is_seen(version, served, &out->settings->config)) {
+        if (is_seen(version, served, &settings->config)) {
             is_good = add_seen_version(out, version->version, failure);
         }
     }
-    qsort(out->versions, out->version_count, sizeof *out->versions, compare_seen_versions);
+    if (is_good) {
+        qsort(out->versions, out->version_count, sizeof *out->versions, compare_seen_versions);
+    }
     return is_good;
 }
 
 /* Logs why a model cannot be served. */
+static void log_unserved(const struct eb_served_model *model, const char *reason, const char *hint)
+{
+    eb_log(EB_LOG_ERROR, "resident_model_unserved", eb_log_text("model", model->name),
+        eb_log_count("version", model->version_count > 0 ? model->versions[0].version : 0),
+        eb_log_text("reason", reason), eb_log_text("remedy", hint));
+}
+
+/* Logs that the served version of a model is not recorded completely. */
 static void log_incomplete(const struct eb_served_model *model)
 {
-    bool is_any = model->version_count > 0;
-    eb_log(EB_LOG_ERROR, "resident_model_unserved", eb_log_text("model", model->name),
-        eb_log_count("version", is_any ? model->versions[0].version : 0),
-        eb_log_text("reason",
-            is_any ? "a table of it was not in a resident file" : "no version of it was in memory"),
-        eb_log_text("remedy", "make the repository readable again; for the next time, make the "
-                              "file system of resident_dir so large that it holds all tables"));
+    log_unserved(model,
+        model->version_count > 0 ? "a table of it was not in a resident file"
+                                 : "no version of it was in memory",
+        "make the repository readable again; for the next time, make the file system of "
+        "resident_dir so large that it holds all tables");
+}
+
+/* Returns the settings of a model that can be served. Logs why it cannot be served and returns NULL
+ * if its served version is not recorded completely, or if its model.yaml is not valid. */
+static struct eb_model_settings *find_settings(
+    const struct eb_served_model *model, uint32_t name_bytes_max)
+{
+    struct eb_failure failure;
+    const struct eb_served_version *served = find_served(model);
+    if (!served) {
+        log_incomplete(model);
+        return NULL;
+    }
+    struct eb_model_settings *settings = make_settings(served, name_bytes_max, &failure);
+    if (!settings) {
+        (void)eb_failure_locate(&failure, "model.yaml as recorded");
+        log_unserved(model, failure.text,
+            "make the repository readable again; an earlier build of the server accepted this "
+            "model.yaml and this one does not, so correct it there");
+    }
+    return settings;
 }
 
 static int compare_seen_models(const void *left, const void *right)
@@ -119,23 +146,21 @@ static int compare_seen_models(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Makes a repository of the models whose served version is recorded completely. Logs the others.
- * Returns false with *out empty and *failure set if there is no such model, or if out of memory. */
+/* Makes a repository of the models that can be served. Logs the others. Returns false with *out
+ * empty and *failure set if there is no such model, or if out of memory. */
 static bool make_seen(const struct eb_served_record *record, const char *directory,
     uint32_t name_bytes_max, struct eb_repository *out, struct eb_failure *failure)
 {
     *out = (struct eb_repository){.models = calloc(record->model_count + 1, sizeof *out->models)};
     bool is_good = out->models || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < record->model_count && is_good; i++) {
-        if (!find_served(&record->models[i])) {
-            log_incomplete(&record->models[i]);
-        } else {
-            is_good = make_seen_model(
-                &record->models[i], directory, name_bytes_max, &out->models[out->count++], failure);
-        }
+        const struct eb_served_model *model = &record->models[i];
+        struct eb_model_settings *settings = find_settings(model, name_bytes_max);
+        is_good = !settings ||
+                  make_seen_model(model, directory, settings, &out->models[out->count++], failure);
     }
     if (is_good && out->count == 0) {
-        is_good = eb_failure_set(failure, "no version was recorded with all of its tables");
+        is_good = eb_failure_set(failure, "it has no model that can be served");
     }
     if (!is_good) {
         eb_repository_deinit(out);

@@ -11,6 +11,7 @@ import served
 from embagd_process import Embagd, Repository, wait_until
 from served import spec_table
 from table_files import write_model, write_sparse_npy
+from tmpfs_directory import make_tmpfs_directory
 
 SECONDS = 60
 MIB = 1 << 20
@@ -52,13 +53,13 @@ class LoadMarkersTest(unittest.TestCase):
                                name.endswith('-%d' % deaths) for name in self.markers('loading')),
                    SECONDS, 'a marker')
 
-    def die_twice(self):
+    def die_twice(self, *flags):
         """Kills the server twice while it loads version 9, the second time after a restart."""
-        server = self.start(*SLOW).wait_ready()
+        server = self.start(*SLOW, *flags).wait_ready()
         self.publish_large()
         self.wait_marker(0)
         server.kill()
-        again = self.start(*SLOW).wait_ready()
+        again = self.start(*SLOW, *flags).wait_ready()
         self.assertIn('version=9 deaths=1', again.find('load_killed'))
         self.assertIn('version=8', again.find('model_serving'))
         self.wait_marker(1)
@@ -83,6 +84,26 @@ class LoadMarkersTest(unittest.TestCase):
         self.models('load', 'spec', '9')
         wait_until(lambda: 'version=9 before=8' in server.log, SECONDS, 'version 9 to be served')
         self.assertEqual(self.markers('died') + self.markers('loading'), [])
+
+    def test_a_start_without_the_repository_keeps_deaths_for_its_return(self):
+        flags = ('--resident-dir', make_tmpfs_directory(self), '--resident-small-pages', 'allow',
+                 '--watch-poll-ms', '100')
+        self.die_twice(*flags)
+        died = [name.rsplit('-', 1)[0] for name in self.markers('loading')]
+        away = self.repository.path + '.away'
+        os.rename(self.repository.path, away)
+        try:
+            server = self.start(*flags).wait_ready()
+        finally:
+            os.rename(away, self.repository.path)
+        self.assertIn('version=8', server.find('model_serving'))
+        wait_until(lambda: server.find('model_failed'), SECONDS, 'version 9 to be refused')
+        self.assertIn('the process died twice while loading it', server.find('model_failed'))
+        self.assertIn('version=9 deaths=2', server.find('load_killed'))
+        self.assertEqual([name.rsplit('-', 1)[0].replace('died', 'loading')
+                          for name in self.markers('died')], died)
+        self.assertEqual(self.markers('loading'), [])
+        self.assertNotIn('version=9 before=8', server.log)
 
     def test_one_death_lets_a_version_load_after_the_start(self):
         server = self.start(*SLOW).wait_ready()

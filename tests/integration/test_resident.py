@@ -485,18 +485,45 @@ class Resident(OwnServerTest):
         self.assertEqual((self.files(), self.record()), (names, record))
         self.check_answers(server)
         self.move_back()
+        self.wait_both_recorded(server)
+
+    def test_without_the_repository_a_model_yaml_that_is_not_valid_stops_no_other(self):
+        write_model(self.repository_with_tables(), 'half', 1, self.tables[:1])
+        self.start().stop()
+        names = self.files()
+        self.change_record('half', model_yaml='versions: {serve: none}\n')
+        self.move_away()
+        server = self.start_away('--watch-poll-ms', '100')
+        told = fields_of(server.find('resident_model_unserved'))
+        self.assertEqual((told['level'], told['model'], told['version']), ('error', 'half', '1'))
+        self.assertIn('model.yaml as recorded', told['reason'])
+        self.assertEqual(sum('event=resident_model_unserved' in line for line in server.lines), 1)
+        self.assertEqual(Metrics(server).get('embag_resident_served_complete'), 0)
+        self.assertEqual(self.files(), names)
+        self.check_answers(server)
+        self.move_back()
+        self.wait_both_recorded(server)
+        self.assertEqual(self.files(), names)
+
+    def wait_both_recorded(self, server):
+        """Waits until both models are recorded completely, and the server says so."""
+        both = {'half': [(1, True)], 'spec': [(1, True)]}
+        wait_until(lambda: self.record() == both, SECONDS, 'the record of both models')
         wait_until(lambda: Metrics(server).get('embag_resident_served_complete') == 1, SECONDS,
-                   'the record of both models')
-        self.assertEqual(self.record(), {'half': [(1, True)], 'spec': [(1, True)]})
+                   'embag_resident_served_complete to be 1')
 
     def forget_tables(self, name):
         """Makes the recorded version of a model one whose tables are in ordinary memory."""
+        self.change_record(name, is_complete=False, tables=[])
+
+    def change_record(self, name, **members):
+        """Changes members of the recorded version of a model."""
         path = os.path.join(self.directory, 'embag', 'served')
         with open(path, encoding='utf-8') as file:
             record = json.loads(file.read().splitlines()[1])
         for model in record['models']:
             if model['name'] == name:
-                model['versions'][0].update(is_complete=False, tables=[])
+                model['versions'][0].update(members)
         text = json.dumps(record, separators=(',', ':'), ensure_ascii=False).encode()
         os.chmod(path, 0o600)
         with open(path, 'wb') as file:
