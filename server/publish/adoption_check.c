@@ -60,14 +60,14 @@ static struct eb_table_mapping *find_adopted(
     return mapping && mapping->is_adopted ? mapping : NULL;
 }
 
-/* Adds a table, with a random chunk of it. Passes over a table without rows, and over one that was
- * opened without its files, so that nothing is known of them. Returns false if out of memory. */
+/* Adds a table, with a random chunk of it. Passes over a table without rows. Returns false if out
+ * of memory. */
 static bool add_compared(struct eb_adoption_check *check, struct eb_comparison *comparison,
     const struct eb_named_table *table, const struct eb_table_mapping *mapping)
 {
     uint64_t chunk_rows = eb_row_load_chunk_rows(table->table.row_stride_bytes);
     uint64_t rows = table->table.row_count;
-    if (rows == 0 || table->origin == 0) {
+    if (rows == 0) {
         return true;
     }
     uint64_t chunk_count = (rows - 1) / chunk_rows + 1;
@@ -84,6 +84,7 @@ static bool add_compared(struct eb_adoption_check *check, struct eb_comparison *
     comparison->hashes[comparison->count] = hashes;
     comparison->tables[comparison->count] = (struct eb_compared_table){.name = name,
         .origin = table->origin,
+        .source_key = table->source_key,
         .chunk = chunk,
         .chunk_hashes = hashes,
         .digest = table->digest};
@@ -122,6 +123,8 @@ static struct eb_comparison *make_comparison(struct eb_adoption_check *check,
     comparison->path = eb_registry_path(model, version);
     comparison->settings = loaded->settings ? eb_model_settings_take(loaded->settings) : NULL;
     comparison->options = *check->loader->tables;
+    comparison->options.resident.model = comparison->model;
+    comparison->options.resident.version = comparison->number;
     comparison->options.config = loaded->settings ? &comparison->settings->config : NULL;
     comparison->tables = calloc(loaded->tables.count + 1, sizeof *comparison->tables);
     comparison->hashes = calloc(loaded->tables.count + 1, sizeof *comparison->hashes);
@@ -319,7 +322,9 @@ void eb_adoption_check_advance(struct eb_adoption_check *check)
         }
         return;
     }
-    if (!atomic_load(&check->keeper->dir->is_owner)) {
+    /* After a start without the repository, files must be kept until it can be read. */
+    const struct eb_resident_dir *dir = check->keeper->dir;
+    if (!atomic_load(&dir->is_owner) || atomic_load(&dir->is_kept)) {
         return;
     }
     for (size_t i = 0; i < registry->count; i++) {

@@ -45,9 +45,10 @@ struct eb_adoption_check {
  * ones, and has started the keeper. Does nothing if tables are not resident. If the system lacks
  * the resources, logs a warning, and nothing is compared. */
 void eb_adoption_check_start(struct eb_adoption_check *check, uv_loop_t *loop);
-/* Begins the next comparison if one is due and none is under way. Cancels the one under way if its
- * version is no longer in memory. Called after each change of the registry; does nothing before the
- * start and after the stop. */
+/* Begins the next comparison if one is due and none is under way, unless the server has started
+ * without the repository, which has not been read since. Cancels the one under way if its version
+ * is no longer in memory. Called after each change of the registry; does nothing before the start
+ * and after the stop. */
 void eb_adoption_check_advance(struct eb_adoption_check *check);
 /* Cancels the comparison under way. If eb_adoption_check_is_busy after that, a last on_compared
  * follows.

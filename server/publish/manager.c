@@ -620,7 +620,7 @@ bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
     if (!eb_registry_update(&manager->registry, seen)) {
         return eb_failure_set(failure, "%s: out of memory", options->directory);
     }
-    if (!manager->away.is_active) {
+    if (!manager->record_start.is_active) {
         eb_dead_versions_suspect(options->markers, &manager->registry);
     }
     uint64_t scanned_ns = eb_clock_steady_ns();

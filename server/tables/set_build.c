@@ -16,6 +16,7 @@ struct eb_named_table eb_set_build_describe(
         .name = planned->name,
         .base = rows,
         .origin = planned->origin,
+        .source_key = planned->source_key,
         .file_slot = planned->slot,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,

@@ -100,6 +100,7 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
     struct eb_named_table table = eb_set_build_describe(planned, resident->base);
     table.is_in_file = resident->is_in_file;
     table.file_slot = resident->file_slot;
+    table.source_key = resident->source_key;
     table.chunk_hashes = copy_hashes(planned, resident->chunk_hashes, loading->failure);
     if (!table.chunk_hashes) {
         return false;

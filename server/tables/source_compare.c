@@ -49,6 +49,15 @@ static bool compare_table(const struct eb_table_plan *plan, const struct eb_plan
                compare_keys(plan, planned, table, meter, failure));
 }
 
+/* Returns whether the planned table has the same files as the one in memory had. */
+static bool is_same_source(const struct eb_table_plan *plan, const struct eb_planned_table *planned,
+    const struct eb_compared_table *table, const struct eb_resident_options *resident)
+{
+    return table->origin != 0 ? eb_source_key_origin(plan, planned) == table->origin
+                              : eb_source_key(plan, planned, resident->model, resident->version) ==
+                                    table->source_key;
+}
+
 bool eb_source_compare(const char *directory, const struct eb_table_options *options,
     struct eb_compared_table *tables, size_t count, const struct eb_load_progress *progress,
     struct eb_failure *failure)
@@ -67,9 +76,9 @@ bool eb_source_compare(const char *directory, const struct eb_table_options *opt
         const struct eb_planned_table *planned = &plan.tables[i];
         struct eb_compared_table *table =
             bsearch(planned->name, tables, count, sizeof *tables, compare_compared_name);
-        bool is_same_source = table && table->chunk < eb_row_load_chunk_count(planned) &&
-                              eb_source_key_origin(&plan, planned) == table->origin;
-        is_good = !is_same_source || compare_table(&plan, planned, table, &meter, failure);
+        bool is_due = table && table->chunk < eb_row_load_chunk_count(planned) &&
+                      is_same_source(&plan, planned, table, &options->resident);
+        is_good = !is_due || compare_table(&plan, planned, table, &meter, failure);
     }
     eb_table_plan_deinit(&plan);
     return is_good;

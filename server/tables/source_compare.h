@@ -9,10 +9,11 @@
 
 /* A table, and the chunk to compare. */
 struct eb_compared_table {
-    char *name;      /* the caller's */
-    uint64_t origin; /* as in struct eb_named_table */
-    uint64_t chunk;  /* position of the chunk */
+    char *name;     /* the caller's */
+    uint64_t chunk; /* position of the chunk */
     /* Those in struct eb_named_table. */
+    uint64_t origin;
+    uint64_t source_key;
     const uint64_t *chunk_hashes;
     uint64_t digest;
     bool is_different; /* result */
@@ -20,8 +21,9 @@ struct eb_compared_table {
 
 /* Compares the `count` tables, which are sorted by name, with the files in a version's directory.
  * Sets is_different of those that differ. Passes over tables that the directory does not have, or
- * whose origins show that their files are no longer the ones that they were made from.
- * options->config must be the configuration that the tables were loaded with. `progress` may pace
+ * whose files are no longer the ones that they were made from, as their origins tell, or their
+ * source keys if they have no origin. options->config must be the configuration that the tables
+ * were loaded with, and options->resident must name model and version. `progress` may pace
  * the comparison, or give it up. Returns false with *failure set if a file cannot be read or
  * converted, or if the comparison was given up; tables that were not compared by then count as
  * equal. */

@@ -60,7 +60,9 @@ struct eb_named_table {
     void *vector; /* the default vector that table.vector points to, on the heap; may be NULL */
     uint64_t *chunk_hashes; /* XXH3-64 of each chunk of its rows (row_load.h), on the heap */
     uint64_t digest;        /* digest of its content (table_digest.h) */
-    uint64_t origin;        /* key of the files that it was read from (source_key.h) */
+    uint64_t origin;        /* key of the files that it was read from (source_key.h); 0 if it was
+                               opened without them */
+    uint64_t source_key;    /* the one in its resident file, if it is in one */
     bool is_in_file;        /* it is in a resident file */
     size_t file_slot;       /* its position in its resident file, if it is in one */
     /* Defaults for requests that do not set the same members. */

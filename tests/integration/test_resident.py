@@ -254,6 +254,26 @@ class Resident(OwnServerTest):
         finally:
             os.rename(away, self.repository.path)
 
+    def test_tables_of_the_record_are_compared_when_the_repository_is_back(self):
+        self.start().stop()
+        self.move_away()
+        server = self.start_away('--watch-poll-ms', '100', '--log-level', 'debug')
+        self.assertIsNone(server.find('resident_compared'))
+        self.move_back()
+        self.check_compared(server)
+        server.stop()
+        tables = list(self.tables)
+        self.write_in_place(0)
+        self.move_away()
+        server = self.start_away('--watch-poll-ms', '100')
+        self.check_answers(server, tables)
+        self.move_back()
+        wait_until(lambda: len(self.loads(server)) == 2, SECONDS, 'the second load')
+        told = fields_of(server.find('resident_differs'))
+        self.assertEqual((told['model'], told['version'], told['table']), ('spec', '1', 'large'))
+        wait_until(lambda: server.find('model_freed'), SECONDS, 'the old tables to be freed')
+        self.check_answers(server)
+
     # ---- two servers
 
     def test_a_guest_serves_the_same_files_and_becomes_owner(self):

@@ -2,6 +2,8 @@
 #include "server/tables/source_compare.h"
 
 #include "server/tables/row_load.h"
+#include "server/tables/source_key.h"
+#include "server/tables/table_plan.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/set_fixture.h"
 
@@ -170,6 +172,31 @@ static void finds_keys_that_were_rewritten_in_place(void **state)
     expect_different("");
 }
 
+static void a_table_without_an_origin_is_known_by_its_source_key(void **state)
+{
+    (void)state;
+    struct eb_table_plan plan;
+    struct eb_failure failure = {.text = ""};
+    options.resident.model = "m";
+    options.resident.version = 7;
+    assert_true(eb_table_plan_read(fixture.scratch.root, &options, &plan, &failure));
+    for (size_t i = 0; i < plan.table_count; i++) {
+        for (size_t k = 0; k < set.count; k++) {
+            if (strcmp(plan.tables[i].name, of[k].name) == 0) {
+                of[k].origin = 0;
+                of[k].source_key = eb_source_key(&plan, &plan.tables[i], "m", 7);
+            }
+        }
+    }
+    eb_table_plan_deinit(&plan);
+    expect_different("");
+    rewrite_in_place("a.npy", 0);
+    rewrite("b.npy", 0, 1);
+    expect_different("a");
+    options.resident.version = 8;
+    expect_different("");
+}
+
 static void passes_over_what_is_not_the_source_any_more(void **state)
 {
     (void)state;
@@ -217,6 +244,7 @@ EB_TEST_GROUP(source_compare)
         TEST(finds_files_that_were_rewritten_in_place),
         TEST(compares_only_the_chosen_chunk),
         TEST(finds_keys_that_were_rewritten_in_place),
+        TEST(a_table_without_an_origin_is_known_by_its_source_key),
         TEST(passes_over_what_is_not_the_source_any_more),
         TEST(takes_no_table_for_different_when_it_is_given_up),
         TEST(fails_where_the_directory_cannot_be_read),
