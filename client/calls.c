@@ -106,12 +106,12 @@ void eb_calls_give(struct eb_calls *calls, struct eb_call *call)
     uv_mutex_unlock(&calls->lock);
 }
 
-bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_call *call)
+bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_mail *mail)
 {
     uv_mutex_lock(&calls->lock);
     bool open = !calls->closed;
     if (open) {
-        eb_mailbox_post(mailbox, &call->submit);
+        eb_mailbox_post(mailbox, mail);
     }
     uv_mutex_unlock(&calls->lock);
     return open;

@@ -4,21 +4,19 @@
  * all records on the heap. A record belongs to its taker until it is given back. */
 #pragma once
 
-#include "client/alarms.h"
 #include "client/embag_async.h"
 #include "client/lookup_call.h"
 #include "client/models_call.h"
 #include "client/settings_call.h"
-#include "proto/list.h"
+#include "proto/link/alarms.h"
+#include "proto/link/attempt.h"
 #include "proto/net/mailbox.h"
 #include "proto/status.h"
 
 #include <stdatomic.h>
 
-struct eb_connection;
 struct eb_completion_queue;
 struct eb_dispatcher;
-struct eb_grpc_client_call;
 
 enum eb_call_kind {
     EB_CALL_LOOKUP,
@@ -27,9 +25,6 @@ enum eb_call_kind {
     EB_CALL_LIST_SETTINGS,
     EB_CALL_RELOAD
 };
-
-/* In the order in which waiting calls are sent. */
-enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
 
 enum eb_call_state {
     EB_CALL_OVER,    /* outside the client: with its maker, or with the taker of its result */
@@ -51,7 +46,7 @@ struct eb_call {
     struct eb_dispatcher *dispatcher;
     enum eb_call_kind kind;
     const char *path; /* gRPC path of a call that is not a lookup */
-    enum eb_call_priority priority;
+    enum eb_priority priority;
     struct eb_outgoing *request; /* the record has a hold on it */
     struct eb_lookup_expected expected;
     uint64_t deadline_ns;
@@ -75,20 +70,13 @@ struct eb_call {
      * with these fields the client's thread recognises late answers. That thread resets them when
      * the call is over. */
     enum eb_call_state state;
-    bool is_unary; /* sent as a unary call, whatever the client's mode */
-    struct eb_connection *connection;
-    uint64_t sent_ns;
-    bool was_alone;                    /* sent while no other call of its priority was in flight */
-    struct eb_list link;               /* link in the list of waiting calls or of a connection's */
-    struct eb_grpc_client_call *unary; /* NULL: sent on a stream */
-    bool is_on_former;                 /* the stream is the connection's former one */
-    struct eb_alarm alarm;
-};
-
-/* Calls in order, linked by their `link`. Used by the client's thread only. */
-struct eb_call_list {
-    struct eb_list links;
-    uint32_t count;
+    struct eb_attempt attempt; /* waits, or is sent */
+    struct eb_attempt hedge;   /* sent to another server while `attempt` is not answered */
+    struct eb_alarm alarm;     /* the deadline, or the next attempt */
+    struct eb_alarm hedge_alarm;
+    uint64_t first_sent_ns;
+    const struct eb_peer *tried[2]; /* servers of the last attempts; they may be gone */
+    bool was_resent_free;           /* sent again after a lost connection, beside the budget */
 };
 
 struct eb_calls {
@@ -118,8 +106,8 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
 /* Takes a record back. Its request must have been dropped, and its answer handed on. */
 void eb_calls_give(struct eb_calls *calls, struct eb_call *call);
 
-/* Posts the submit mail of a taken record. Returns false if the table is closed. */
-bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_call *call);
+/* Posts a mail, such as the submit mail of a taken record. Returns false if the table is closed. */
+bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_mail *mail);
 /* Posts the cancel mail of the call with this number, if there is one. */
 void eb_calls_post_cancel(struct eb_calls *calls, struct eb_mailbox *mailbox, uint64_t id);
 /* Notes that the cancel mail was delivered. Returns false if the call has been given back; then its
@@ -137,33 +125,3 @@ void eb_calls_leave(struct eb_calls *calls);
 void eb_calls_close(struct eb_calls *calls);
 /* Waits until no thread is inside. Called once, after the last thread has entered. */
 void eb_calls_await_leaving(struct eb_calls *calls);
-
-static inline void eb_call_list_init(struct eb_call_list *list)
-{
-    eb_list_init(&list->links);
-    list->count = 0;
-}
-
-static inline void eb_call_list_append(struct eb_call_list *list, struct eb_call *call)
-{
-    eb_list_push(&list->links, &call->link);
-    list->count++;
-}
-
-/* Removes a call that is in the list. */
-static inline void eb_call_list_remove(struct eb_call_list *list, struct eb_call *call)
-{
-    eb_list_remove(&call->link);
-    list->count--;
-}
-
-/* Return the oldest call and the newest one. The list must not be empty. */
-static inline struct eb_call *eb_call_list_first(const struct eb_call_list *list)
-{
-    return EB_CONTAINER_OF(list->links.next, struct eb_call, link);
-}
-
-static inline struct eb_call *eb_call_list_last(const struct eb_call_list *list)
-{
-    return EB_CONTAINER_OF(list->links.previous, struct eb_call, link);
-}

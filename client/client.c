@@ -1,9 +1,10 @@
 #include "client/completion_queue.h"
-#include "client/credentials.h"
 #include "client/embag_admin.h"
 #include "client/embag_async.h"
+#include "client/embag_servers.h"
 #include "client/engine.h"
 #include "client/models_call.h"
+#include "proto/link/credentials.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #define IN_FLIGHT_MAX 65536
 #define RETRIES_DEFAULT 2
 #define RETRIES_MAX 100
+#define HEDGE_PERCENT_MAX 100
 #define NS_PER_US 1000
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays go to the wire as they are");
@@ -28,8 +30,8 @@ struct embag_client {
     struct eb_completion_queue queue;
     struct eb_credentials credentials;
     struct eb_credentials_watch renewal; /* of the credentials */
+    struct eb_targets targets;
     uint64_t timeout_us;
-    char address[]; /* address as given; also the authority of calls */
 };
 
 /* Copies an error. If the status is OK, the text is not copied. */
@@ -65,17 +67,25 @@ static uint32_t pick_retries(int32_t value)
     return value < 0 ? 0 : pick_count((uint32_t)value, RETRIES_DEFAULT, RETRIES_MAX);
 }
 
-/* Reads the files of `access` and prepares their watch. */
-static bool open_access(struct embag_client *client, const struct embag_access *access,
-    const struct eb_endpoint *endpoint, struct eb_error *error)
+/* Reads the files of the options and prepares their watch. */
+static bool open_access(
+    struct embag_client *client, const struct embag_access *options, struct eb_error *error)
 {
+    struct eb_access access = {
+        .tls = options->tls,
+        .tls_ca = options->tls_ca,
+        .tls_cert = options->tls_cert,
+        .tls_key = options->tls_key,
+        .tls_server_name = options->tls_server_name,
+        .token_file = options->token_file,
+    };
     struct eb_file_list files = {.files = NULL};
-    if (!eb_credentials_open(&client->credentials, access, endpoint, &files, error)) {
+    if (!eb_credentials_open(&client->credentials, &access, &client->targets, &files, error)) {
         eb_file_list_deinit(&files);
         return false;
     }
     if (!eb_credentials_watch_init(
-            &client->renewal, &client->credentials, access, endpoint, &files)) {
+            &client->renewal, &client->credentials, &access, &client->targets, &files)) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
         return false;
     }
@@ -88,11 +98,11 @@ static void close_access(struct embag_client *client)
     eb_credentials_close(&client->credentials);
 }
 
-static bool start_engine(
-    struct embag_client *client, const struct embag_options *options, struct eb_error *error)
+static bool start_engine(struct embag_client *client, const char *address,
+    const struct embag_options *options, struct eb_error *error)
 {
     struct eb_dispatcher_options wanted = {
-        .authority = client->address,
+        .targets = &client->targets,
         .credentials = &client->credentials,
         .connect_timeout_ns =
             pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US,
@@ -102,17 +112,10 @@ static bool start_engine(
             options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT,
         .mode = options->mode,
         .is_unpaced = options->unpaced,
+        .hedge_percent = pick_count(options->hedge_percent, 0, HEDGE_PERCENT_MAX),
     };
-    const char *why = eb_endpoint_parse(client->address, 1, &wanted.endpoint);
-    if (why) {
-        eb_error_set(
-            error, EB_STATUS_INVALID_ARGUMENT, "invalid address \"%s\": %s", client->address, why);
-        return false;
-    }
-    if (wanted.endpoint.is_unix) {
-        wanted.authority = "localhost";
-    }
-    return open_access(client, &options->access, &wanted.endpoint, error) &&
+    return eb_targets_parse(address, &client->targets, error) &&
+           open_access(client, &options->access, error) &&
            eb_engine_open(&client->engine, &wanted, &client->renewal,
                pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
 }
@@ -123,20 +126,19 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
     static const struct embag_options defaults = {0};
     struct eb_error failure = {.status = EB_STATUS_OK};
     const struct embag_options *chosen = options ? options : &defaults;
-    size_t address_bytes = strlen(address) + 1;
-    struct embag_client *opened = calloc(1, sizeof *opened + address_bytes);
+    struct embag_client *opened = calloc(1, sizeof *opened);
     *client = NULL;
     if (!opened) {
         eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
         return report_client_error(&failure, error);
     }
-    memcpy(opened->address, address, address_bytes);
     opened->timeout_us = pick(chosen->timeout_us, TIMEOUT_US_DEFAULT);
     eb_completion_queue_init(&opened->queue);
-    if (start_engine(opened, chosen, &failure)) {
+    if (start_engine(opened, address, chosen, &failure)) {
         *client = opened;
     } else {
         close_access(opened);
+        eb_targets_free(&opened->targets);
         eb_completion_queue_deinit(&opened->queue);
         free(opened);
     }
@@ -160,6 +162,7 @@ void embag_close(struct embag_client *client)
     eb_completion_queue_deinit(&client->queue);
     eb_engine_deinit(&client->engine);
     close_access(client);
+    eb_targets_free(&client->targets);
     free(client);
 }
 
@@ -203,7 +206,7 @@ static void fill_lookup(struct embag_client *client, const struct embag_request 
     };
     call->kind = EB_CALL_LOOKUP;
     call->deadline_ns = deadline_ns;
-    call->priority = request->priority == EMBAG_BATCH ? EB_CALL_BATCH : EB_CALL_INTERACTIVE;
+    call->priority = request->priority == EMBAG_BATCH ? EB_PRIORITY_BATCH : EB_PRIORITY_INTERACTIVE;
     call->request = eb_lookup_call_encode(request, &label, &client->engine.requests.memory, error);
     eb_lookup_call_expect(request, call->request, &call->expected);
 }
@@ -313,13 +316,18 @@ static void wake_client(struct eb_call *call)
     uv_sem_post(&waiter->over);
 }
 
+static void refuse_blocking(struct eb_error *error)
+{
+    eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+        "a blocking call cannot be made in a callback of the same client");
+}
+
 /* Takes a record for a call that this thread will wait for. Returns NULL with *error set. */
 static struct eb_call *take_blocking(
     struct embag_client *client, uint64_t deadline_ns, struct eb_error *error)
 {
     if (eb_engine_is_here(&client->engine)) {
-        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "a blocking call cannot be made in a callback of the same client");
+        refuse_blocking(error);
         return NULL;
     }
     return eb_calls_take(&client->engine.calls, deadline_ns, error);
@@ -536,4 +544,32 @@ size_t embag_type_bytes(enum embag_type type)
     case EMBAG_TYPE_UNSPECIFIED: break;
     }
     return 0;
+}
+
+/* ---- servers ---- */
+
+enum embag_status embag_wait_ready(
+    struct embag_client *client, uint32_t servers, uint64_t timeout_us, struct embag_error *error)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    eb_calls_enter(&client->engine.calls);
+    uint64_t deadline_ns = find_deadline_ns(client, timeout_us);
+    if (eb_engine_is_here(&client->engine)) {
+        refuse_blocking(&failure);
+    } else {
+        (void)eb_engine_await_servers(&client->engine, servers, deadline_ns, &failure);
+    }
+    eb_calls_leave(&client->engine.calls);
+    return report_client_error(&failure, error);
+}
+
+enum embag_status embag_get_stats(struct embag_client *client, struct embag_stats *stats,
+    struct embag_server_stats *servers, uint32_t servers_max)
+{
+    struct eb_dispatcher_figures figures = {
+        .stats = stats, .servers = servers, .servers_max = servers_max};
+    eb_calls_enter(&client->engine.calls);
+    bool is_filled = eb_engine_fill_figures(&client->engine, &figures);
+    eb_calls_leave(&client->engine.calls);
+    return is_filled ? EMBAG_OK : EMBAG_CANCELLED;
 }

@@ -174,19 +174,25 @@ struct embag_options {
     uint64_t connect_timeout_us; /* 0: 5 s; the time to resolve a name comes on top */
     uint64_t timeout_us;         /* timeout of a call that has none of its own; 0: 1 s */
     uint32_t answer_bytes_max;   /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
-    uint32_t connections;   /* to the server; the least busy takes the next call; 0: 1, max 64 */
+    uint32_t connections;   /* to each server; the least busy takes the next call; 0: 1, max 64 */
     uint32_t in_flight_max; /* calls in flight, or completed and not taken; 0: 1024, max 65536 */
     int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
     enum embag_mode mode;
     bool unpaced;               /* lookups are sent at once, even if their answers will be late */
     struct embag_access access; /* zeroes: no TLS and no token */
+    /* Lookups per hundred that may be sent to a second server as well, because the first one is
+     * late (embag_servers.h); 0: none, max 100. 5 is a good number. */
+    uint32_t hedge_percent;
 };
 
 struct embag_client; /* opaque */
 
-/* Connects to "HOST:PORT", "[V6]:PORT" or "unix:PATH". If a name has several addresses, they are
- * tried in turn. options may be NULL. If the result is not EMBAG_OK, *client is NULL and *error
- * says why (UNAVAILABLE: nobody answers there). error may be NULL, here and below. */
+/* Connects to "HOST:PORT" (a host is a name, an IPv4 address, or an IPv6 address in brackets), to
+ * several servers as "HOST:PORT,HOST:PORT", to "dns:NAME:PORT" or "dns:///NAME:PORT", or to
+ * "unix:PATH". Each address of a name is a server; embag_servers.h says how lookups are spread over
+ * servers. At most 1024 addresses. Returns when the first server is connected. options may be NULL.
+ * If the result is not EMBAG_OK, *client is NULL and *error says why (UNAVAILABLE: nobody answers
+ * there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
 /* Ends every call in flight with CANCELLED. Returns when all other threads have returned from the

@@ -11,12 +11,13 @@
  * A program may use both: the work that an answer causes decides which is right.
  *
  * Retries. Lookups change nothing, so sending one twice is safe. A lookup is sent again at most
- * retries_max times, and only if its deadline leaves the time:
+ * retries_max times, and only if its deadline leaves the time. With several servers it goes to
+ * another one at once (embag_servers.h). Otherwise:
  * - After UNAVAILABLE or a lost connection, after a pause that doubles from 10 ms to 1 s and is
  *   shortened at random, so that clients do not come back all at once.
  * - After RESOURCE_EXHAUSTED, if the server named a time (grpc-retry-pushback-ms or
  *   retry_after_ms), after that time. Otherwise RESOURCE_EXHAUSTED is final.
- * Lost connections are opened again in the same manner.
+ * Lost connections are opened again after a pause too, the first time of at most 10 ms.
  *
  * An error that ends a whole stream, such as an answer larger than answer_bytes_max, may have been
  * caused by any lookup on it. Each lookup that was on the stream is sent once more, as a unary

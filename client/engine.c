@@ -21,9 +21,25 @@ static void on_engine_timer(uv_timer_t *timer)
     (void)timer; /* The round that precedes the next sleep does the work. */
 }
 
+static void on_fine_ring(struct eb_fine_timer *timer)
+{
+    (void)timer; /* as above */
+}
+
+static bool is_hedging(const struct eb_engine *engine)
+{
+    return engine->dispatcher.options.hedge_percent > 0;
+}
+
 static void set_timer(struct eb_engine *engine)
 {
     uint64_t next_ns = eb_alarms_next_ns(&engine->alarms);
+    if (is_hedging(engine)) {
+        if (next_ns < UINT64_MAX) {
+            eb_fine_timer_set(&engine->fine_timer, next_ns);
+        }
+        return;
+    }
     if (next_ns == UINT64_MAX) {
         int rc = uv_timer_stop(&engine->timer);
         assert(rc == 0);
@@ -58,8 +74,7 @@ static void on_engine_before_sleep(uv_prepare_t *prepare)
 static void on_submit(struct eb_mail *mail)
 {
     struct eb_call *call = EB_CONTAINER_OF(mail, struct eb_call, submit);
-    call->is_unary = call->kind != EB_CALL_LOOKUP;
-    eb_dispatcher_enqueue(call->dispatcher, call);
+    eb_dispatcher_take(call->dispatcher, call);
 }
 
 static void on_cancel(struct eb_mail *mail)
@@ -93,6 +108,9 @@ static void close_engine_handles(struct eb_engine *engine)
     eb_credentials_watch_stop(engine->renewal);
     uv_close((uv_handle_t *)&engine->before_sleep, NULL);
     uv_close((uv_handle_t *)&engine->timer, NULL);
+    if (is_hedging(engine)) {
+        eb_fine_timer_close(&engine->fine_timer);
+    }
     assert(eb_mailbox_is_empty(&engine->mailbox));
     eb_mailbox_close(&engine->mailbox);
 }
@@ -102,7 +120,18 @@ static void on_engine_ended(void *context)
     close_engine_handles(context);
 }
 
-static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_engine_ended};
+static void on_servers(void *context, uint32_t connected, uint32_t known)
+{
+    struct eb_engine *engine = context;
+    uv_mutex_lock(&engine->servers.lock);
+    engine->servers.connected = connected;
+    engine->servers.known = known;
+    uv_cond_broadcast(&engine->servers.changed);
+    uv_mutex_unlock(&engine->servers.lock);
+}
+
+static const struct eb_dispatcher_handler dispatcher_handler = {
+    on_opened, on_servers, on_engine_ended};
 
 static void run_engine(void *context)
 {
@@ -141,12 +170,14 @@ static int open_loop(struct eb_engine *engine)
     }
     engine->renewal->on_read = on_engine_read;
     engine->renewal->context = engine;
+    engine->fine_timer.on_ring = on_fine_ring;
+    rc = is_hedging(engine) ? eb_fine_timer_open(&engine->fine_timer, &engine->loop) : 0;
+    if (rc != 0) {
+        goto close_mailbox;
+    }
     rc = eb_credentials_watch_start(engine->renewal, &engine->loop);
     if (rc != 0) {
-        eb_mailbox_close(&engine->mailbox);
-        run_engine(engine);
-        close_engine_loop(engine);
-        return rc;
+        goto close_fine_timer;
     }
     rc = uv_timer_init(&engine->loop, &engine->timer);
     assert(rc == 0);
@@ -155,7 +186,24 @@ static int open_loop(struct eb_engine *engine)
     rc = uv_prepare_start(&engine->before_sleep, on_engine_before_sleep);
     assert(rc == 0);
     engine->before_sleep.data = engine;
-    return 0;
+    rc = eb_dispatcher_open(&engine->dispatcher, &engine->loop, &engine->messages.memory,
+        uv_buf_init(engine->read_buffer, READ_BYTES));
+    if (rc == 0) {
+        return 0;
+    }
+    close_engine_handles(engine);
+    goto close_loop;
+
+close_fine_timer:
+    if (is_hedging(engine)) {
+        eb_fine_timer_close(&engine->fine_timer);
+    }
+close_mailbox:
+    eb_mailbox_close(&engine->mailbox);
+close_loop:
+    run_engine(engine);
+    close_engine_loop(engine);
+    return rc;
 }
 
 /* Starts the thread with all signals blocked, except those that a fault in the thread raises and
@@ -186,7 +234,7 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
     if (rc == 0) {
         rc = start_thread(engine);
         if (rc != 0) {
-            close_engine_handles(engine);
+            eb_dispatcher_end(&engine->dispatcher);
             run_engine(engine);
             close_engine_loop(engine);
         }
@@ -203,16 +251,14 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
 static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 {
     struct eb_dispatcher *dispatcher = &engine->dispatcher;
-    uint32_t alarms_max = in_flight_max + 2 * dispatcher->options.connections + 1;
+    uint32_t alarms_max = 2 * in_flight_max + EB_DISPATCHER_ALARMS;
     dispatcher->handler = &dispatcher_handler;
     dispatcher->context = engine;
     dispatcher->calls = &engine->calls;
     dispatcher->alarms = &engine->alarms;
     engine->read_buffer = malloc(READ_BYTES);
     return engine->read_buffer && eb_alarms_init(&engine->alarms, alarms_max) &&
-           eb_calls_init(&engine->calls, in_flight_max) &&
-           eb_dispatcher_init(dispatcher, &engine->loop, &engine->messages.memory,
-               uv_buf_init(engine->read_buffer, READ_BYTES));
+           eb_calls_init(&engine->calls, in_flight_max);
 }
 
 bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
@@ -221,6 +267,10 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
     *engine = (struct eb_engine){
         .dispatcher = {.options = *options}, .end = {.deliver = on_engine_end}, .renewal = renewal};
     int rc = uv_sem_init(&engine->opened, 0);
+    assert(rc == 0);
+    rc = uv_mutex_init(&engine->servers.lock);
+    assert(rc == 0);
+    rc = uv_cond_init(&engine->servers.changed);
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->requests, REQUEST_BYTES_MAX, KEPT_BYTES_MAX);
     assert(rc == 0);
@@ -248,6 +298,10 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
 void eb_engine_close(struct eb_engine *engine)
 {
     eb_calls_close(&engine->calls);
+    uv_mutex_lock(&engine->servers.lock);
+    engine->servers.is_closed = true;
+    uv_cond_broadcast(&engine->servers.changed);
+    uv_mutex_unlock(&engine->servers.lock);
     eb_mailbox_post(&engine->mailbox, &engine->end);
     int rc = uv_thread_join(&engine->thread);
     assert(rc == 0);
@@ -263,6 +317,8 @@ void eb_engine_deinit(struct eb_engine *engine)
     eb_block_pool_deinit(&engine->requests);
     eb_block_pool_deinit(&engine->messages);
     uv_sem_destroy(&engine->opened);
+    uv_mutex_destroy(&engine->servers.lock);
+    uv_cond_destroy(&engine->servers.changed);
 }
 
 bool eb_engine_post(struct eb_engine *engine, struct eb_call *call)
@@ -270,7 +326,7 @@ bool eb_engine_post(struct eb_engine *engine, struct eb_call *call)
     call->dispatcher = &engine->dispatcher;
     call->submit.deliver = on_submit;
     call->cancel.deliver = on_cancel;
-    return eb_calls_post(&engine->calls, &engine->mailbox, call);
+    return eb_calls_post(&engine->calls, &engine->mailbox, &call->submit);
 }
 
 void eb_engine_post_cancel(struct eb_engine *engine, uint64_t id)
@@ -282,4 +338,73 @@ bool eb_engine_is_here(const struct eb_engine *engine)
 {
     uv_thread_t here = uv_thread_self();
     return uv_thread_equal(&here, &engine->thread) != 0;
+}
+
+/* ---- servers ---- */
+
+static void explain_wait(struct eb_engine_servers *servers, uint32_t wanted, struct eb_error *error)
+{
+    if (servers->is_closed) {
+        eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
+        return;
+    }
+    eb_error_set(error, EB_STATUS_DEADLINE_EXCEEDED,
+        "connected to %u of %u known servers; %u are wanted", servers->connected, servers->known,
+        wanted > 0 ? wanted : servers->known);
+}
+
+bool eb_engine_await_servers(
+    struct eb_engine *engine, uint32_t wanted, uint64_t deadline_ns, struct eb_error *error)
+{
+    struct eb_engine_servers *servers = &engine->servers;
+    bool is_ready = false;
+    bool is_over = false;
+    uv_mutex_lock(&servers->lock);
+    while (!is_ready && !is_over) {
+        uint64_t now_ns = uv_hrtime();
+        uint32_t least = wanted > 0 ? wanted : servers->known;
+        is_ready = !servers->is_closed && least > 0 && servers->connected >= least;
+        is_over = servers->is_closed || now_ns >= deadline_ns;
+        if (!is_ready && !is_over) {
+            (void)uv_cond_timedwait(&servers->changed, &servers->lock, deadline_ns - now_ns);
+        }
+    }
+    if (!is_ready) {
+        explain_wait(servers, wanted, error);
+    }
+    uv_mutex_unlock(&servers->lock);
+    return is_ready;
+}
+
+/* A request for the figures, on the stack of the thread that waits for them. */
+struct stats_request {
+    struct eb_mail mail;
+    struct eb_engine *engine;
+    struct eb_dispatcher_figures figures;
+    uv_sem_t done;
+};
+
+static void on_stats(struct eb_mail *mail)
+{
+    struct stats_request *request = EB_CONTAINER_OF(mail, struct stats_request, mail);
+    eb_dispatcher_fill_figures(&request->engine->dispatcher, &request->figures);
+    uv_sem_post(&request->done);
+}
+
+bool eb_engine_fill_figures(struct eb_engine *engine, struct eb_dispatcher_figures *figures)
+{
+    struct stats_request request = {
+        .mail = {.deliver = on_stats}, .engine = engine, .figures = *figures};
+    if (eb_engine_is_here(engine)) {
+        eb_dispatcher_fill_figures(&engine->dispatcher, figures);
+        return true;
+    }
+    int rc = uv_sem_init(&request.done, 0);
+    assert(rc == 0);
+    bool is_posted = eb_calls_post(&engine->calls, &engine->mailbox, &request.mail);
+    if (is_posted) {
+        uv_sem_wait(&request.done);
+    }
+    uv_sem_destroy(&request.done);
+    return is_posted;
 }

@@ -5,10 +5,21 @@
 #pragma once
 
 #include "client/block_pool.h"
-#include "client/credentials_watch.h"
 #include "client/dispatcher.h"
+#include "proto/link/credentials_watch.h"
+#include "proto/net/fine_timer.h"
+
+/* Counts of servers, for threads that wait for them. */
+struct eb_engine_servers {
+    uv_mutex_t lock; /* guards the others */
+    uv_cond_t changed;
+    uint32_t connected;
+    uint32_t known;
+    bool is_closed; /* the client is being closed */
+};
 
 struct eb_engine {
+    struct eb_engine_servers servers;
     struct eb_calls calls;
     struct eb_block_pool requests;
     struct eb_block_pool messages;
@@ -23,6 +34,7 @@ struct eb_engine {
     uv_loop_t loop;
     uv_prepare_t before_sleep;
     uv_timer_t timer;
+    struct eb_fine_timer fine_timer; /* used instead of `timer` if lookups are hedged */
     struct eb_alarms alarms;
     struct eb_dispatcher dispatcher;
     char *read_buffer;
@@ -48,3 +60,12 @@ bool eb_engine_post(struct eb_engine *engine, struct eb_call *call);
 void eb_engine_post_cancel(struct eb_engine *engine, uint64_t id);
 /* Returns whether the caller runs on the engine's thread. */
 bool eb_engine_is_here(const struct eb_engine *engine);
+
+/* Waits until at least `wanted` servers are connected, or all that are known if `wanted` is 0.
+ * Returns false with *error set: DEADLINE_EXCEEDED, or CANCELLED if the client is being closed.
+ * Must not be called on the engine's thread. */
+bool eb_engine_await_servers(
+    struct eb_engine *engine, uint32_t wanted, uint64_t deadline_ns, struct eb_error *error);
+/* Fills in the figures as they are now (eb_dispatcher_fill_figures). Returns false if the client is
+ * being closed. */
+bool eb_engine_fill_figures(struct eb_engine *engine, struct eb_dispatcher_figures *figures);

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS embag_shared EXPORT embag
   LIBRARY COMPONENT libembag NAMELINK_COMPONENT dev)
 install(TARGETS embag_client ARCHIVE COMPONENT dev)
-install(FILES embag.h embag_admin.h embag_async.h embag_models.h embag_types.h
+install(FILES embag.h embag_admin.h embag_async.h embag_models.h embag_servers.h embag_types.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 install(FILES examples/lookup_example.c examples/submit_example.c examples/group_example.c
   DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT dev)

@@ -3,7 +3,7 @@
 #include "client/lookup_layout.h"
 #include "proto/codec.h"
 #include "proto/grpc_text.h"
-#include "proto/list.h"
+#include "proto/link/request_message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,46 +114,6 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     return check_lookup_weights(in->weights, in->weights_count, in->weights_type);
 }
 
-/* A request, the memory it came from, and the facts that its answer is checked against. */
-struct request_block {
-    struct eb_outgoing outgoing;
-    const struct eb_memory *memory;
-    size_t taken_bytes;
-    struct eb_lookup_asked asked[]; /* [queries + groups]; the message follows */
-};
-
-static void release_request(struct eb_outgoing *request)
-{
-    struct request_block *block = EB_CONTAINER_OF(request, struct request_block, outgoing);
-    block->memory->give(block->memory->context, block, block->taken_bytes);
-}
-
-static struct request_block *take_block(
-    const struct eb_memory *memory, size_t asked_count, size_t size)
-{
-    size_t bytes = size + EB_GRPC_PREFIX_BYTES;
-    size_t taken_bytes =
-        sizeof(struct request_block) + asked_count * sizeof(struct eb_lookup_asked) + bytes;
-    struct request_block *block = memory->take(memory->context, taken_bytes);
-    if (!block) {
-        return NULL;
-    }
-    block->outgoing = (struct eb_outgoing){.bytes = (uint8_t *)(block->asked + asked_count),
-        .size = bytes,
-        .holds = 1,
-        .release = release_request};
-    block->memory = memory;
-    block->taken_bytes = taken_bytes;
-    eb_grpc_prefix_write(block->outgoing.bytes, (uint32_t)size);
-    return block;
-}
-
-struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size)
-{
-    struct request_block *block = take_block(memory, 0, size);
-    return block ? &block->outgoing : NULL;
-}
-
 static struct eb_outgoing *encode_lookup(
     const struct eb_wire_request *wire, const struct eb_memory *memory, struct eb_error *error)
 {
@@ -163,19 +123,22 @@ static struct eb_outgoing *encode_lookup(
             "the request has %zu bytes, more than a gRPC message can have", size);
         return NULL;
     }
-    struct request_block *block = take_block(memory, wire->query_count + wire->group_count, size);
-    if (!block) {
+    size_t asked_count = wire->query_count + wire->group_count;
+    struct eb_outgoing *outgoing =
+        eb_request_message_create(memory, asked_count * sizeof(struct eb_lookup_asked), size);
+    if (!outgoing) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
         return NULL;
     }
+    struct eb_lookup_asked *asked = eb_request_message_notes(outgoing);
     for (size_t i = 0; i < wire->query_count; i++) {
-        block->asked[i] = eb_lookup_check_keep_query(&wire->queries[i]);
+        asked[i] = eb_lookup_check_keep_query(&wire->queries[i]);
     }
     for (size_t i = 0; i < wire->group_count; i++) {
-        block->asked[wire->query_count + i] = eb_lookup_check_keep_group(&wire->groups[i]);
+        asked[wire->query_count + i] = eb_lookup_check_keep_group(&wire->groups[i]);
     }
-    eb_lookup_request_encode(wire, block->outgoing.bytes + EB_GRPC_PREFIX_BYTES);
-    return &block->outgoing;
+    eb_lookup_request_encode(wire, outgoing->bytes + EB_GRPC_PREFIX_BYTES);
+    return outgoing;
 }
 
 /* Fills in queries and groups. Returns false with *error set, naming the invalid query or group. */
@@ -264,29 +227,13 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     return outgoing;
 }
 
-void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us)
-{
-    eb_lookup_request_set_timeout(
-        request->bytes + EB_GRPC_PREFIX_BYTES, request->size - EB_GRPC_PREFIX_BYTES, timeout_us);
-}
-
-struct eb_outgoing *eb_lookup_call_encode_cancel(
-    uint64_t request_id, const struct eb_memory *memory)
-{
-    struct eb_wire_request wire = {.request_id = request_id, .model = "", .cancel = true};
-    struct eb_error unused;
-    return encode_lookup(&wire, memory, &unused);
-}
-
-void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
+void eb_lookup_call_expect(const struct embag_request *request, struct eb_outgoing *outgoing,
     struct eb_lookup_expected *expected)
 {
-    const struct request_block *block =
-        outgoing ? EB_CONTAINER_OF(outgoing, struct request_block, outgoing) : NULL;
     *expected = (struct eb_lookup_expected){
         .query_count = request->query_count,
         .group_count = request->group_count,
-        .asked = block ? block->asked : NULL,
+        .asked = outgoing ? eb_request_message_notes(outgoing) : NULL,
         .version = request->version,
         .output_type = request->output_type,
         .concat = request->concat,

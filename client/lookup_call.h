@@ -22,24 +22,13 @@ struct eb_lookup_label {
     uint64_t timeout_us; /* timeout of the whole call */
 };
 
-/* Returns a request with room for a message of `size` bytes. Its gRPC prefix has been written; the
- * caller writes the message after the prefix, at EB_GRPC_PREFIX_BYTES. `memory` must outlive the
- * request. Returns NULL if out of memory. */
-struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size);
 /* Returns a serialised request that begins with its gRPC prefix. Returns NULL with *error set. */
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
 /* Fills in the facts that the answer to `request` is checked against. `outgoing` is the encoded
  * request and must outlive *expected; NULL if encoding failed, so that there will be no answer. */
-void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
+void eb_lookup_call_expect(const struct embag_request *request, struct eb_outgoing *outgoing,
     struct eb_lookup_expected *expected);
-
-/* Writes the time that is left, at least 1, into a request that is about to be sent. */
-void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us);
-/* Returns a request that cancels the request of the same id on the same stream. Returns NULL if out
- * of memory. */
-struct eb_outgoing *eb_lookup_call_encode_cancel(
-    uint64_t request_id, const struct eb_memory *memory);
 
 /* Decodes a serialised LookupResponse. The answer borrows the bytes until eb_lookup_call_check has
  * accepted it. Returns NULL with *error set: INTERNAL if the bytes are not a LookupResponse. */

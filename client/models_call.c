@@ -1,9 +1,9 @@
 #include "client/models_call.h"
 
-#include "client/lookup_call.h"
 #include "proto/codec.h"
 #include "proto/codec_admin.h"
 #include "proto/grpc_text.h"
+#include "proto/link/request_message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct eb_outgoing *eb_models_call_encode(
 {
     struct eb_wire_model_query request = {model ? model : "", version};
     struct eb_outgoing *outgoing =
-        eb_lookup_call_outgoing(memory, eb_version_request_bytes(&request));
+        eb_request_message_create(memory, 0, eb_version_request_bytes(&request));
     if (!outgoing) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
         return NULL;

@@ -1,8 +1,8 @@
 #include "client/settings_call.h"
 
-#include "client/lookup_call.h"
 #include "proto/codec_admin.h"
 #include "proto/grpc_text.h"
+#include "proto/link/request_message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct eb_outgoing *eb_settings_call_encode(const struct eb_memory *memory, struct eb_error *error)
 {
-    struct eb_outgoing *outgoing = eb_lookup_call_outgoing(memory, 0);
+    struct eb_outgoing *outgoing = eb_request_message_create(memory, 0, 0);
     if (!outgoing) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for the request");
     }

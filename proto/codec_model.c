@@ -181,6 +181,8 @@ static void write_model_server(struct eb_field_writer *writer, const struct eb_w
     }
     eb_field_put_number(writer, EB_FIELD_SERVER_LOOPS, server->loops);
     eb_field_put_number(writer, EB_FIELD_SERVER_THREADS, server->threads);
+    eb_field_put_text(writer, EB_FIELD_SERVER_ROLE, server->role);
+    eb_field_put_fixed64(writer, EB_FIELD_SERVER_INSTANCE, server->instance);
 }
 
 size_t eb_server_bytes(const struct eb_wire_server *server)
@@ -317,6 +319,18 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
         .versions = versions,
     };
     return true;
+}
+
+bool eb_server_decode_instance(struct eb_arena *arena, const uint8_t *bytes, size_t size,
+    uint64_t *instance, struct eb_error *error)
+{
+    struct eb_codec_input input = {
+        &embag__v1__server__descriptor, bytes, size, eb_codec_answer_limits};
+    const Embag__V1__Server *message = eb_codec_unpack(arena, &input, error);
+    if (message) {
+        *instance = message->instance;
+    }
+    return message;
 }
 
 struct eb_wire_model_list *eb_model_list_decode(

@@ -208,6 +208,8 @@ struct eb_wire_server {
     const struct eb_wire_limit *limits;
     uint32_t loops;
     uint32_t threads;
+    const char *role;
+    uint64_t instance;
 };
 
 /* GetModelRequest, VersionRequest. */

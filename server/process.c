@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* The file of a resident directory with the measured prefetch schedules. */
 #define PREFETCH_NAME "prefetch"
@@ -405,6 +406,16 @@ static void choose_schedules(struct eb_process *process)
     }
 }
 
+/* Returns a random number, not 0. */
+static uint64_t draw_instance(void)
+{
+    uint64_t instance = 0;
+    /* Never fails or waits once the machine has started. */
+    ssize_t got = getrandom(&instance, sizeof instance, 0);
+    assert(got == (ssize_t)sizeof instance);
+    return instance != 0 ? instance : 1;
+}
+
 static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
@@ -434,6 +445,7 @@ static bool open_executor(struct eb_process *process)
             .loops = config->loops,
             .threads = config->threads,
             .cpus = eb_machine_cpu_count(""),
+            .instance = draw_instance(),
             .admin_listen = config->admin_listen,
             .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),

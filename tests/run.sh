@@ -261,12 +261,13 @@ if section 1500 "build" build release "${release_options[@]}" && ! $long; then
 fi
 if $all; then
     if section 1500 "build with address and undefined sanitizers" build asan; then
-        section 900 "unit tests, sanitized" unit_tests asan
+        section 1500 "unit tests, sanitized" unit_tests asan
         section 1500 "network tests, sanitized" network_tests asan --quick
     fi
     if section 1500 "build with thread sanitizer" build tsan; then
         # Tests without threads are left out.
-        section 900 "unit tests, thread sanitizer" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
+        section 1500 "unit tests, thread sanitizer" unit_tests tsan \
+            -E '^(variants|codec.*|fuzz_.*)$'
         section 1500 "network tests, thread sanitizer" network_tests tsan --quick
     fi
     section 600 "variants on older processors, emulated" old_processor_tests

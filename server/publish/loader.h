@@ -86,8 +86,8 @@ struct eb_load *eb_loader_start(
 void eb_loader_abandon(struct eb_model_version *version);
 /* Ends the load as soon as possible; on_loaded still follows. */
 void eb_loader_cancel(struct eb_load *load);
-/* Checks whether the load's own thread has waited long for a read, and logs that. Called about twice
- * a second. */
+/* Checks whether the load's own thread has waited long for a read, and logs that. Called about
+ * twice a second. */
 void eb_loader_look(struct eb_load *load);
 /* Must be called on any thread after it has read `bytes` bytes. Sleeps until all callers together
  * have read no more than bytes_per_s. Returns false if *is_cancelled is set. */

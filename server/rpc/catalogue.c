@@ -265,6 +265,8 @@ struct eb_outgoing *eb_catalogue_get_server(
         .limits = limits,
         .loops = facts->loops,
         .threads = facts->threads,
+        .role = "server",
+        .instance = facts->instance,
     };
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_server_bytes(&server), error);
     if (answer) {

@@ -17,6 +17,7 @@ struct eb_server_facts {
     uint32_t loops;
     uint32_t threads;         /* threads of the executor */
     uint32_t cpus;            /* CPUs that the process may use */
+    uint64_t instance;        /* of this process, not 0 */
     const char *admin_listen; /* address for commands; NULL if they have none of their own */
     bool is_admin_on_data_port;
 };

@@ -16,7 +16,7 @@ from tmpfs_directory import make_tmpfs_directory
 ADDRESS = '127.0.0.1:8600'
 COMPONENTS = ('server', 'tools', 'libembag', 'libembag_local', 'dev')
 HEADERS = ('embag.h', 'embag_admin.h', 'embag_async.h', 'embag_local.h', 'embag_models.h',
-           'embag_types.h')
+           'embag_servers.h', 'embag_types.h')
 ROWS = '-2.1 -2.4\n0 0\n-0.2 0.8\n'
 STRICT = ('-Wall', '-Wextra', '-Wpedantic', '-Wconversion', '-Werror', '-fsyntax-only')
 PROJECT = """\

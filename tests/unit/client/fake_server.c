@@ -312,8 +312,9 @@ static bool refuse_lookup(
         refuse(call, id, EB_STATUS_UNAUTHENTICATED, "who are you", 0);
     } else if (strcmp(model, "full") == 0) {
         refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "too much", 0);
-    } else if ((strcmp(model, "busy") == 0 || strcmp(model, "busy-timeout") == 0) &&
-               conn->server->turn++ % 2 == 0) {
+    } else if (strcmp(model, "always-busy") == 0 ||
+               ((strcmp(model, "busy") == 0 || strcmp(model, "busy-timeout") == 0) &&
+                   conn->server->turn++ % 2 == 0)) {
         refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "not now", FAKE_SERVER_BUSY_MS);
     } else if (strcmp(model, "poison") == 0 && is_stream(call)) {
         eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "poisoned", 0);
@@ -355,6 +356,10 @@ static void answer_lookup(
 {
     const char *model = request->model;
     if (refuse_lookup(conn, call, request) || hold_back(conn, call, request)) {
+        return;
+    }
+    if (atomic_load(&conn->server->is_stalled)) {
+        conn->silent = call;
         return;
     }
     if (strcmp(model, "slow") == 0) {
@@ -501,12 +506,30 @@ static void answer_admin(
     eb_arena_deinit(&arena);
 }
 
+static void answer_server(const struct fake_conn *conn, struct eb_grpc_call *call)
+{
+    struct eb_wire_server server = {.version = "1",
+        .build = "",
+        .isa = "ref",
+        .role = "server",
+        .instance = conn->server->instance};
+    struct eb_outgoing *message = make_message(eb_server_bytes(&server));
+    eb_server_encode(&server, message->bytes + EB_GRPC_PREFIX_BYTES);
+    eb_grpc_call_answer(call, message);
+    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+}
+
 static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
 {
     static const struct eb_codec_limits limits = {.queries_max = 4096, .name_bytes_max = 255};
     struct fake_conn *conn = context;
     struct eb_arena arena = {0};
     struct eb_decode_failure failure;
+    if (strcmp(call->path, "/embag.v1.EmbeddingBag/GetServer") == 0) {
+        answer_server(conn, call);
+        eb_grpc_message_give(&eb_memory_heap, &message);
+        return;
+    }
     atomic_fetch_add(&conn->server->call_count, 1);
     answer_late(conn);
     if (strcmp(call->path, "/embag.v1.EmbeddingBag/ListModels") == 0) {

@@ -11,6 +11,7 @@
  *   "drain"   an answer, then the connection is drained
  *   "busy"    alternately RESOURCE_EXHAUSTED with a push-back of 20 ms, and an answer
  *   "busy-timeout"  the same, except that the answer's values are the request's timeout_us, i64 [1]
+ *   "always-busy"   RESOURCE_EXHAUSTED with a push-back of 20 ms
  *   "full"    RESOURCE_EXHAUSTED without a push-back
  *   "slow"    like "echo", after FAKE_SERVER_SLOW_MS in which the server does nothing else
  *   "later"   like "echo", once the next request of the connection has arrived; for one index
@@ -62,12 +63,14 @@ struct fake_server {
     bool is_unix;
     struct fake_conn *conns;  /* open ones, singly linked */
     atomic_uint conn_count;   /* accepted so far */
-    atomic_uint call_count;   /* requests that have arrived so far */
+    atomic_uint call_count;   /* requests that have arrived so far, without GetServer */
     atomic_uint cancel_count; /* cancel messages that have arrived so far */
     atomic_uint done_count;   /* calls that have ended, for any reason */
     atomic_uint half_count;   /* streams that their clients have ended */
     atomic_int reload;        /* enum fake_server_reload */
+    atomic_bool is_stalled;   /* requests that come from now on get no answer */
     unsigned turn;            /* requests for "busy" and "cut" so far; answers alternate */
+    uint64_t instance;        /* told by GetServer; set between start and the first connection */
     char address[128];        /* as embag_open expects it */
 };
 

@@ -1,6 +1,6 @@
 /* Tests the TLS of a client with servers that keep OpenSSL busy without sending data, that end the
  * connection, or that hold the connection up. */
-#include "client/credentials.h"
+#include "proto/link/credentials.h"
 #include "proto/net/tls_stream.h"
 
 #include "tests/lib/test_group.h"
@@ -88,7 +88,7 @@ static int begin(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct tls_authority authority;
-    struct eb_endpoint endpoint;
+    struct eb_targets targets;
     struct eb_error error;
     char ca[EB_SCRATCH_PATH_BYTES];
     assert_non_null(fixture);
@@ -100,12 +100,13 @@ static int begin(void **state)
     tls_authority_deinit(&authority);
     make_server(fixture);
     eb_scratch_path(&fixture->scratch, "ca.pem", ca);
-    assert_null(eb_endpoint_parse("localhost:1", 1, &endpoint));
+    assert_true(eb_targets_parse("localhost:1", &targets, &error));
     struct eb_file_list files = {.files = NULL};
     assert_true(eb_credentials_open(
-        &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &files, &error));
+        &fixture->credentials, &(struct eb_access){.tls_ca = ca}, &targets, &files, &error));
     eb_file_list_deinit(&files);
-    fixture->link = eb_credentials_start_tls(&fixture->credentials);
+    eb_targets_free(&targets);
+    fixture->link = eb_credentials_start_tls(&fixture->credentials, "localhost");
     assert_non_null(fixture->link);
     return 0;
 }

@@ -95,7 +95,9 @@ static const struct eb_wire_server server = {.version = "0.1.0",
     .limit_count = 2,
     .limits = limits,
     .loops = 2,
-    .threads = 8};
+    .threads = 8,
+    .role = "server",
+    .instance = UINT64_C(0x8070605040302010)};
 
 static void assert_has_features(const struct eb_wire_version *version)
 {
@@ -249,6 +251,25 @@ static void encodes_a_model_that_protobuf_reads(void **state)
     free(bytes);
 }
 
+static void reads_the_instance_of_a_server(void **state)
+{
+    (void)state;
+    struct eb_arena arena;
+    struct eb_error error;
+    uint64_t instance = 0;
+    size_t size = eb_server_bytes(&server);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_server_encode(&server, bytes);
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, UINT64_C(1) << 20);
+    assert_true(eb_server_decode_instance(&arena, bytes, size, &instance, &error));
+    assert_true(instance == server.instance);
+    assert_false(eb_server_decode_instance(&arena, bytes, size - 1, &instance, &error));
+    eb_arena_deinit(&arena);
+    free(bytes);
+}
+
 static void encodes_the_server_as_protobuf_reads_it(void **state)
 {
     (void)state;
@@ -264,6 +285,8 @@ static void encodes_the_server_as_protobuf_reads_it(void **state)
     assert_string_equal(read->isa, "avx512");
     assert_int_equal(read->loops, 2);
     assert_int_equal(read->threads, 8);
+    assert_string_equal(read->role, "server");
+    assert_true(read->instance == server.instance);
     assert_int_equal(read->n_limits, 2);
     assert_string_equal(read->limits[0]->name, "queries_max");
     assert_int_equal(read->limits[0]->value, 4096);
@@ -280,6 +303,7 @@ EB_TEST_GROUP(codec_model)
         cmocka_unit_test(refuses_a_list_that_is_cut_off_or_outgrows_its_arena),
         cmocka_unit_test(encodes_a_model_that_protobuf_reads),
         cmocka_unit_test(encodes_the_server_as_protobuf_reads_it),
+        cmocka_unit_test(reads_the_instance_of_a_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static const struct eb_limits server_limits = {
 #undef X
 };
 static const struct eb_server_facts facts = {
-    .version = "1.2.3", .build = "a build", .isa = "ref", .loops = 2, .threads = 3};
+    .version = "1.2.3", .build = "a build", .isa = "ref", .loops = 2, .threads = 3, .instance = 4};
 
 /* "alpha" has versions 1 (never tried), 2 (served) and 3 (broken). "beta" has version 5 with two
  * labels. */
@@ -373,6 +373,8 @@ static void tells_the_facts_and_every_limit(void **state)
     assert_string_equal(server->isa, "ref");
     assert_int_equal(server->loops, 2);
     assert_int_equal(server->threads, 3);
+    assert_string_equal(server->role, "server");
+    assert_int_equal(server->instance, 4);
     assert_int_equal(server->n_limits, sizeof names / sizeof names[0]);
     for (size_t i = 0; i < server->n_limits; i++) {
         assert_string_equal(server->limits[i]->name, names[i]);

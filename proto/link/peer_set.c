@@ -1,0 +1,455 @@
+#include "proto/link/peer_set.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Least time between two looks at a silent peer. */
+#define SILENCE_STEP_NS UINT64_C(5000000)
+#define SILENCE_NS_MAX UINT64_C(1000000000)
+
+/* ---- peers ---- */
+
+static struct eb_replica_group find_group(const struct eb_peer_set *set)
+{
+    return (struct eb_replica_group){.replicas = set->replicas, .count = set->count};
+}
+
+struct eb_peer *eb_peer_set_find(const struct eb_connection *connection)
+{
+    return connection->config->context;
+}
+
+static struct eb_peer *find_peer(const struct eb_peer_set *set, const struct eb_address *address)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct eb_address *other = &set->peers[i]->address;
+        if (other->size == address->size &&
+            memcmp(&other->socket_address, &address->socket_address, address->size) == 0) {
+            return set->peers[i];
+        }
+    }
+    return NULL;
+}
+
+/* Adds a peer, unless it is there or there are enough. Returns false if out of memory. */
+static bool add_peer(
+    struct eb_peer_set *set, const struct eb_target *target, const struct eb_address *address)
+{
+    struct eb_peer *peer = find_peer(set, address);
+    if (peer) {
+        peer->is_listed = true;
+        return true;
+    }
+    if (set->count == set->peers_max) {
+        return true;
+    }
+    peer = eb_peer_create(&set->config, target, address);
+    if (peer) {
+        peer->context = set;
+        set->replicas[set->count] = &peer->replica;
+        set->peers[set->count++] = peer;
+    }
+    return peer;
+}
+
+/* Removes peers that are no longer listed and have no connection. */
+static void remove_gone(struct eb_peer_set *set)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct eb_peer *peer = set->peers[i];
+        if (peer->is_listed || !eb_peer_is_closed(peer)) {
+            set->replicas[kept] = &peer->replica;
+            set->peers[kept++] = peer;
+        } else {
+            eb_peer_destroy(peer);
+        }
+    }
+    set->count = kept;
+}
+
+static void on_set_open(struct eb_peer *peer)
+{
+    struct eb_peer_set *set = peer->context;
+    if (!peer->replica.is_up) {
+        struct eb_replica_group group = find_group(set);
+        eb_replica_join(&group, &peer->replica, uv_hrtime());
+    }
+    set->on_open(set->context);
+}
+
+static bool is_all_closed(const struct eb_peer_set *set)
+{
+    bool is_closed = true;
+    for (uint32_t i = 0; i < set->count; i++) {
+        is_closed = is_closed && eb_peer_is_closed(set->peers[i]);
+    }
+    return is_closed;
+}
+
+/* Leaves out all but one of the peers that lead to the same process: it would get the load of
+ * several. */
+static void on_set_instance(struct eb_peer *peer)
+{
+    struct eb_peer_set *set = peer->context;
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct eb_peer *other = set->peers[i];
+        peer->is_twin =
+            peer->is_twin || (other != peer && !other->is_twin && peer->instance != 0 &&
+                                 other->instance == peer->instance && eb_peer_is_usable(other));
+    }
+    if (peer->is_twin) {
+        eb_peer_close(peer);
+    }
+}
+
+/* Uses a peer's twins again, because it has lost its connections. */
+static void free_twins(struct eb_peer_set *set, struct eb_peer *peer)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct eb_peer *other = set->peers[i];
+        if (other != peer && other->instance == peer->instance) {
+            other->is_twin = false;
+        }
+    }
+    peer->instance = 0;
+}
+
+static void on_set_close(struct eb_peer *peer, bool has_spoken, const struct eb_error *why)
+{
+    struct eb_peer_set *set = peer->context;
+    if (peer->replica.is_up && !eb_peer_is_usable(peer)) {
+        eb_replica_leave(&peer->replica);
+        if (!peer->is_twin && peer->instance != 0) {
+            free_twins(set, peer);
+        }
+    }
+    if (!set->is_closing) {
+        eb_resolver_hurry(&set->resolver);
+        set->on_close(set->context, has_spoken, why);
+    } else if (is_all_closed(set)) {
+        set->on_closed(set->context);
+    }
+}
+
+/* ---- names ---- */
+
+static uint32_t draw_number(struct eb_peer_set *set)
+{
+    set->random = set->random * 1664525 + 1013904223;
+    return set->random;
+}
+
+/* Takes the addresses of a target over, in an order of this client's own: if there are too many,
+ * each client has others. Returns false if out of memory. */
+static bool take_addresses(struct eb_peer_set *set, const struct eb_target *target,
+    const struct eb_resolver_result *result)
+{
+    uint32_t first = draw_number(set) % result->count;
+    bool has_memory = true;
+    for (uint32_t i = 0; i < result->count; i++) {
+        uint32_t at = (first + i) % result->count;
+        has_memory = add_peer(set, target, &result->addresses[at]) && has_memory;
+    }
+    return has_memory;
+}
+
+/* A look-up that fails changes nothing: the addresses that are known may well be right. */
+static void on_set_results(void *context, const struct eb_resolver_result *results)
+{
+    struct eb_peer_set *set = context;
+    const struct eb_error *why = NULL;
+    bool has_memory = true;
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct eb_peer *peer = set->peers[i];
+        bool was_found = results[peer->target - set->targets->items].count > 0;
+        peer->is_listed = peer->is_listed && !was_found;
+    }
+    for (uint32_t i = 0; i < set->targets->count; i++) {
+        if (results[i].count > 0) {
+            has_memory = take_addresses(set, &set->targets->items[i], &results[i]) && has_memory;
+        } else if (results[i].error.status != EB_STATUS_OK) {
+            why = &results[i].error;
+        }
+    }
+    remove_gone(set);
+    set->resolve_error.status = EB_STATUS_OK;
+    if (!has_memory) {
+        eb_error_set(
+            &set->resolve_error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for servers");
+    } else if (why) {
+        set->resolve_error = *why;
+    }
+    bool has_failed = set->count == 0 && set->resolve_error.status != EB_STATUS_OK;
+    set->on_resolved(set->context, has_failed ? &set->resolve_error : NULL);
+}
+
+/* ---- start and end ---- */
+
+/* Adds the peers whose addresses are given as numbers or paths. Sets *has_names if there are
+ * others. */
+static bool add_numeric(struct eb_peer_set *set, bool *has_names)
+{
+    bool has_memory = true;
+    for (uint32_t i = 0; i < set->targets->count; i++) {
+        struct eb_address address;
+        if (eb_target_read_address(&set->targets->items[i], &address)) {
+            has_memory = add_peer(set, &set->targets->items[i], &address) && has_memory;
+        } else {
+            *has_names = true;
+        }
+    }
+    return has_memory;
+}
+
+static bool take_set_memory(struct eb_peer_set *set)
+{
+    set->peers_max = EB_PEER_SET_CONNECTIONS_MAX / set->config.connections;
+    set->peers = calloc(set->peers_max, sizeof(struct eb_peer *));
+    set->replicas = calloc(set->peers_max, sizeof(struct eb_replica *));
+    return set->peers && set->replicas;
+}
+
+int eb_peer_set_open(struct eb_peer_set *set)
+{
+    bool has_names = false;
+    int rc = 0;
+    set->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)set;
+    set->config.on_open = on_set_open;
+    set->config.on_close = on_set_close;
+    set->config.on_instance = on_set_instance;
+    if (!take_set_memory(set) || !add_numeric(set, &has_names)) {
+        rc = UV_ENOMEM;
+    } else if (has_names) {
+        set->resolver = (struct eb_resolver){.targets = set->targets,
+            .interval_ns = set->resolve_interval_ns,
+            .on_results = on_set_results,
+            .context = set};
+        rc = eb_resolver_open(&set->resolver, set->config.loop);
+    }
+    if (rc != 0) {
+        eb_peer_set_deinit(set);
+    }
+    return rc;
+}
+
+void eb_peer_set_close(struct eb_peer_set *set)
+{
+    set->is_closing = true;
+    eb_resolver_close(&set->resolver);
+    if (is_all_closed(set)) {
+        set->on_closed(set->context);
+        return;
+    }
+    for (uint32_t i = 0; i < set->count; i++) {
+        eb_peer_close(set->peers[i]);
+    }
+}
+
+void eb_peer_set_deinit(struct eb_peer_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        eb_peer_destroy(set->peers[i]);
+    }
+    free(set->peers);
+    free(set->replicas);
+    set->peers = NULL;
+    set->replicas = NULL;
+    set->count = 0;
+}
+
+/* ---- choice ---- */
+
+static bool peer_takes(const void *context, const struct eb_replica *replica)
+{
+    const struct eb_peer_terms *terms = context;
+    struct eb_peer *peer = EB_CONTAINER_OF(replica, struct eb_peer, replica);
+    return eb_peer_find_least_busy(peer, terms->priority);
+}
+
+struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct eb_peer_terms *terms)
+{
+    if (set->count == 1) {
+        bool may = !terms->is_other || terms->tried[0] != set->peers[0];
+        return may ? eb_peer_find_least_busy(set->peers[0], terms->priority) : NULL;
+    }
+    const struct eb_replica *tried[2];
+    struct eb_choice_terms choice = {.random = draw_number(set),
+        .now_ns = terms->now_ns,
+        .tried = tried,
+        .takes = peer_takes,
+        .context = terms};
+    for (size_t i = 0; i < 2; i++) {
+        if (terms->tried[i]) {
+            tried[choice.tried_count++] = &terms->tried[i]->replica;
+        }
+    }
+    struct eb_replica_group group = find_group(set);
+    struct eb_replica *replica = eb_replica_choose(&group, &choice);
+    if (!replica && choice.tried_count > 0 && !terms->is_other) {
+        choice.tried_count = 0;
+        replica = eb_replica_choose(&group, &choice);
+    }
+    if (!replica) {
+        return NULL;
+    }
+    struct eb_peer *peer = EB_CONTAINER_OF(replica, struct eb_peer, replica);
+    return eb_peer_find_least_busy(peer, terms->priority);
+}
+
+bool eb_peer_set_send(struct eb_peer_set *set, struct eb_connection *connection,
+    struct eb_attempt *attempt, uint64_t now_ns)
+{
+    if (!eb_connection_send(connection, attempt, now_ns)) {
+        return false;
+    }
+    attempt->peer = eb_peer_set_find(connection);
+    attempt->peer->sent++;
+    /* With a single server there is nothing to choose. */
+    attempt->is_counted = set->count > 1;
+    if (attempt->is_counted) {
+        uint64_t timeout_ns = attempt->deadline_ns > now_ns ? attempt->deadline_ns - now_ns : 0;
+        eb_replica_send(&attempt->peer->replica, &attempt->counted, timeout_ns, now_ns);
+    }
+    return true;
+}
+
+void eb_peer_set_end(
+    struct eb_peer_set *set, struct eb_attempt *attempt, enum eb_attempt_end end, uint64_t now_ns)
+{
+    struct eb_peer *peer = attempt->peer;
+    if (!peer) {
+        return;
+    }
+    peer->failed += end == EB_ATTEMPT_FAILED;
+    if (attempt->is_counted) {
+        struct eb_replica_group group = find_group(set);
+        bool was_out = peer->replica.ejection.is_out;
+        eb_replica_end(&group, &peer->replica, &attempt->counted, end, now_ns);
+        peer->ejected += !was_out && peer->replica.ejection.is_out;
+    }
+    attempt->peer = NULL;
+}
+
+void eb_peer_set_note_heard(struct eb_peer_set *set, struct eb_connection *connection)
+{
+    if (set->count > 1) {
+        eb_replica_note_heard(&eb_peer_set_find(connection)->replica);
+    }
+}
+
+/* ---- rounds ---- */
+
+/* Returns the silence after which a peer is probed. A peer whose last lookups took long may well be
+ * at work on large ones. */
+static uint64_t find_probe_silence_ns(const struct eb_peer *peer)
+{
+    uint64_t silence_ns = eb_suspicion_silence_ns(peer->replica.latency.value_ns);
+    return silence_ns < SILENCE_NS_MAX ? silence_ns : SILENCE_NS_MAX;
+}
+
+/* Probes a peer that is silent. Returns when to look again. */
+static uint64_t check_silence(struct eb_peer_set *set, struct eb_peer *peer, uint64_t now_ns)
+{
+    struct eb_replica_group group = find_group(set);
+    uint64_t silence_ns = find_probe_silence_ns(peer);
+    bool was_suspect = peer->replica.suspicion.is_suspect;
+    if (eb_replica_check_silence(&group, &peer->replica, silence_ns, now_ns)) {
+        eb_peer_probe(peer);
+    }
+    if (!was_suspect && peer->replica.suspicion.is_suspect) {
+        set->on_suspect(set->context, peer);
+    }
+    uint64_t due_ns = eb_suspicion_due_ns(&peer->replica.suspicion, silence_ns);
+    /* A peer that may not be suspected now is due at once; it must not keep the loop busy. */
+    return due_ns > now_ns + SILENCE_STEP_NS ? due_ns : now_ns + SILENCE_STEP_NS;
+}
+
+void eb_peer_set_settle(struct eb_peer_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        eb_peer_settle(set->peers[i]);
+    }
+}
+
+static enum eb_peer_need find_need(const struct eb_peer_set *set, bool is_wanted)
+{
+    if (is_wanted && eb_peer_set_count_usable(set) == 0) {
+        return EB_PEER_URGENT;
+    }
+    /* With several servers, each is connected before a call needs it. */
+    return is_wanted || set->count > 1 ? EB_PEER_NEEDED : EB_PEER_NOT_NEEDED;
+}
+
+bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, uint64_t *next_ns)
+{
+    enum eb_peer_need need = find_need(set, is_wanted);
+    bool must_settle = false;
+    *next_ns = eb_resolver_run(&set->resolver, now_ns);
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (set->count > 1 && set->peers[i]->replica.suspicion.silent_since_ns != 0) {
+            uint64_t look_ns = check_silence(set, set->peers[i], now_ns);
+            *next_ns = look_ns < *next_ns ? look_ns : *next_ns;
+        }
+    }
+    for (uint32_t i = 0; i < set->count; i++) {
+        set->peers[i]->has_others = set->count > 1;
+        uint64_t at_ns = eb_peer_connect(set->peers[i], need, now_ns);
+        *next_ns = at_ns < *next_ns ? at_ns : *next_ns;
+        must_settle |= eb_peer_flush(set->peers[i]);
+    }
+    return must_settle;
+}
+
+uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        count += set->peers[i]->is_listed && !set->peers[i]->is_twin;
+    }
+    return count;
+}
+
+uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        count += eb_peer_is_usable(set->peers[i]);
+    }
+    return count;
+}
+
+bool eb_peer_set_is_live(const struct eb_peer_set *set)
+{
+    bool is_live = set->resolver.job && set->count == 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        is_live = is_live || eb_peer_is_live(set->peers[i]);
+    }
+    return is_live;
+}
+
+const struct eb_error *eb_peer_set_reason(const struct eb_peer_set *set)
+{
+    const struct eb_error *reason = &set->resolve_error;
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (set->peers[i]->connect_error.status != EB_STATUS_OK) {
+            reason = &set->peers[i]->connect_error;
+        }
+    }
+    return reason;
+}
+
+void eb_peer_set_check(struct eb_peer_set *set, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        eb_peer_check(set->peers[i], now_ns);
+    }
+}
+
+void eb_peer_set_renew(struct eb_peer_set *set, bool is_token_new)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        eb_peer_renew(set->peers[i], is_token_new);
+    }
+}

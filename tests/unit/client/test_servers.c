@@ -1,0 +1,346 @@
+#include "client/embag_servers.h"
+
+#include "tests/lib/test_group.h"
+#include "tests/unit/client/client_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SERVERS 3
+#define UNUSED_ADDRESS "127.0.0.1:1" /* nobody listens there */
+
+/* Several servers with one client. */
+struct group {
+    struct fake_server servers[SERVERS];
+    bool is_stopped[SERVERS];
+    char addresses[SERVERS * sizeof(((struct fake_server *)0)->address)];
+    struct embag_client *client;
+    struct embag_error error;
+};
+
+/* Starts the servers and writes their addresses, divided by commas. */
+static struct group *start_group(void)
+{
+    struct group *group = calloc(1, sizeof *group);
+    assert_non_null(group);
+    for (int i = 0; i < SERVERS; i++) {
+        assert_true(fake_server_start(&group->servers[i], FAKE_SERVER_SPEAKS_GRPC, NULL));
+        (void)strcat(group->addresses, i > 0 ? "," : "");
+        (void)strcat(group->addresses, group->servers[i].address);
+    }
+    return group;
+}
+
+static void open_group(struct group *group, struct embag_options options)
+{
+    options.mode = client_mode;
+    options.timeout_us = CLIENT_FIXTURE_LONG_US;
+    assert_int_equal(
+        embag_open(group->addresses, &options, &group->client, &group->error), EMBAG_OK);
+    assert_int_equal(embag_wait_ready(group->client, 0, 0, &group->error), EMBAG_OK);
+}
+
+static void stop_one(struct group *group, int which)
+{
+    assert_true(fake_server_stop(&group->servers[which]));
+    group->is_stopped[which] = true;
+}
+
+static void close_group(struct group *group)
+{
+    embag_close(group->client);
+    for (int i = 0; i < SERVERS; i++) {
+        if (!group->is_stopped[i]) {
+            stop_one(group, i);
+        }
+    }
+    free(group);
+}
+
+static enum embag_status look_up_one(struct group *group, const char *model)
+{
+    int64_t index = 5;
+    struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
+    struct embag_request request = {.model = model, .queries = &query, .query_count = 1};
+    struct embag_answer *answer = NULL;
+    enum embag_status status = embag_lookup(group->client, &request, &answer, &group->error);
+    embag_answer_free(answer);
+    return status;
+}
+
+static unsigned count_calls(struct group *group)
+{
+    unsigned count = 0;
+    for (int i = 0; i < SERVERS; i++) {
+        count += atomic_load(&group->servers[i].call_count);
+    }
+    return count;
+}
+
+/* Makes lookups until each server has got at least `calls`. On a busy machine that takes a while: a
+ * server that was slow once is avoided for some time. */
+static void look_up_until_all_have(struct group *group, unsigned calls)
+{
+    for (int i = 0; i < SERVERS; i++) {
+        while (atomic_load(&group->servers[i].call_count) < calls) {
+            assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+        }
+    }
+}
+
+static void spreads_lookups_over_all_servers(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){0});
+    look_up_until_all_have(group, 50);
+    for (int i = 0; i < SERVERS; i++) {
+        assert_int_equal(atomic_load(&group->servers[i].conn_count), 1);
+    }
+    close_group(group);
+}
+
+static void loses_no_lookup_when_a_server_goes(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){0});
+    for (int i = 0; i < 200; i++) {
+        if (i == 50) {
+            stop_one(group, 1);
+        }
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    }
+    close_group(group);
+}
+
+static void sends_a_lookup_to_another_server_when_its_connection_is_lost(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    /* Each server hangs up instead of an answer, so the lookup fails on one after the other. */
+    open_group(group, (struct embag_options){.retries_max = 2});
+    assert_int_equal(look_up_one(group, "hang-up"), EMBAG_UNAVAILABLE);
+    for (int i = 0; i < SERVERS; i++) {
+        assert_int_equal(atomic_load(&group->servers[i].call_count), 1);
+    }
+    close_group(group);
+}
+
+static void sends_nothing_twice_if_told_not_to(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){.retries_max = -1});
+    assert_int_equal(look_up_one(group, "hang-up"), EMBAG_UNAVAILABLE);
+    assert_int_equal(count_calls(group), 1);
+    close_group(group);
+}
+
+static void moves_a_refused_lookup_before_the_pause_that_the_server_asks_for(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){0});
+    /* Each server refuses first and answers afterwards. */
+    assert_int_equal(look_up_one(group, "busy"), EMBAG_RESOURCE_EXHAUSTED);
+    assert_int_equal(count_calls(group), 3);
+    assert_int_equal(look_up_one(group, "busy"), EMBAG_OK);
+    assert_int_equal(count_calls(group), 4);
+    close_group(group);
+}
+
+static void gives_up_soon_when_all_servers_refuse(void **state)
+{
+    (void)state;
+    enum { LOOKUPS = 500 };
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){0});
+    for (int i = 0; i < LOOKUPS; i++) {
+        assert_int_equal(look_up_one(group, "always-busy"), EMBAG_RESOURCE_EXHAUSTED);
+    }
+    assert_true(count_calls(group) <= LOOKUPS * 12 / 10);
+    close_group(group);
+}
+
+static void opens_if_one_server_answers(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    char addresses[sizeof group->addresses + sizeof UNUSED_ADDRESS + 1];
+    (void)snprintf(addresses, sizeof addresses, "%s,%s", UNUSED_ADDRESS, group->servers[0].address);
+    struct embag_options options = {.mode = client_mode};
+    assert_int_equal(embag_open(addresses, &options, &group->client, &group->error), EMBAG_OK);
+    assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    assert_int_equal(embag_wait_ready(group->client, 1, 0, NULL), EMBAG_OK);
+    assert_int_equal(
+        embag_wait_ready(group->client, 2, 50000, &group->error), EMBAG_DEADLINE_EXCEEDED);
+    assert_string_equal(group->error.text, "connected to 1 of 2 known servers; 2 are wanted");
+    close_group(group);
+}
+
+static void says_why_if_no_server_answers(void **state)
+{
+    (void)state;
+    struct embag_client *client;
+    struct embag_error error;
+    assert_int_equal(
+        embag_open("127.0.0.1:1,127.0.0.1:2", NULL, &client, &error), EMBAG_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "cannot connect to 127.0.0.1 port"));
+    assert_null(client);
+    assert_int_equal(embag_open("127.0.0.1:1,:", NULL, &client, &error), EMBAG_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "invalid address \":\""));
+}
+
+static void finds_a_server_by_name(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    const char *port = strrchr(group->servers[0].address, ':') + 1;
+    const char *const forms[] = {"localhost:%s", "dns:localhost:%s", "dns:///localhost:%s"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        char address[64];
+        (void)snprintf(address, sizeof address, forms[i], port);
+        embag_close(group->client);
+        assert_int_equal(embag_open(address, NULL, &group->client, &group->error), EMBAG_OK);
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    }
+    close_group(group);
+}
+
+/* Stops a server from answering, and sends lookups there. */
+static void look_up_beside_a_stalled_server(struct group *group)
+{
+    unsigned before = atomic_load(&group->servers[2].call_count);
+    atomic_store(&group->servers[2].is_stalled, true);
+    while (atomic_load(&group->servers[2].call_count) == before) {
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    }
+}
+
+static void hedges_a_lookup_whose_server_has_stalled(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    struct embag_stats stats;
+    open_group(group, (struct embag_options){.hedge_percent = 5});
+    look_up_until_all_have(group, 100);
+    look_up_beside_a_stalled_server(group);
+    assert_int_equal(embag_get_stats(group->client, &stats, NULL, 0), EMBAG_OK);
+    /* While all servers are slow because the machine is busy, nothing is hedged. Then the lookup is
+     * rescued because its server is silent. */
+    assert_true(stats.hedges_won >= 1 || stats.resends >= 1);
+    client_fixture_await(client_mode == EMBAG_MODE_STREAM ? &group->servers[2].cancel_count
+                                                          : &group->servers[2].done_count,
+        1);
+    close_group(group);
+}
+
+static void rescues_lookups_from_a_server_that_is_silent(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    struct embag_server_stats servers[SERVERS];
+    struct embag_stats stats;
+    open_group(group, (struct embag_options){0});
+    look_up_until_all_have(group, 1);
+    look_up_beside_a_stalled_server(group);
+    assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS), EMBAG_OK);
+    assert_int_equal(stats.hedges, 0);
+    assert_true(stats.resends >= 1);
+    assert_true(servers[2].is_left_out);
+    /* It answers again, and is used again. */
+    unsigned before = atomic_load(&group->servers[2].call_count);
+    atomic_store(&group->servers[2].is_stalled, false);
+    look_up_until_all_have(group, before + 3);
+    assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS), EMBAG_OK);
+    assert_false(servers[2].is_left_out);
+    close_group(group);
+}
+
+/* Returns the number of servers that are connected. */
+static int count_connected(struct group *group)
+{
+    struct embag_server_stats servers[SERVERS];
+    struct embag_stats stats;
+    int count = 0;
+    assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS), EMBAG_OK);
+    for (uint32_t i = 0; i < stats.servers; i++) {
+        count += servers[i].is_connected;
+    }
+    return count;
+}
+
+static void uses_a_process_with_several_addresses_once(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    for (int i = 0; i < SERVERS; i++) {
+        group->servers[i].instance = i < 2 ? 77 : 78;
+    }
+    open_group(group, (struct embag_options){0});
+    while (count_connected(group) != 2) {
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    }
+    /* The address that is not used replaces the one that is lost. */
+    struct embag_server_stats servers[SERVERS];
+    struct embag_stats stats;
+    assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS), EMBAG_OK);
+    stop_one(group, servers[0].is_connected ? 0 : 1);
+    stop_one(group, 2);
+    assert_int_equal(embag_wait_ready(group->client, 1, 0, NULL), EMBAG_OK);
+    assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    close_group(group);
+}
+
+static void tells_what_each_server_got(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    struct embag_server_stats servers[SERVERS + 1] = {0};
+    struct embag_stats stats;
+    open_group(group, (struct embag_options){0});
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+    }
+    assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS + 1), EMBAG_OK);
+    assert_int_equal(stats.lookups, 30);
+    assert_int_equal(stats.servers, SERVERS);
+    for (int i = 0; i < SERVERS; i++) {
+        assert_string_equal(servers[i].address, group->servers[i].address);
+        assert_int_equal(servers[i].sent, atomic_load(&group->servers[i].call_count));
+        assert_true(servers[i].is_connected);
+        assert_int_equal(servers[i].in_flight, 0);
+    }
+    assert_string_equal(servers[SERVERS].address, "");
+    close_group(group);
+}
+
+EB_TEST_GROUP(servers)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spreads_lookups_over_all_servers),
+        cmocka_unit_test(loses_no_lookup_when_a_server_goes),
+        cmocka_unit_test(sends_a_lookup_to_another_server_when_its_connection_is_lost),
+        cmocka_unit_test(sends_nothing_twice_if_told_not_to),
+        cmocka_unit_test(moves_a_refused_lookup_before_the_pause_that_the_server_asks_for),
+        cmocka_unit_test(gives_up_soon_when_all_servers_refuse),
+        cmocka_unit_test(opens_if_one_server_answers),
+        cmocka_unit_test(says_why_if_no_server_answers),
+        cmocka_unit_test(finds_a_server_by_name),
+        cmocka_unit_test(hedges_a_lookup_whose_server_has_stalled),
+        cmocka_unit_test(rescues_lookups_from_a_server_that_is_silent),
+        cmocka_unit_test(uses_a_process_with_several_addresses_once),
+        cmocka_unit_test(tells_what_each_server_got),
+    };
+    client_mode = EMBAG_MODE_STREAM;
+    int failures = cmocka_run_group_tests_name("over streams", tests, NULL, NULL);
+    client_mode = EMBAG_MODE_UNARY;
+    return failures + cmocka_run_group_tests_name("unary", tests, NULL, NULL);
+}
