@@ -52,6 +52,7 @@ struct eb_loop_limits eb_config_loop_limits(const struct eb_config *config)
                 .silence_ms = limits->keepalive_ms,
                 .silence_more_ms = limits->keepalive_timeout_ms}},
         .connections_max = limits->connections_max,
+        .handshakes_per_s_max = limits->handshakes_per_s_max,
         .drain_timeout_ms = limits->drain_timeout_ms,
         .tick_ms = tick_ms(limits),
     };

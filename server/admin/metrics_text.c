@@ -146,6 +146,22 @@ static void write_lag(FILE *out, const struct eb_histogram *lag)
     fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(lag));
 }
 
+static void write_handshakes(FILE *out, const struct eb_counters *total)
+{
+    static const char name[] = "embag_tls_handshake_seconds";
+    static const char busy[] = "embag_tls_handshake_busy_seconds_total";
+    const struct eb_histogram *handshakes = &total->handshakes;
+    begin(out, name, "histogram",
+        "Time of completed TLS handshakes, from the client's first bytes to its last.");
+    write_buckets(out, name, "", handshakes);
+    fprintf(out, "%s_sum", name);
+    write_seconds(out, (double)handshakes->sum_ns * 1e-9);
+    fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(handshakes));
+    begin(out, busy, "counter", "Time that event loops spent on TLS handshakes.");
+    fputs(busy, out);
+    write_seconds(out, (double)total->handshake_ns * 1e-9);
+}
+
 static void write_counter_metrics(FILE *out, const struct eb_stats *stats)
 {
     const struct eb_counters *total = &stats->total;
@@ -155,6 +171,7 @@ static void write_counter_metrics(FILE *out, const struct eb_stats *stats)
 #undef X
     write_refusals(out, total);
     write_stages(out, total);
+    write_handshakes(out, total);
     write_lag(out, &total->lag);
 }
 
@@ -165,11 +182,14 @@ static void write_loop_metrics(FILE *out, const struct eb_stats *stats)
     struct eb_stats_loop sum = {0};
     for (size_t i = 0; i < stats->loop_count; i++) {
         sum.connections += stats->loops[i].connections;
+        sum.handshakes += stats->loops[i].handshakes;
         sum.receive_bytes += stats->loops[i].receive_bytes;
         sum.answer_bytes += stats->loops[i].answer_bytes;
     }
     write_gauge(out, "embag_loops", "Event loops.", stats->loop_count);
     write_gauge(out, "embag_connections", "Open connections.", sum.connections);
+    write_gauge(out, "embag_tls_handshakes_waiting",
+        "Connections that wait for a turn of their TLS handshake.", sum.handshakes);
     begin(out, "embag_pool_bytes", "gauge",
         "Bytes in use out of receive_memory_bytes and answer_memory_bytes.");
     fprintf(out, "embag_pool_bytes{pool=\"receive\"} %" PRIu64 "\n", sum.receive_bytes);

@@ -89,5 +89,7 @@ void eb_counters_merge(struct eb_counters *into, const struct eb_counters *other
     for (unsigned i = 0; i < EB_STAGE_COUNT; i++) {
         eb_histogram_merge(&into->stages[i], &other->stages[i]);
     }
+    eb_histogram_merge(&into->handshakes, &other->handshakes);
+    into->handshake_ns += other->handshake_ns;
     eb_histogram_merge(&into->lag, &other->lag);
 }

@@ -86,7 +86,8 @@ enum eb_stage { EB_STAGE_LIST(X) EB_STAGE_COUNT };
     X(MEMORY, "memory")                 /* receive_memory_bytes, or answer_memory_bytes */         \
     X(EXPIRED, "expired")               /* its deadline passed before it was computed */           \
     X(EXPIRED_UNSENT, "expired_unsent") /* its deadline passed before its answer was sent */       \
-    X(CONNECTIONS, "connections")       /* connections_max: a connection was closed at once */
+    X(CONNECTIONS, "connections")       /* connections_max: a connection was closed at once */     \
+    X(HANDSHAKES, "handshakes")         /* handshakes_per_s_max: a connection was closed at once */
 
 #define X(name, text) EB_REFUSAL_##name,
 enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
@@ -95,6 +96,9 @@ enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
 /* X(member, "name in metrics", "help"): counters that only grow. */
 #define EB_COUNTERS_COUNT_LIST(X)                                                                  \
     X(connections, "connections_accepted", "Connections accepted.")                                \
+    X(handshake_timeouts, "tls_handshakes_timed_out",                                              \
+        "Connections closed because their TLS handshake was not complete within "                  \
+        "header_timeout_ms.")                                                                      \
     X(calls, "calls_started", "Calls started; a stream is one call.")                              \
     X(received_bytes, "received_bytes", "Bytes read from clients' sockets.")                       \
     X(sent_bytes, "sent_bytes", "Bytes written to clients' sockets.")                              \
@@ -118,6 +122,9 @@ struct eb_counters {
     EB_COUNTERS_COUNT_LIST(X)
 #undef X
     struct eb_histogram stages[EB_STAGE_COUNT];
+    /* How long TLS handshakes took, from the peer's first bytes; of completed ones. */
+    struct eb_histogram handshakes;
+    uint64_t handshake_ns; /* time that the loop has spent on TLS handshakes */
     /* How long the loop was busy between two polls for events. New events wait meanwhile. */
     struct eb_histogram lag;
 };

@@ -31,6 +31,9 @@
         "unary call beyond the limit, or a batch request beyond that half, gets "                  \
         "RESOURCE_EXHAUSTED; a LookupStream is not read further")                                  \
     X(connections_max, LIVE, 10000, 1, 1000000, "open connections; one more is closed at once")    \
+    X(handshakes_per_s_max, LIVE, 500, 0, 1000000,                                                 \
+        "TLS handshakes that one loop begins per second; more wait, and a connection that "        \
+        "would wait for longer than header_timeout_ms is closed at once; 0: no limit")             \
     X(receive_memory_bytes, START, 1073741824, 33554432, 1099511627776,                            \
         "bytes of all requests in memory, divided equally among the loops; one connection has "    \
         "at most half of its loop's part; a request beyond that gets RESOURCE_EXHAUSTED")          \

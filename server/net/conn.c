@@ -21,6 +21,10 @@
  * stops polling the socket. This many polls cost as much as stopping and starting to read, some
  * four system calls. With thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
+/* The same number for a connection that waits for a turn of its TLS handshake. Most have their turn
+ * before the second time; the wait of the others is long. While a socket is not polled, a peer that
+ * gives up is noticed, and no turn is spent on it. */
+#define HANDSHAKE_VAIN_LOOKS_MAX 1
 /* The first slice of a new connection is 1 / 2 slice: thousands may be new at once. */
 #define FIRST_SLICE_PART 2
 
@@ -138,6 +142,7 @@ static void linger_conn(struct eb_conn *conn)
     conn->is_lingering = true;
     conn->lingering_since_ms = uv_now(&conn->loop->uv);
     eb_run_queue_remove(&conn->loop->waiting, &conn->run);
+    eb_handshake_queue_remove(&conn->loop->handshakes, &conn->handshake);
     start_polling(conn);
     eb_socket_output_end(&conn->output);
     conn->shutdown.data = conn;
@@ -204,9 +209,48 @@ static void resume_session(struct eb_conn *conn)
     }
 }
 
+/* Returns whether the connection must not be read, because it waits for a slice or for a turn of
+ * its TLS handshake. */
 static bool is_waiting(const struct eb_conn *conn)
 {
-    return conn->run.is_waiting;
+    return conn->run.is_waiting || conn->handshake.is_waiting;
+}
+
+static bool is_shaking(const struct eb_conn *conn)
+{
+    return conn->tls && !eb_tls_stream_is_ready(conn->tls);
+}
+
+/* Returns whether the socket has bytes with which the TLS handshake may go on. If the peer has gone
+ * or does not speak TLS, reading the socket costs little. */
+static bool has_handshake_bytes(const struct eb_conn *conn)
+{
+    uint8_t first;
+    return is_shaking(conn) &&
+           recv(find_socket(conn), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0 &&
+           (conn->handshake.has_begun || first == EB_TLS_HANDSHAKE_RECORD);
+}
+
+/* Queues the connection for the next turn of its TLS handshake. Refuses a connection whose turn
+ * would come too late. */
+static void wait_for_turn(struct eb_conn *conn)
+{
+    struct eb_loop *loop = conn->loop;
+    uint64_t now_ns = uv_hrtime();
+    uint64_t age_ms = uv_now(&loop->uv) - conn->opened_ms;
+    uint64_t timeout_ms = loop->limits.conn.header_timeout_ms;
+    uint64_t left_ms = age_ms < timeout_ms ? timeout_ms - age_ms : 0;
+    conn->waiting_since_ns = now_ns;
+    if (conn->shaking_since_ns == 0) {
+        conn->shaking_since_ns = now_ns;
+    }
+    if (!eb_handshake_queue_push(&loop->handshakes, &conn->handshake,
+            loop->limits.handshakes_per_s_max, now_ns + left_ms * 1000000, now_ns)) {
+        loop->counters.refusals[EB_REFUSAL_HANDSHAKES]++;
+        log_refused(conn, "more TLS handshakes wait than handshakes_per_s_max allows to begin "
+                          "within header_timeout_ms");
+        eb_conn_close(conn, "too many TLS handshakes wait");
+    }
 }
 
 /* Returns whether the peer has begun its session but has not asked for anything yet. */
@@ -277,9 +321,24 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
         buffer->len = EB_TIME_SLICE_READ_MIN;
         return;
     }
+    if (conn->handshake.is_waiting || has_handshake_bytes(conn)) {
+        return; /* on_unread queues it */
+    }
     uint64_t now_ns = uv_hrtime();
     if (may_read(conn, now_ns)) {
         *buffer = begin_read(conn, now_ns);
+    }
+}
+
+/* Handles that libuv has found the socket readable, but it may not be read now. */
+static void on_unread(struct eb_conn *conn)
+{
+    if (is_shaking(conn) && !is_waiting(conn)) {
+        wait_for_turn(conn);
+    }
+    unsigned looks_max = conn->handshake.is_waiting ? HANDSHAKE_VAIN_LOOKS_MAX : VAIN_LOOKS_MAX;
+    if (is_waiting(conn) && ++conn->vain_looks > looks_max) {
+        stop_polling(conn);
     }
 }
 
@@ -307,9 +366,16 @@ static bool receive_conn_sealed(
     uint8_t record[EB_TLS_RECORD_BYTES];
     int got;
     bool alive = true;
+    bool was_shaking = is_shaking(conn);
+    if (was_shaking && conn->shaking_since_ns == 0) {
+        conn->shaking_since_ns = uv_hrtime();
+    }
     eb_tls_stream_feed(conn->tls, bytes, count, now_ms);
     while (alive && (got = eb_tls_stream_read(conn->tls, record, sizeof record)) != 0) {
         alive = got > 0 && eb_grpc_server_receive(conn->session, record, (size_t)got, now_ms);
+    }
+    if (was_shaking && !is_shaking(conn)) {
+        eb_histogram_add(&conn->loop->counters.handshakes, uv_hrtime() - conn->shaking_since_ns);
     }
     return alive;
 }
@@ -331,9 +397,7 @@ static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
 {
     struct eb_conn *conn = stream->data;
     if (count == UV_ENOBUFS) {
-        if (is_waiting(conn) && ++conn->vain_looks > VAIN_LOOKS_MAX) {
-            stop_polling(conn);
-        }
+        on_unread(conn);
         return;
     }
     if (count < 0) {
@@ -452,12 +516,9 @@ static bool read_socket(struct eb_conn *conn)
     return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->slice.is_over;
 }
 
-void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
+/* Begins the next slice and reads the socket for its length. */
+static void read_for_slice(struct eb_conn *conn)
 {
-    if (eb_conn_is_ending(conn)) {
-        return;
-    }
-    conn->waited_ns += now_ns - conn->waiting_since_ns;
     renew_slice(conn);
     while (read_socket(conn)) {
     }
@@ -466,6 +527,35 @@ void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
         start_polling(conn);
     }
     eb_time_slice_leave(&conn->slice);
+}
+
+void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
+{
+    if (!eb_conn_is_ending(conn)) {
+        conn->waited_ns += now_ns - conn->waiting_since_ns;
+        read_for_slice(conn);
+    }
+}
+
+void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns)
+{
+    if (eb_conn_is_ending(conn)) {
+        return;
+    }
+    /* The time that it waited is not the peer's fault. */
+    uint64_t now_ms = uv_now(&conn->loop->uv);
+    conn->opened_ms += (now_ns - conn->waiting_since_ns) / 1000000;
+    conn->opened_ms = conn->opened_ms < now_ms ? conn->opened_ms : now_ms;
+    read_for_slice(conn);
+}
+
+void eb_conn_time_out(struct eb_conn *conn)
+{
+    conn->loop->counters.handshake_timeouts++;
+    if (conn->shaking_since_ns != 0 && !conn->handshake.has_begun) {
+        log_refused(conn, "its TLS handshake could not begin within header_timeout_ms");
+    }
+    eb_conn_close(conn, "no TLS handshake in time");
 }
 
 void eb_conn_hang_up(struct eb_conn *conn)
@@ -550,7 +640,7 @@ static void apply_age(struct eb_conn *conn, uint64_t now_ms)
  * read meanwhile is not the peer's fault. */
 static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
 {
-    if (is_waiting(conn)) {
+    if (conn->run.is_waiting) {
         uint64_t now_ns = uv_hrtime();
         conn->waited_ns += now_ns - conn->waiting_since_ns;
         conn->waiting_since_ns = now_ns;
@@ -591,11 +681,12 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
     bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
                 now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
+    if (is_shaking(conn) && silent) {
+        eb_conn_time_out(conn);
+        return;
+    }
     if (silent || half) {
-        bool shakes = conn->tls && !eb_tls_stream_is_ready(conn->tls);
-        eb_conn_close(conn, shakes   ? "no TLS handshake in time"
-                            : silent ? "no HTTP/2 preface in time"
-                                     : "headers not complete in time");
+        eb_conn_close(conn, silent ? "no HTTP/2 preface in time" : "headers not complete in time");
         return;
     }
     if (eb_socket_output_is_stalled(&conn->output, now_ms, limits->write_timeout_ms)) {
@@ -686,6 +777,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     eb_list_init(&conn->open);
     eb_list_init(&conn->marked);
     eb_run_entry_init(&conn->run);
+    eb_handshake_entry_init(&conn->handshake);
     eb_time_slice_init(&conn->slice, loop->limits.conn.slice_ns / FIRST_SLICE_PART);
     conn->opened_ms = uv_now(&loop->uv);
     eb_conn_age_init(

@@ -10,6 +10,7 @@
 #include "server/base/counters.h"
 #include "server/base/log_rate_limit.h"
 #include "server/net/buffer_pool.h"
+#include "server/net/handshake_queue.h"
 #include "server/net/listener.h"
 #include "server/net/loop_options.h"
 #include "server/net/run_queue.h"
@@ -33,7 +34,9 @@ struct eb_loop {
     uv_thread_t thread;
     uv_timer_t tick;
     uv_prepare_t before_sleep;
-    uv_idle_t stay_awake; /* active while a connection has more to write or waits for a slice */
+    uv_idle_t stay_awake; /* active while a connection has more to write, waits for a slice, or may
+                             have a turn of its handshake */
+    uv_timer_t next_handshake; /* active while handshakes wait and none may begin yet */
     struct eb_hangup_watch hangups;
     struct eb_mailbox mailbox;
     struct eb_mail drain_mail;
@@ -50,7 +53,8 @@ struct eb_loop {
     struct eb_list conns;  /* all connections, linked by eb_conn.open */
     struct eb_list marked; /* those with something to write, linked by eb_conn.marked */
     struct eb_list late;   /* those that the last flush did not reach, linked by eb_conn.marked */
-    struct eb_run_queue waiting;     /* those that wait for a time slice, linked by eb_conn.run */
+    struct eb_run_queue waiting; /* those that wait for a time slice, linked by eb_conn.run */
+    struct eb_handshake_queue handshakes; /* those that wait for a turn of their TLS handshake */
     atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -81,6 +85,7 @@ struct eb_conn {
     struct eb_list open;     /* in eb_loop.conns */
     struct eb_list marked;   /* in eb_loop.marked or .late; empty if there is nothing to write */
     struct eb_run_entry run; /* in eb_loop.waiting */
+    struct eb_handshake_entry handshake; /* in eb_loop.handshakes */
     struct eb_time_slice slice;
     struct eb_conn_age age;
     struct eb_address address; /* the peer's */
@@ -95,9 +100,10 @@ struct eb_conn {
     uint64_t lingering_bytes; /* bytes read and dropped since then, or since a tick after an orderly
                                  end */
     uint64_t headers_since_ms; /* when an incomplete header block began; 0 if there is none */
+    uint64_t shaking_since_ns; /* when the peer's first handshake bytes came; 0 if not yet */
     struct eb_run_usage usage;
-    uint64_t waiting_since_ns; /* when it began to wait for a slice, or the last tick if that was
-                                  later */
+    uint64_t waiting_since_ns; /* when it began to wait for a turn of its handshake or for a slice;
+                                  the last tick if it waits for a slice and that was later */
     uint64_t waited_ns;        /* time waited for slices since the last tick */
     uint64_t unread_ms;        /* waited_ns of the time between the last two ticks */
     unsigned vain_looks; /* times that libuv found it readable but it had to wait, since it last had
@@ -123,6 +129,10 @@ void eb_conn_flush(struct eb_conn *conn);
 /* Gives a waiting connection its time slice: for the slice's length, processes input that was kept
  * back, then reads the socket. */
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
+/* Takes one step of the connection's TLS handshake: reads the socket. */
+void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns);
+/* Closes a connection whose time for its TLS handshake is over. */
+void eb_conn_time_out(struct eb_conn *conn);
 /* Closes a waiting connection whose peer has gone. */
 void eb_conn_hang_up(struct eb_conn *conn);
 /* Checks the time limits, about once a second. */

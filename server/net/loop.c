@@ -17,6 +17,8 @@
 #define WRITING_NS_MAX 1000000 /* longest time of writing between two reads */
 #define LONG_QUEUE 32          /* number of waiting connections whose slices take 5 ms */
 #define FLUSHES_PER_LOOK 8     /* connections written between two readings of the clock */
+/* Most connections closed in one cycle because their time for the TLS handshake is over. */
+#define TIME_OUTS_PER_CYCLE_MAX 32
 
 static void on_tick_timer(uv_timer_t *timer);
 
@@ -75,6 +77,7 @@ static void end_loop(struct eb_loop *loop)
     uv_close((uv_handle_t *)&loop->tick, NULL);
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     uv_close((uv_handle_t *)&loop->stay_awake, NULL);
+    uv_close((uv_handle_t *)&loop->next_handshake, NULL);
     eb_hangup_watch_close(&loop->hangups);
     eb_mailbox_close(&loop->mailbox);
 }
@@ -217,6 +220,60 @@ static void run_waiting(struct eb_loop *loop, size_t count_max)
     }
 }
 
+/* ---- TLS handshakes ---- */
+
+static struct eb_conn *find_shaking(struct eb_handshake_entry *entry)
+{
+    return entry ? EB_CONTAINER_OF(entry, struct eb_conn, handshake) : NULL;
+}
+
+/* Takes one step of one handshake, if one may be taken now. A step cannot be interrupted, so others
+ * are served before the next one. */
+static void run_handshake(struct eb_loop *loop)
+{
+    uint64_t begun_ns = uv_hrtime();
+    struct eb_conn *conn = NULL;
+    for (int i = 0; i < TIME_OUTS_PER_CYCLE_MAX; i++) {
+        conn = find_shaking(eb_handshake_queue_pop_late(&loop->handshakes, begun_ns));
+        if (!conn) {
+            break;
+        }
+        eb_conn_time_out(conn);
+    }
+    conn = find_shaking(
+        eb_handshake_queue_pop(&loop->handshakes, loop->limits.handshakes_per_s_max, begun_ns));
+    if (!conn) {
+        return;
+    }
+    eb_loop_wake(loop, begun_ns);
+    loop->seen_ns = 0;
+    eb_conn_shake(conn, begun_ns);
+    eb_list_remove(&conn->marked);
+    eb_conn_flush(conn);
+    loop->counters.handshake_ns += uv_hrtime() - begun_ns;
+}
+
+/* Does nothing: it only wakes the loop, which takes a step of a handshake in each cycle. */
+static void on_next_handshake(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Returns whether a step of a handshake may be taken now. If not, makes the loop wake when one
+ * may. */
+static bool has_handshake(struct eb_loop *loop)
+{
+    if (eb_handshake_queue_count(&loop->handshakes) == 0) {
+        return false;
+    }
+    uint64_t pause_ns = eb_handshake_queue_pause_ns(
+        &loop->handshakes, loop->limits.handshakes_per_s_max, uv_hrtime());
+    if (pause_ns > 0) {
+        uv_timer_start(&loop->next_handshake, on_next_handshake, pause_ns / 1000000 + 1, 0);
+    }
+    return pause_ns == 0;
+}
+
 static void on_loop_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
@@ -231,8 +288,11 @@ static void on_loop_before_sleep(uv_prepare_t *prepare)
     if (waiting_count > 0) {
         run_waiting(loop, waiting_count);
     }
+    if (eb_handshake_queue_count(&loop->handshakes) > 0) {
+        run_handshake(loop);
+    }
     loop->reading_since_ns = 0;
-    if (has_marked(loop) || loop->waiting.count > 0) {
+    if (has_handshake(loop) || has_marked(loop) || loop->waiting.count > 0) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
@@ -441,6 +501,7 @@ static int open_loop_handles(struct eb_loop *loop)
     uv_timer_init(&loop->uv, &loop->tick);
     uv_prepare_init(&loop->uv, &loop->before_sleep);
     uv_idle_init(&loop->uv, &loop->stay_awake);
+    uv_timer_init(&loop->uv, &loop->next_handshake);
     loop->tick.data = loop;
     loop->before_sleep.data = loop;
     uv_prepare_start(&loop->before_sleep, on_loop_before_sleep);
@@ -463,6 +524,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     eb_list_init(&loop->marked);
     eb_list_init(&loop->late);
     eb_run_queue_init(&loop->waiting);
+    eb_handshake_queue_init(&loop->handshakes);
     loop->options = options;
     loop->limits = options->limits;
     loop->watched_max = options->limits.connections_max;
@@ -547,6 +609,7 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 {
     eb_run_queue_remove(&loop->waiting, &conn->run);
+    eb_handshake_queue_remove(&loop->handshakes, &conn->handshake);
     eb_list_remove(&conn->marked);
     eb_list_remove(&conn->open);
     release_count(loop);
@@ -643,6 +706,11 @@ struct eb_counters *eb_loop_counters(struct eb_loop *loop)
 uint64_t eb_loop_conn_count(const struct eb_loop *loop)
 {
     return atomic_load(&loop->conn_count);
+}
+
+uint64_t eb_loop_handshake_count(const struct eb_loop *loop)
+{
+    return eb_handshake_queue_count(&loop->handshakes);
 }
 
 bool eb_loop_is_draining(const struct eb_loop *loop)

@@ -54,6 +54,7 @@ struct eb_conn_origin {
 struct eb_loop_limits {
     struct eb_conn_limits conn;
     uint64_t connections_max; /* of all loops together; a connection beyond it is closed at once */
+    uint64_t handshakes_per_s_max; /* TLS handshakes that a loop begins per second; 0: no limit */
     uint64_t drain_timeout_ms;
     uint64_t tick_ms; /* time between two checks of the time limits */
 };

@@ -598,6 +598,7 @@ void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out)
     out->counters.receive_shortages = receive_pool->refusals;
     out->counters.answer_shortages = answer_pool->refusals;
     out->connections = eb_loop_conn_count(loop);
+    out->handshakes = eb_loop_handshake_count(loop);
     out->receive_bytes = receive_pool->taken_bytes;
     out->answer_bytes = answer_pool->taken_bytes;
     out->tables = eb_table_counters_copy(&state->tables, uv_hrtime());

@@ -76,6 +76,7 @@ void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *loop)
 {
     stats->loops[stats->loop_count++] = (struct eb_stats_loop){
         .connections = loop->connections,
+        .handshakes = loop->handshakes,
         .receive_bytes = loop->receive_bytes,
         .answer_bytes = loop->answer_bytes,
         .lag = loop->counters.lag,

@@ -5,10 +5,12 @@ import hashlib
 import os
 import re
 import socket
+import ssl
 import unittest
 
 import numpy as np
 
+from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import (DATA, GOAWAY, HEADERS, LOOKUP_STREAM, PING, Connection, call_fields, frame,
@@ -25,6 +27,7 @@ GOOD = message(as_bytes(asked()))
 OK = ('200', 0, '')
 LONG = 600000
 SHORT = 100
+HELLOS = 50  # TLS clients that connect at once
 TESTED = re.compile(r'test_(?:\w+__)?(\w+)$')
 
 
@@ -37,6 +40,18 @@ def busy_request():
     """Returns a request that reads 16 MB of wide rows."""
     return pb.LookupRequest(model='spec', queries=[
         pb.BagQuery(table='emb_table', indices=range(1000), num_bags=1)])
+
+
+def client_hello(authority):
+    """Returns the first message of a TLS client."""
+    context = ssl.create_default_context(cafile=authority.path('ca.pem'))
+    context.set_alpn_protocols(['h2'])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing, server_hostname='localhost').do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
 
 
 def is_closed(peer):
@@ -210,6 +225,25 @@ class Times(SettingsTest):
         with socket.create_connection(('127.0.0.1', self.server.port), SECONDS) as silent:
             self.reload({'header_timeout_ms': SHORT})
             self.assertTrue(is_closed(silent))
+
+    def test_handshakes_per_s_max(self):
+        """Handshakes that wait for a low rate are completed once there is no limit."""
+        authority = Authority()
+        self.addCleanup(authority.remove)
+        authority.issue('server', names=HERE)
+        self.write({'handshakes_per_s_max': 1, 'header_timeout_ms': LONG})
+        self.serve('--loops', '1', '--tls-cert', authority.path('server.pem'),
+                   '--tls-key', authority.path('server.key'))
+        hello = client_hello(authority)
+        peers = [socket.create_connection(('127.0.0.1', self.server.port), SECONDS)
+                 for _ in range(HELLOS)]
+        for peer in peers:
+            self.addCleanup(peer.close)
+            peer.sendall(hello)
+        wait_until(lambda: Metrics(self.server).get('embag_tls_handshakes_waiting') > 1, SECONDS,
+                   'handshakes to wait')
+        self.reload({'handshakes_per_s_max': 0, 'header_timeout_ms': LONG})
+        self.assertTrue(all(peer.recv(1) for peer in peers))
 
     def test_message_timeout_ms(self):
         """The call that has begun keeps the limit that it began with."""

@@ -14,10 +14,10 @@ POLICY = ("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 STARTED_MS = 1_700_000_000_000
 
 REFUSALS = ('queue_full', 'late', 'batch', 'in_flight', 'memory', 'expired', 'expired_unsent',
-            'connections')
-COUNTS = ('connections_accepted', 'calls_started', 'received_bytes', 'sent_bytes', 'queries',
-          'bags', 'rows_touched', 'row_bytes_touched', 'value_bytes', 'lookups_inline',
-          'receive_memory_shortages', 'answer_memory_shortages')
+            'connections', 'handshakes')
+COUNTS = ('connections_accepted', 'tls_handshakes_timed_out', 'calls_started', 'received_bytes',
+          'sent_bytes', 'queries', 'bags', 'rows_touched', 'row_bytes_touched', 'value_bytes',
+          'lookups_inline', 'receive_memory_shortages', 'answer_memory_shortages')
 STAGES = ('queue', 'compute', 'send', 'total')
 # Texts that would do harm if the page took them for HTML or code.
 HOSTILE = ['<img src=x onerror="window.harmed=1">', '</script><script>window.harmed=2</script>',

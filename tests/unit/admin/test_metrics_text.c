@@ -52,8 +52,8 @@ static struct eb_stats_table tables[] = {
     {.model = "ranking", .table = "users", .bags = 1},
 };
 static struct eb_stats_loop loops[] = {
-    {.connections = 3, .receive_bytes = 100, .answer_bytes = 1000},
-    {.connections = 4, .receive_bytes = 20, .answer_bytes = 3000},
+    {.connections = 3, .handshakes = 1, .receive_bytes = 100, .answer_bytes = 1000},
+    {.connections = 4, .handshakes = 4, .receive_bytes = 20, .answer_bytes = 3000},
 };
 
 /* Makes stats in which every part has some content. All numbers are different. */
@@ -66,6 +66,8 @@ static struct eb_stats *make_stats(void)
         .method_count = 2,
         .methods = {{"embag.v1.EmbeddingBag", "Lookup"}, {"", ""}},
         .total = {.connections = 11,
+            .handshake_timeouts = 23,
+            .handshake_ns = 1500000000,
             .calls = 12,
             .received_bytes = 13,
             .sent_bytes = 14,
@@ -130,6 +132,7 @@ static struct eb_stats *make_stats(void)
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8192);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8193);
     eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], UINT64_C(60000000000));
+    eb_histogram_add(&stats.total.handshakes, 9000000);
     eb_histogram_add(&stats.total.lag, 1000);
     return &stats;
 }

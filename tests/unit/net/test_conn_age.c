@@ -57,6 +57,26 @@ static void lets_connections_grow_old_within_a_tenth_of_each_other(void **state)
     assert_in_range(most_ms, 10950, 11000);
 }
 
+/* The chances are like those of connections that are accepted in a row: 30 us apart, and one
+ * descriptor further each time. */
+static void lets_connections_that_opened_together_end_at_an_even_rate(void **state)
+{
+    static const struct eb_conn_age_limits limits = {.age_max_ms = 600000};
+    enum { CONNS = 2000, PERIODS = 100 };
+    unsigned counts[PERIODS] = {0};
+    (void)state;
+    for (uint64_t i = 0; i < CONNS; i++) {
+        struct eb_conn_age age;
+        eb_conn_age_init(&age, &limits, OPENED_MS, UINT64_C(123456789012) + i * 30001);
+        uint64_t later_ms = age.old_ms - OPENED_MS - 540000;
+        assert_in_range(later_ms, 0, 120000);
+        counts[later_ms * PERIODS / 120001]++;
+    }
+    for (int i = 0; i < PERIODS; i++) {
+        assert_in_range(counts[i], 0, 3 * CONNS / PERIODS);
+    }
+}
+
 static void retires_a_connection_on_which_nobody_calls_who_is_known(void **state)
 {
     static const struct eb_conn_age_limits limits = {.unknown_max_ms = 1000};
@@ -145,6 +165,7 @@ EB_TEST_GROUP(conn_age)
         cmocka_unit_test(ends_nothing_where_all_is_off),
         cmocka_unit_test(retires_a_connection_that_is_old_and_then_ends_it_step_by_step),
         cmocka_unit_test(lets_connections_grow_old_within_a_tenth_of_each_other),
+        cmocka_unit_test(lets_connections_that_opened_together_end_at_an_even_rate),
         cmocka_unit_test(retires_a_connection_on_which_nobody_calls_who_is_known),
         cmocka_unit_test(takes_an_age_too_small_to_be_divided),
         cmocka_unit_test(retires_a_connection_without_calls),

@@ -13,8 +13,11 @@
 
 #include <cmocka.h>
 
-#define TIMEOUT_MS 10000 /* time allowed for an event that must happen */
+#define TIMEOUT_MS 60000 /* time allowed for an event that must happen */
 #define SHORT_MS 100     /* a time limit that a test lets pass */
+#define CROWD                                                                                      \
+    200 /* clients that connect at once; with one handshake per second, those that                 \
+           wait do so for longer than any test runs */
 
 static struct eb_scratch scratch;
 static struct tls_authority authority;
@@ -26,6 +29,9 @@ struct fixture {
     SSL *client;
     struct tls_forger forger;
     int socket;
+    struct eb_address address; /* the rest is for tests of handshakes that wait */
+    SSL *crowd[CROWD];
+    int crowd_sockets[CROWD]; /* 0 if there is none */
 };
 
 static int set_up_group(void **state)
@@ -60,29 +66,34 @@ static struct eb_tls *open_server_tls(void)
     return tls;
 }
 
-/* Sends everything that the client has to send. */
-static void send_client_bytes(struct fixture *fixture)
+/* Sends everything that a client has to send. */
+static void send_output(SSL *client, int socket)
 {
     char *bytes;
-    long size = BIO_get_mem_data(SSL_get_wbio(fixture->client), &bytes);
+    long size = BIO_get_mem_data(SSL_get_wbio(client), &bytes);
     if (size > 0) {
-        wire_send(fixture->socket, bytes, (size_t)size);
-        (void)BIO_reset(SSL_get_wbio(fixture->client));
+        wire_send(socket, bytes, (size_t)size);
+        (void)BIO_reset(SSL_get_wbio(client));
     }
 }
 
-/* Runs the client's handshake to its end, and sends the handshake's last bytes. */
-static void shake_hands_with(struct fixture *fixture)
+static void send_client_bytes(struct fixture *fixture)
 {
-    while (SSL_do_handshake(fixture->client) != 1) {
+    send_output(fixture->client, fixture->socket);
+}
+
+/* Runs a client's handshake to its end, and sends the handshake's last bytes. */
+static void shake_hands_with(SSL *client, int socket)
+{
+    while (SSL_do_handshake(client) != 1) {
         char bytes[4096];
-        assert_int_equal(SSL_get_error(fixture->client, -1), SSL_ERROR_WANT_READ);
-        send_client_bytes(fixture);
-        ssize_t got = recv(fixture->socket, bytes, sizeof bytes, 0);
+        assert_int_equal(SSL_get_error(client, -1), SSL_ERROR_WANT_READ);
+        send_output(client, socket);
+        ssize_t got = recv(socket, bytes, sizeof bytes, 0);
         assert_true(got > 0);
-        assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)got), got);
+        assert_int_equal(BIO_write(SSL_get_rbio(client), bytes, (int)got), got);
     }
-    send_client_bytes(fixture);
+    send_output(client, socket);
 }
 
 static int set_up(void **state)
@@ -99,13 +110,19 @@ static int set_up(void **state)
     fixture->client = tls_client_create(&scratch, "h2", NULL);
     tls_forger_init(&fixture->forger, fixture->client);
     fixture->socket = wire_connect(&address, 0);
-    shake_hands_with(fixture);
+    shake_hands_with(fixture->client, fixture->socket);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
+    for (int i = 0; i < CROWD; i++) {
+        SSL_free(fixture->crowd[i]);
+        if (fixture->crowd_sockets[i] > 0) {
+            close(fixture->crowd_sockets[i]);
+        }
+    }
     close(fixture->socket);
     SSL_free(fixture->client);
     loop_host_stop(&fixture->host);
@@ -137,15 +154,10 @@ static void drains_without_a_peer_that_keeps_bytes_from_being_encrypted(void **s
     assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
 }
 
-static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
+/* Reads the server's SETTINGS and its acknowledgement of the client's SETTINGS. */
+static void read_settings(struct fixture *fixture)
 {
-    struct fixture *fixture = *state;
     char text[64];
-    tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&fixture->forger);
-    tls_forger_end_update(&fixture->forger);
-    send_client_bytes(fixture);
-    /* Reads the server's SETTINGS and its acknowledgement of the client's SETTINGS. */
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];
@@ -160,6 +172,211 @@ static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
     }
 }
 
+static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
+{
+    struct fixture *fixture = *state;
+    tls_forger_send(&fixture->forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture->forger);
+    tls_forger_end_update(&fixture->forger);
+    send_client_bytes(fixture);
+    read_settings(fixture);
+}
+
+/* ---- handshakes that wait ---- */
+
+/* Serves with one loop. Lets one client connect before it limits the rate of handshakes to one per
+ * second. */
+static int set_up_slow(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    *state = fixture;
+    fixture->tls = open_server_tls();
+    loop_host_init(&fixture->host);
+    fixture->host.options.tls = fixture->tls;
+    fixture->host.options.limits.handshakes_per_s_max = 1;
+    fixture->host.options.limits.conn.header_timeout_ms = 3600000;
+    loop_host_create(&fixture->host);
+    loop_host_listen(&fixture->host, 0, "127.0.0.1:0", &fixture->address);
+    loop_host_start(&fixture->host);
+    fixture->client = tls_client_create(&scratch, "h2", NULL);
+    fixture->socket = wire_connect(&fixture->address, 0);
+    shake_hands_with(fixture->client, fixture->socket);
+    return 0;
+}
+
+/* Connects the crowd and sends its first messages. */
+static void send_crowd(struct fixture *fixture)
+{
+    for (int i = 0; i < CROWD; i++) {
+        fixture->crowd[i] = tls_client_create(&scratch, "h2", NULL);
+        assert_int_equal(SSL_do_handshake(fixture->crowd[i]), -1);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        fixture->crowd_sockets[i] = wire_connect(&fixture->address, 0);
+        send_output(fixture->crowd[i], fixture->crowd_sockets[i]);
+    }
+}
+
+/* What a loop knows about handshakes. */
+struct handshake_facts {
+    uint64_t waiting;
+    uint64_t done;
+    uint64_t refused;
+    uint64_t timeouts;
+    uint64_t busy_ns;
+};
+
+static void read_handshake_facts(struct eb_loop *loop, void *context)
+{
+    const struct eb_counters *counters = eb_loop_counters(loop);
+    *(struct handshake_facts *)context = (struct handshake_facts){
+        .waiting = eb_loop_handshake_count(loop),
+        .done = eb_histogram_count(&counters->handshakes),
+        .refused = counters->refusals[EB_REFUSAL_HANDSHAKES],
+        .timeouts = counters->handshake_timeouts,
+        .busy_ns = counters->handshake_ns,
+    };
+}
+
+static struct handshake_facts find_facts(struct fixture *fixture)
+{
+    struct handshake_facts facts;
+    loop_host_act(fixture->host.loops[0], read_handshake_facts, &facts);
+    return facts;
+}
+
+/* Waits until the loop has accepted the whole crowd and found something to read from each. */
+static void wait_for_crowd(struct fixture *fixture)
+{
+    assert_true(loop_host_wait_conns(&fixture->host, CROWD + 1, TIMEOUT_MS));
+    uint64_t end_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    while (find_facts(fixture).waiting < CROWD / 4) {
+        assert_true(uv_hrtime() < end_ns);
+        uv_sleep(1);
+    }
+}
+
+struct new_limit {
+    uint64_t handshakes_per_s_max;
+    uint64_t header_timeout_ms;
+};
+
+static void set_new_limit(struct eb_loop *loop, void *context)
+{
+    const struct new_limit *limit = context;
+    struct eb_loop_limits limits = eb_loop_options(loop)->limits;
+    limits.handshakes_per_s_max = limit->handshakes_per_s_max;
+    limits.conn.header_timeout_ms = limit->header_timeout_ms;
+    eb_loop_set_limits(loop, &limits);
+}
+
+/* Begins HTTP/2 on the connection that is not one of the crowd. */
+static void greet_server(struct fixture *fixture)
+{
+    assert_int_equal(SSL_write(fixture->client, WIRE_HELLO, WIRE_HELLO_BYTES), WIRE_HELLO_BYTES);
+    send_client_bytes(fixture);
+    read_settings(fixture);
+}
+
+static void serves_others_while_handshakes_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    greet_server(fixture);
+    struct handshake_facts facts = find_facts(fixture);
+    assert_int_equal(facts.done, 1);
+    assert_true(facts.busy_ns > 0);
+    assert_int_equal(facts.refused, 0);
+    assert_int_equal(facts.timeouts, 0);
+}
+
+static void completes_the_handshakes_of_all_who_connect_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    struct new_limit none = {.header_timeout_ms = 3600000};
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    loop_host_act(fixture->host.loops[0], set_new_limit, &none);
+    for (int i = 0; i < CROWD; i++) {
+        shake_hands_with(fixture->crowd[i], fixture->crowd_sockets[i]);
+    }
+    uint64_t end_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    while (find_facts(fixture).done < CROWD + 1) {
+        assert_true(uv_hrtime() < end_ns);
+        uv_sleep(1);
+    }
+    assert_int_equal(find_facts(fixture).waiting, 0);
+}
+
+/* With one handshake per second, the third or fourth in the queue would begin after two seconds. */
+static void refuses_who_could_not_begin_within_the_header_timeout(void **state)
+{
+    struct fixture *fixture = *state;
+    struct new_limit limit = {.handshakes_per_s_max = 1, .header_timeout_ms = 2000};
+    greet_server(fixture);
+    loop_host_act(fixture->host.loops[0], set_new_limit, &limit);
+    send_crowd(fixture);
+    assert_true(loop_host_wait_conns(&fixture->host, 1, TIMEOUT_MS));
+    struct handshake_facts facts = find_facts(fixture);
+    assert_true(facts.refused > 0);
+    assert_int_equal(facts.waiting, 0);
+    /* The others were closed too, because the crowd does not go on with its handshakes. */
+    assert_int_equal(facts.refused + facts.timeouts, CROWD);
+}
+
+static void closes_those_who_wait_when_their_time_is_over(void **state)
+{
+    struct fixture *fixture = *state;
+    struct new_limit limit = {.handshakes_per_s_max = 1, .header_timeout_ms = SHORT_MS};
+    greet_server(fixture);
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    loop_host_act(fixture->host.loops[0], set_new_limit, &limit);
+    assert_true(loop_host_wait_conns(&fixture->host, 1, TIMEOUT_MS));
+    struct handshake_facts facts = find_facts(fixture);
+    assert_int_equal(facts.waiting, 0);
+    assert_int_equal(facts.timeouts, CROWD);
+}
+
+static void spends_no_turns_on_peers_that_have_gone(void **state)
+{
+    struct fixture *fixture = *state;
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    for (int i = 0; i < CROWD; i++) {
+        close(fixture->crowd_sockets[i]);
+        fixture->crowd_sockets[i] = 0;
+    }
+    /* Their turns would take minutes. */
+    assert_true(loop_host_wait_conns(&fixture->host, 1, TIMEOUT_MS));
+    assert_int_equal(find_facts(fixture).waiting, 0);
+}
+
+static void answers_peers_without_tls_while_handshakes_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    int plain = wire_connect(&fixture->address, 0);
+    wire_send(plain, WIRE_HELLO, WIRE_HELLO_BYTES);
+    assert_true(wire_read_to_end(plain, TIMEOUT_MS, NULL, 0));
+    close(plain);
+    assert_true(find_facts(fixture).waiting > 0);
+}
+
+static void drains_while_handshakes_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    close(fixture->socket);
+    fixture->socket = -1;
+    loop_host_drain(&fixture->host);
+    assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
+}
+
 EB_TEST_GROUP(conn_tls)
 {
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -167,6 +384,15 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(resets_a_peer_that_keeps_bytes_from_being_encrypted),
         FIXTURE(drains_without_a_peer_that_keeps_bytes_from_being_encrypted),
         FIXTURE(goes_on_with_a_peer_that_ends_what_it_has_begun),
+#undef FIXTURE
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up_slow, tear_down)
+        FIXTURE(serves_others_while_handshakes_wait),
+        FIXTURE(completes_the_handshakes_of_all_who_connect_at_once),
+        FIXTURE(refuses_who_could_not_begin_within_the_header_timeout),
+        FIXTURE(closes_those_who_wait_when_their_time_is_over),
+        FIXTURE(spends_no_turns_on_peers_that_have_gone),
+        FIXTURE(answers_peers_without_tls_while_handshakes_wait),
+        FIXTURE(drains_while_handshakes_wait),
     };
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }

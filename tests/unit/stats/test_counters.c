@@ -44,6 +44,7 @@ static void stages_and_refusals_have_names_of_their_own(void **state)
     assert_string_equal(eb_refusal_name(EB_REFUSAL_QUEUE_FULL), "queue_full");
     assert_string_equal(eb_refusal_name(EB_REFUSAL_EXPIRED_UNSENT), "expired_unsent");
     assert_string_equal(eb_refusal_name(EB_REFUSAL_CONNECTIONS), "connections");
+    assert_string_equal(eb_refusal_name(EB_REFUSAL_HANDSHAKES), "handshakes");
     for (unsigned i = 0; i < EB_REFUSAL_COUNT; i++) {
         for (unsigned k = 0; k < i; k++) {
             assert_string_not_equal(
@@ -64,11 +65,13 @@ static void stats_have_what_their_loops_have_together_and_each_of_them_its_own(v
         assert_non_null(part);
         *part = (struct eb_loop_stats){.counters = *counters,
             .connections = 7 + i,
+            .handshakes = 17 + i,
             .receive_bytes = 70 + i,
             .answer_bytes = 700};
         eb_stats_add(stats, part);
         assert_int_equal(stats->loop_count, i + 1);
         assert_int_equal(stats->loops[i].connections, 7 + i);
+        assert_int_equal(stats->loops[i].handshakes, 17 + i);
         assert_int_equal(stats->loops[i].receive_bytes, 70 + i);
         assert_int_equal(stats->loops[i].answer_bytes, 700);
         assert_memory_equal(&stats->loops[i].lag, &counters->lag, sizeof counters->lag);

@@ -75,7 +75,7 @@ an unquoted off as false. No setting in the values takes false, so false becomes
 {{- toYaml (omit $config
     "log_level" "log_format" "access_log" "watch" "response_bytes_max" "queries_max"
     "indices_max" "bags_max" "row_bytes_max" "in_flight_max" "connections_max"
-    "queue_bytes_max" "load_bytes_per_s" "load_threads" "kept_versions_max" "kept_bytes_max"
+    "handshakes_per_s_max" "queue_bytes_max" "load_bytes_per_s" "load_threads" "kept_versions_max" "kept_bytes_max"
     "access_log_sample" "access_log_per_s_max" "header_timeout_ms" "auth_timeout_ms"
     "message_timeout_ms" "write_timeout_ms" "deadline_max_ms" "ping_interval_min_ms"
     "ping_idle_interval_min_ms" "keepalive_ms" "keepalive_timeout_ms" "connection_idle_max_ms"
