@@ -189,7 +189,7 @@ static void write_loop_metrics(FILE *out, const struct eb_stats *stats)
     write_gauge(out, "embag_loops", "Event loops.", stats->loop_count);
     write_gauge(out, "embag_connections", "Open connections.", sum.connections);
     write_gauge(out, "embag_tls_handshakes_waiting",
-        "Connections that wait for a turn of their TLS handshake.", sum.handshakes);
+        "Connections that wait for a step of their TLS handshake.", sum.handshakes);
     begin(out, "embag_pool_bytes", "gauge",
         "Bytes in use out of receive_memory_bytes and answer_memory_bytes.");
     fprintf(out, "embag_pool_bytes{pool=\"receive\"} %" PRIu64 "\n", sum.receive_bytes);

@@ -21,9 +21,9 @@
  * stops polling the socket. This many polls cost as much as stopping and starting to read, some
  * four system calls. With thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
-/* The same number for a connection that waits for a turn of its TLS handshake. Most have their turn
+/* The same number for a connection that waits for a step of its TLS handshake. Most get their step
  * before the second time; the wait of the others is long. While a socket is not polled, a peer that
- * gives up is noticed, and no turn is spent on it. */
+ * gives up is noticed, and no step is spent on it. */
 #define HANDSHAKE_VAIN_LOOKS_MAX 1
 /* The first slice of a new connection is 1 / 2 slice: thousands may be new at once. */
 #define FIRST_SLICE_PART 2
@@ -209,7 +209,7 @@ static void resume_session(struct eb_conn *conn)
     }
 }
 
-/* Returns whether the connection must not be read, because it waits for a slice or for a turn of
+/* Returns whether the connection must not be read, because it waits for a slice or for a step of
  * its TLS handshake. */
 static bool is_waiting(const struct eb_conn *conn)
 {
@@ -231,9 +231,9 @@ static bool has_handshake_bytes(const struct eb_conn *conn)
            (conn->handshake.has_begun || first == EB_TLS_HANDSHAKE_RECORD);
 }
 
-/* Queues the connection for the next turn of its TLS handshake. Refuses a connection whose turn
+/* Queues the connection for the next step of its TLS handshake. Refuses a connection whose step
  * would come too late. */
-static void wait_for_turn(struct eb_conn *conn)
+static void wait_for_step(struct eb_conn *conn)
 {
     struct eb_loop *loop = conn->loop;
     uint64_t now_ns = uv_hrtime();
@@ -334,7 +334,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
 static void on_unread(struct eb_conn *conn)
 {
     if (is_shaking(conn) && !is_waiting(conn)) {
-        wait_for_turn(conn);
+        wait_for_step(conn);
     }
     unsigned looks_max = conn->handshake.is_waiting ? HANDSHAKE_VAIN_LOOKS_MAX : VAIN_LOOKS_MAX;
     if (is_waiting(conn) && ++conn->vain_looks > looks_max) {

@@ -35,7 +35,7 @@ struct eb_loop {
     uv_timer_t tick;
     uv_prepare_t before_sleep;
     uv_idle_t stay_awake; /* active while a connection has more to write, waits for a slice, or may
-                             have a turn of its handshake */
+                             take a step of its handshake */
     uv_timer_t next_handshake; /* active while handshakes wait and none may begin yet */
     struct eb_hangup_watch hangups;
     struct eb_mailbox mailbox;
@@ -54,7 +54,7 @@ struct eb_loop {
     struct eb_list marked; /* those with something to write, linked by eb_conn.marked */
     struct eb_list late;   /* those that the last flush did not reach, linked by eb_conn.marked */
     struct eb_run_queue waiting; /* those that wait for a time slice, linked by eb_conn.run */
-    struct eb_handshake_queue handshakes; /* those that wait for a turn of their TLS handshake */
+    struct eb_handshake_queue handshakes; /* those that wait for a step of their TLS handshake */
     atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -102,7 +102,7 @@ struct eb_conn {
     uint64_t headers_since_ms; /* when an incomplete header block began; 0 if there is none */
     uint64_t shaking_since_ns; /* when the peer's first handshake bytes came; 0 if not yet */
     struct eb_run_usage usage;
-    uint64_t waiting_since_ns; /* when it began to wait for a turn of its handshake or for a slice;
+    uint64_t waiting_since_ns; /* when it began to wait for a step of its handshake or for a slice;
                                   the last tick if it waits for a slice and that was later */
     uint64_t waited_ns;        /* time waited for slices since the last tick */
     uint64_t unread_ms;        /* waited_ns of the time between the last two ticks */

@@ -6,7 +6,7 @@
  * handshakes per second. Handshakes begin in the order of arrival. A connection that could not
  * begin before its time is over is refused when it arrives: work for a peer that has given up would
  * be wasted. A connection whose handshake has begun waits apart from those whose handshake has not,
- * and the two kinds take turns, so that neither starves.
+ * and the two kinds alternate, so that neither starves.
  * Thread: its loop's. Memory: none; its lists run through the connections. Time is passed in. */
 #pragma once
 
@@ -25,7 +25,7 @@ struct eb_handshake_entry {
     struct eb_list link;
     uint64_t late_ns; /* when its time is over; valid while it waits */
     bool is_waiting;
-    bool has_begun; /* it has had a turn */
+    bool has_begun; /* it was popped before */
 };
 
 struct eb_handshake_queue {
@@ -34,7 +34,7 @@ struct eb_handshake_queue {
     size_t fresh_count;
     size_t begun_count;
     uint64_t paid_ns; /* time up to which the handshakes begun so far have used up the rate */
-    bool was_fresh;   /* whether the last turn began a handshake */
+    bool was_fresh;   /* whether the last entry popped began its handshake */
 };
 
 void eb_handshake_queue_init(struct eb_handshake_queue *queue);
@@ -47,7 +47,7 @@ size_t eb_handshake_queue_count(const struct eb_handshake_queue *queue);
  * is no limit. The entry must not wait. */
 bool eb_handshake_queue_push(struct eb_handshake_queue *queue, struct eb_handshake_entry *entry,
     uint64_t per_s_max, uint64_t late_ns, uint64_t now_ns);
-/* Removes and returns the entry that gets the next turn. Returns NULL if none may have one now
+/* Removes and returns the entry that takes the next step. Returns NULL if none may take one now
  * (eb_handshake_queue_pause_ns). */
 struct eb_handshake_entry *eb_handshake_queue_pop(
     struct eb_handshake_queue *queue, uint64_t per_s_max, uint64_t now_ns);
@@ -55,7 +55,7 @@ struct eb_handshake_entry *eb_handshake_queue_pop(
  * that came first still has time. */
 struct eb_handshake_entry *eb_handshake_queue_pop_late(
     struct eb_handshake_queue *queue, uint64_t now_ns);
-/* Returns the time until an entry may have a turn: 0 if one may have it now, UINT64_MAX if none
+/* Returns the time until an entry may take a step: 0 if one may now, UINT64_MAX if none
  * waits. */
 uint64_t eb_handshake_queue_pause_ns(
     const struct eb_handshake_queue *queue, uint64_t per_s_max, uint64_t now_ns);

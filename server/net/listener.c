@@ -223,12 +223,17 @@ static void log_exhausted(const struct eb_listener *listener, int error)
         eb_log_text("remedy", "raise the limit of open files, or lower connections_max"));
 }
 
+static int find_accepts_max(const struct eb_listener *listener)
+{
+    return listener->accepts_one ? 1 : ACCEPTS_PER_TURN_MAX;
+}
+
 static void on_readable(uv_poll_t *watch, int status, int events)
 {
     struct eb_listener *listener = watch->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPTS_PER_TURN_MAX && listener->watching; i++) {
+    for (int i = 0; i < find_accepts_max(listener) && listener->watching; i++) {
         int accepted = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (accepted >= 0) {
             listener->on_accept(listener, accepted);

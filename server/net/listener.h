@@ -16,6 +16,7 @@ struct eb_listener {
     struct eb_address address;
     uv_poll_t watch;
     bool watching;
+    bool accepts_one; /* whether to accept only one connection in a row; set by the owner */
     /* Called on the loop's thread with a connected, non-blocking socket, which the callee owns. */
     void (*on_accept)(struct eb_listener *listener, int socket);
     /* Called when the process cannot open any more sockets, which has been logged. The listener

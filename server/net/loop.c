@@ -448,6 +448,9 @@ static void on_loop_accept(struct eb_listener *listener, int socket)
     }
     if (!handed) {
         open_conn(loop, socket, origin);
+        /* Opening a connection with TLS takes some 60 us. Further ones need not be open before the
+         * handshakes of those that wait. */
+        listener->accepts_one = eb_handshake_queue_count(&loop->handshakes) > 0;
         return;
     }
     *handed = (struct handed_socket){

@@ -51,7 +51,7 @@ void *eb_loop_user(const struct eb_loop *loop);
 struct eb_counters *eb_loop_counters(struct eb_loop *loop);
 /* Returns how many connections are open or accepted but not open yet. Any thread. */
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
-/* Returns how many connections wait for a turn of their TLS handshake. */
+/* Returns how many connections wait for a step of their TLS handshake. */
 uint64_t eb_loop_handshake_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);

@@ -30,7 +30,7 @@ struct eb_stats_method {
 
 struct eb_stats_loop {
     uint64_t connections;   /* open connections */
-    uint64_t handshakes;    /* connections that wait for a turn of their TLS handshake */
+    uint64_t handshakes;    /* connections that wait for a step of their TLS handshake */
     uint64_t receive_bytes; /* bytes taken from its receive pool */
     uint64_t answer_bytes;
     struct eb_histogram lag;

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import subprocess
+import time
 
 from certificates import HERE, Authority
 from service_run import Bench, Server, fail, median, note
@@ -22,6 +23,7 @@ from service_run import Bench, Server, fail, median, note
 WORKLOAD, SCALE = 'dlrm-v2', 1000
 FIGURES = ('p50_us', 'p99_us', 'p999_us')
 PRIORITY = '10'  # nice value of the clients that connect
+WARMUP_SECONDS = 2  # time of load before the measurement, so that it has its connection
 
 
 def read_options():
@@ -81,8 +83,8 @@ class Turns:
     def load(self, server, *arguments):
         """Starts a load on one connection."""
         return self.bench.start_load(
-            server.address, ['--workload', WORKLOAD, '--requests', '1000', '--warmup', '0',
-                             '--timeout-us', '20000000', '--tls-ca',
+            server.address, ['--workload', WORKLOAD, '--requests', '1000', '--warmup',
+                             str(WARMUP_SECONDS), '--timeout-us', '20000000', '--tls-ca',
                              self.authority.path('ca.pem'), *arguments])
 
     def find_rate(self, command):
@@ -101,6 +103,7 @@ class Turns:
             calm = self.bench.load_report(self.load(server, *open_load))
             storm = Storm(self.bench, server, self.options.clients)
             process = self.load(server, *open_load)
+            time.sleep(WARMUP_SECONDS)
             storm.begin()
             busy = self.bench.load_report(process)
             clients = storm.end()

@@ -233,7 +233,7 @@ class Times(SettingsTest):
         authority.issue('server', names=HERE)
         self.write({'handshakes_per_s_max': 1, 'header_timeout_ms': LONG})
         self.serve('--loops', '1', '--tls-cert', authority.path('server.pem'),
-                   '--tls-key', authority.path('server.key'))
+                   '--tls-key', authority.path('server.key'), http='127.0.0.1:0')
         hello = client_hello(authority)
         peers = [socket.create_connection(('127.0.0.1', self.server.port), SECONDS)
                  for _ in range(HELLOS)]

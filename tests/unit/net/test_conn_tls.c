@@ -340,7 +340,7 @@ static void closes_those_who_wait_when_their_time_is_over(void **state)
     assert_int_equal(facts.timeouts, CROWD);
 }
 
-static void spends_no_turns_on_peers_that_have_gone(void **state)
+static void spends_no_steps_on_peers_that_have_gone(void **state)
 {
     struct fixture *fixture = *state;
     send_crowd(fixture);
@@ -349,7 +349,7 @@ static void spends_no_turns_on_peers_that_have_gone(void **state)
         close(fixture->crowd_sockets[i]);
         fixture->crowd_sockets[i] = 0;
     }
-    /* Their turns would take minutes. */
+    /* Their handshakes would take minutes to begin. */
     assert_true(loop_host_wait_conns(&fixture->host, 1, TIMEOUT_MS));
     assert_int_equal(find_facts(fixture).waiting, 0);
 }
@@ -390,7 +390,7 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(completes_the_handshakes_of_all_who_connect_at_once),
         FIXTURE(refuses_who_could_not_begin_within_the_header_timeout),
         FIXTURE(closes_those_who_wait_when_their_time_is_over),
-        FIXTURE(spends_no_turns_on_peers_that_have_gone),
+        FIXTURE(spends_no_steps_on_peers_that_have_gone),
         FIXTURE(answers_peers_without_tls_while_handshakes_wait),
         FIXTURE(drains_while_handshakes_wait),
     };

@@ -39,8 +39,8 @@ static bool push_number(struct fixture *fixture, int number, uint64_t per_s, uin
         &fixture->queue, &fixture->entries[number], per_s, now_ns + 5000 * MS, now_ns);
 }
 
-/* Returns the number of the entry that gets a turn, or -1 if none does. */
-static int pop_turn(struct fixture *fixture, uint64_t per_s, uint64_t now_ns)
+/* Returns the number of the entry that takes a step, or -1 if none does. */
+static int pop_step(struct fixture *fixture, uint64_t per_s, uint64_t now_ns)
 {
     const struct eb_handshake_entry *entry = eb_handshake_queue_pop(&fixture->queue, per_s, now_ns);
     return entry ? (int)(entry - fixture->entries) : -1;
@@ -49,18 +49,18 @@ static int pop_turn(struct fixture *fixture, uint64_t per_s, uint64_t now_ns)
 static void begins_handshakes_in_the_order_of_arrival(void **state)
 {
     struct fixture *fixture = *state;
-    assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), -1);
+    assert_int_equal(pop_step(fixture, 0, BEGUN_AT), -1);
     for (int i = 0; i < ENTRIES; i++) {
         assert_true(push_number(fixture, i, 0, BEGUN_AT));
     }
     assert_int_equal(eb_handshake_queue_count(&fixture->queue), ENTRIES);
     for (int i = 0; i < ENTRIES; i++) {
-        assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), i);
+        assert_int_equal(pop_step(fixture, 0, BEGUN_AT), i);
         assert_true(fixture->entries[i].has_begun);
         assert_false(fixture->entries[i].is_waiting);
     }
     assert_int_equal(eb_handshake_queue_count(&fixture->queue), 0);
-    assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), -1);
+    assert_int_equal(pop_step(fixture, 0, BEGUN_AT), -1);
 }
 
 static void begins_no_more_per_second_than_allowed_after_a_first_burst(void **state)
@@ -71,14 +71,14 @@ static void begins_no_more_per_second_than_allowed_after_a_first_burst(void **st
         assert_true(push_number(fixture, i, PER_S, BEGUN_AT));
     }
     for (uint64_t ms = 0; ms < 1000; ms++) {
-        while (pop_turn(fixture, PER_S, BEGUN_AT + ms * MS) >= 0) {
+        while (pop_step(fixture, PER_S, BEGUN_AT + ms * MS) >= 0) {
             begun_count++;
         }
         assert_int_equal(begun_count, 1 + (ms + BURST_MS) / COST_MS);
     }
 }
 
-static void reports_when_the_next_turn_is(void **state)
+static void reports_when_the_next_step_is(void **state)
 {
     struct fixture *fixture = *state;
     struct eb_handshake_queue *queue = &fixture->queue;
@@ -88,16 +88,16 @@ static void reports_when_the_next_turn_is(void **state)
     }
     for (int i = 0; i < 3; i++) {
         assert_int_equal(eb_handshake_queue_pause_ns(queue, PER_S, BEGUN_AT), 0);
-        assert_int_equal(pop_turn(fixture, PER_S, BEGUN_AT), i);
+        assert_int_equal(pop_step(fixture, PER_S, BEGUN_AT), i);
     }
     assert_int_equal(eb_handshake_queue_pause_ns(queue, PER_S, BEGUN_AT), COST_MS * MS);
-    assert_int_equal(pop_turn(fixture, PER_S, BEGUN_AT + COST_MS * MS - 1), -1);
+    assert_int_equal(pop_step(fixture, PER_S, BEGUN_AT + COST_MS * MS - 1), -1);
     assert_int_equal(eb_handshake_queue_pause_ns(queue, PER_S, BEGUN_AT + COST_MS * MS), 0);
-    assert_int_equal(pop_turn(fixture, PER_S, BEGUN_AT + COST_MS * MS), 3);
+    assert_int_equal(pop_step(fixture, PER_S, BEGUN_AT + COST_MS * MS), 3);
     /* A handshake that has begun may go on at any time. */
     assert_true(push_number(fixture, 0, PER_S, BEGUN_AT));
     assert_int_equal(eb_handshake_queue_pause_ns(queue, PER_S, BEGUN_AT), 0);
-    assert_int_equal(pop_turn(fixture, PER_S, BEGUN_AT), 0);
+    assert_int_equal(pop_step(fixture, PER_S, BEGUN_AT), 0);
 }
 
 static void refuses_who_could_not_begin_in_time(void **state)
@@ -117,7 +117,7 @@ static void refuses_who_could_not_begin_in_time(void **state)
     assert_false(
         eb_handshake_queue_push(queue, &fixture->entries[first_late + 1], 0, BEGUN_AT, BEGUN_AT));
     /* A handshake that has begun is not refused. */
-    assert_int_equal(pop_turn(fixture, PER_S, BEGUN_AT), 0);
+    assert_int_equal(pop_step(fixture, PER_S, BEGUN_AT), 0);
     assert_true(eb_handshake_queue_push(queue, &fixture->entries[0], PER_S, BEGUN_AT, BEGUN_AT));
     /* Whoever leaves makes room. */
     eb_handshake_queue_remove(queue, &fixture->entries[first_late]);
@@ -125,32 +125,32 @@ static void refuses_who_could_not_begin_in_time(void **state)
     assert_true(push_number(fixture, first_late, PER_S, BEGUN_AT + COST_MS * MS));
 }
 
-static void takes_turns_between_beginning_and_going_on(void **state)
+static void alternates_between_beginning_and_going_on(void **state)
 {
     struct fixture *fixture = *state;
     for (int i = 0; i < 8; i++) {
         assert_true(push_number(fixture, i, 0, BEGUN_AT));
     }
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), i);
+        assert_int_equal(pop_step(fixture, 0, BEGUN_AT), i);
     }
     for (int i = 0; i < 4; i++) {
         assert_true(push_number(fixture, i, 0, BEGUN_AT));
     }
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), i);
-        assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), 4 + i);
+        assert_int_equal(pop_step(fixture, 0, BEGUN_AT), i);
+        assert_int_equal(pop_step(fixture, 0, BEGUN_AT), 4 + i);
     }
 }
 
-static void gives_up_who_has_waited_too_long_without_a_turn(void **state)
+static void gives_up_who_has_waited_too_long_to_begin(void **state)
 {
     struct fixture *fixture = *state;
     struct eb_handshake_queue *queue = &fixture->queue;
     for (int i = 0; i < 3; i++) {
         assert_true(push_number(fixture, i, 0, BEGUN_AT + (uint64_t)i * MS));
     }
-    assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), 0);
+    assert_int_equal(pop_step(fixture, 0, BEGUN_AT), 0);
     assert_true(push_number(fixture, 0, 0, BEGUN_AT));
     assert_null(eb_handshake_queue_pop_late(queue, BEGUN_AT + 5001 * MS - 1));
     assert_ptr_equal(
@@ -168,10 +168,10 @@ static void follows_a_limit_that_changes(void **state)
     for (int i = 0; i < 6; i++) {
         assert_true(push_number(fixture, i, 1, BEGUN_AT));
     }
-    assert_int_equal(pop_turn(fixture, 1, BEGUN_AT), 0);
-    assert_int_equal(pop_turn(fixture, 1, BEGUN_AT), -1);
-    assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), 1);
-    assert_int_equal(pop_turn(fixture, 0, BEGUN_AT), 2);
+    assert_int_equal(pop_step(fixture, 1, BEGUN_AT), 0);
+    assert_int_equal(pop_step(fixture, 1, BEGUN_AT), -1);
+    assert_int_equal(pop_step(fixture, 0, BEGUN_AT), 1);
+    assert_int_equal(pop_step(fixture, 0, BEGUN_AT), 2);
 }
 
 /* ---- every order of events ---- */
@@ -262,7 +262,7 @@ static void pop_actor(struct model *model)
     int begun = find_first(model, true);
     bool is_fresh = fresh >= 0 && (begun < 0 || !model->was_fresh);
     int expected = is_fresh ? fresh : begun;
-    assert_int_equal(pop_turn(model->fixture, PER_S, now_of(model)), expected);
+    assert_int_equal(pop_step(model->fixture, PER_S, now_of(model)), expected);
     if (expected < 0) {
         return;
     }
@@ -376,10 +376,10 @@ EB_TEST_GROUP(handshake_queue)
     const struct CMUnitTest tests[] = {
         FIXTURE(begins_handshakes_in_the_order_of_arrival),
         FIXTURE(begins_no_more_per_second_than_allowed_after_a_first_burst),
-        FIXTURE(reports_when_the_next_turn_is),
+        FIXTURE(reports_when_the_next_step_is),
         FIXTURE(refuses_who_could_not_begin_in_time),
-        FIXTURE(takes_turns_between_beginning_and_going_on),
-        FIXTURE(gives_up_who_has_waited_too_long_without_a_turn),
+        FIXTURE(alternates_between_beginning_and_going_on),
+        FIXTURE(gives_up_who_has_waited_too_long_to_begin),
         FIXTURE(follows_a_limit_that_changes),
         FIXTURE(does_as_specified_in_every_order_of_six_events),
         FIXTURE(does_as_specified_in_a_long_random_order),

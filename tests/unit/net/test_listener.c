@@ -447,6 +447,30 @@ static void delivers_connected_sockets_that_do_not_block(void **state)
     expect_delivery(&local);
 }
 
+static void accepts_one_connection_per_turn_if_told_to(void **state)
+{
+    (void)state;
+    struct watched watched;
+    struct eb_address address = resolve_listener("127.0.0.1:0");
+    int clients[4];
+    watch(&watched, &address);
+    watched.listener.accepts_one = true;
+    for (int i = 0; i < 4; i++) {
+        clients[i] = wire_connect(&watched.listener.address, 0);
+    }
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    while (watched.accepted_count < 4) {
+        int before = watched.accepted_count;
+        uv_run(&watched.loop, UV_RUN_NOWAIT);
+        assert_in_range(watched.accepted_count, before, before + 1);
+        assert_true(uv_hrtime() < deadline_ns);
+    }
+    for (int i = 0; i < 4; i++) {
+        close(clients[i]);
+    }
+    unwatch(&watched);
+}
+
 static void refuses_connections_once_stopped(void **state)
 {
     (void)state;
@@ -547,6 +571,7 @@ EB_TEST_GROUP(listener)
         cmocka_unit_test(refuses_to_adopt_what_does_not_listen),
         cmocka_unit_test(refuses_to_adopt_an_admin_socket_that_others_may_use),
         cmocka_unit_test(delivers_connected_sockets_that_do_not_block),
+        cmocka_unit_test(accepts_one_connection_per_turn_if_told_to),
         cmocka_unit_test(refuses_connections_once_stopped),
         cmocka_unit_test(rests_when_out_of_sockets_until_resumed),
     };
