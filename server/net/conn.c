@@ -551,6 +551,9 @@ void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns)
 
 void eb_conn_time_out(struct eb_conn *conn)
 {
+    if (eb_conn_is_ending(conn)) {
+        return; /* A tick may have closed it while it was still in the queue. */
+    }
     conn->loop->counters.handshake_timeouts++;
     if (conn->shaking_since_ns != 0 && !conn->handshake.has_begun) {
         log_refused(conn, "its TLS handshake could not begin within header_timeout_ms");
