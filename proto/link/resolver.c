@@ -161,7 +161,9 @@ static void on_job_over(struct eb_mail *mail)
     if (resolver) {
         resolver->job = NULL;
         resolver->ended_ns = uv_hrtime();
-        resolver->due_ns = find_next_ns(resolver, resolver->ended_ns);
+        resolver->due_ns = resolver->is_hurried ? resolver->ended_ns + EB_RESOLVER_PAUSE_NS
+                                                : find_next_ns(resolver, resolver->ended_ns);
+        resolver->is_hurried = false;
         resolver->on_results(resolver->context, job->results);
     }
     free_job(job);
@@ -174,6 +176,7 @@ int eb_resolver_open(struct eb_resolver *resolver, uv_loop_t *loop)
         resolver->job = NULL;
         resolver->ended_ns = 0;
         resolver->due_ns = 0;
+        resolver->is_hurried = false;
         resolver->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)resolver;
         resolver->is_open = true;
     }
@@ -199,7 +202,9 @@ void eb_resolver_close(struct eb_resolver *resolver)
 void eb_resolver_hurry(struct eb_resolver *resolver)
 {
     uint64_t due_ns = resolver->ended_ns + EB_RESOLVER_PAUSE_NS;
-    if (!resolver->job && due_ns < resolver->due_ns) {
+    if (resolver->job) {
+        resolver->is_hurried = true;
+    } else if (due_ns < resolver->due_ns) {
         resolver->due_ns = due_ns;
     }
 }

@@ -37,6 +37,7 @@ struct eb_resolver {
     uint64_t due_ns;             /* time of the next look-up; UINT64_MAX while there is a job */
     uint64_t ended_ns;           /* when the last one ended; 0: none has */
     uint32_t random;
+    bool is_hurried; /* the next look-up is due soon after the one that is under way */
     bool is_open;
 };
 
@@ -47,7 +48,8 @@ int eb_resolver_open(struct eb_resolver *resolver, uv_loop_t *loop);
  * has closed its handle. Accepts a zeroed one. */
 void eb_resolver_close(struct eb_resolver *resolver);
 
-/* Makes the next look-up due as soon as EB_RESOLVER_PAUSE_NS allows it. */
+/* Makes the next look-up due as soon as EB_RESOLVER_PAUSE_NS allows it. One that is under way does
+ * not count: it may have begun before the addresses changed. */
 void eb_resolver_hurry(struct eb_resolver *resolver);
 /* Starts a look-up if one is due. Returns when to call this again; UINT64_MAX if a look-up is under
  * way, whose result will be told. If no thread can be started, tries again after the pause. */
