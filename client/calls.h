@@ -74,6 +74,7 @@ struct eb_call {
     struct eb_attempt hedge;   /* sent to another server while `attempt` is not answered */
     struct eb_alarm alarm;     /* the deadline, or the next attempt */
     struct eb_alarm hedge_alarm;
+    bool is_hedged; /* `hedge` was sent because an answer is late, not because a server is silent */
     uint64_t first_sent_ns;
     const struct eb_peer *tried[2]; /* servers of the last attempts; they may be gone */
     bool was_resent_free;           /* sent again after a lost connection, beside the budget */

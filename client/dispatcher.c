@@ -130,6 +130,7 @@ void eb_dispatcher_take(struct eb_dispatcher *dispatcher, struct eb_call *call)
     call->hedge = (struct eb_attempt){.owner = call};
     call->tried[0] = NULL;
     call->tried[1] = NULL;
+    call->is_hedged = false;
     call->was_resent_free = false;
     call->alarm.ring = on_call_alarm;
     call->hedge_alarm.ring = on_hedge_alarm;
@@ -332,7 +333,7 @@ static void note_latency(const struct eb_call *call, const struct eb_attempt *at
         uint64_t now_ns = uv_hrtime();
         eb_hedge_note_latency(
             &dispatcher->hedging, call->request->size, now_ns - call->first_sent_ns, now_ns);
-        dispatcher->hedges_won += attempt == &call->hedge;
+        dispatcher->hedges_won += attempt == &call->hedge && call->is_hedged;
     }
 }
 
@@ -681,6 +682,7 @@ static void on_hedge_alarm(struct eb_alarm *alarm)
         send_second(dispatcher, connection, call)) {
         (void)eb_resend_budget_take(&dispatcher->resends, now_ns);
         dispatcher->hedges++;
+        call->is_hedged = true;
     }
 }
 
@@ -693,6 +695,7 @@ static void rescue_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
     if (connection && pay_resend(call, true, dispatcher->now_ns) &&
         send_second(dispatcher, connection, call)) {
         dispatcher->resent++;
+        call->is_hedged = false;
     }
 }
 

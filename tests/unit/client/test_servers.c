@@ -242,6 +242,20 @@ static void hedges_a_lookup_whose_server_has_stalled(void **state)
     close_group(group);
 }
 
+static void counts_no_rescued_lookup_as_hedged(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    struct embag_stats stats;
+    /* So few lookups say nothing about latencies, so that none is hedged. */
+    open_group(group, (struct embag_options){.hedge_percent = 5});
+    look_up_beside_a_stalled_server(group);
+    assert_int_equal(embag_get_stats(group->client, &stats, NULL, 0), EMBAG_OK);
+    assert_true(stats.resends + stats.hedges >= 1);
+    assert_true(stats.hedges_won <= stats.hedges);
+    close_group(group);
+}
+
 static void rescues_lookups_from_a_server_that_is_silent(void **state)
 {
     (void)state;
@@ -335,6 +349,7 @@ EB_TEST_GROUP(servers)
         cmocka_unit_test(says_why_if_no_server_answers),
         cmocka_unit_test(finds_a_server_by_name),
         cmocka_unit_test(hedges_a_lookup_whose_server_has_stalled),
+        cmocka_unit_test(counts_no_rescued_lookup_as_hedged),
         cmocka_unit_test(rescues_lookups_from_a_server_that_is_silent),
         cmocka_unit_test(uses_a_process_with_several_addresses_once),
         cmocka_unit_test(tells_what_each_server_got),
