@@ -1,6 +1,7 @@
 #include "client/cli/arguments.h"
 
 #include "client/cli/output.h"
+#include "proto/link/target.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -312,4 +313,26 @@ enum eb_arguments_outcome eb_arguments_read(
     enum eb_arguments_outcome outcome = read_flags(command, argument_count, arguments, options);
     arguments[0] = given;
     return outcome;
+}
+
+bool eb_arguments_check_server(const struct eb_command *command, const char *server)
+{
+    struct eb_targets targets;
+    struct eb_error error;
+    if (!server) {
+        say_whose(command);
+        fputs("--server is missing\n", stderr);
+        return false;
+    }
+    if (!eb_targets_parse(server, &targets, &error)) {
+        return true;
+    }
+    bool is_one = targets.count == 1;
+    eb_targets_free(&targets);
+    if (!is_one) {
+        say_whose(command);
+        fprintf(stderr, "--server %s: expected one server: run the command for each of them\n",
+            eb_output_printable(server).bytes);
+    }
+    return is_one;
 }

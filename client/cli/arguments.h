@@ -71,6 +71,18 @@ struct eb_arguments_values {
 bool eb_arguments_read_values(
     const char *flag, const char *text, enum embag_type type, struct eb_arguments_values *out);
 
+/* ---- --server ---- */
+
+/* Lines for the usage of a command that sends lookups. */
+#define EB_SERVERS_USAGE                                                                           \
+    "  --server ADDRESS       HOST:PORT, [V6]:PORT, unix:PATH or dns:NAME:PORT; several servers\n" \
+    "                         with the same models as HOST:PORT,HOST:PORT. Each address of a\n"    \
+    "                         name is a server\n"
+
+/* Checks the --server of a command about one server. Returns false after printing an error to
+ * stderr if it is missing, or names several servers. Leaves other mistakes to embag_open. */
+bool eb_arguments_check_server(const struct eb_command *command, const char *server);
+
 /* ---- access flags, shared by all commands that call a server ---- */
 
 /* Entries for a list of flags. `type` is the command's options struct; its member `access` is a

@@ -31,9 +31,7 @@ static const char usage[] =
     "Usage: embag demo --server ADDRESS [--cases FILE | --lookups N]\n"
     "Looks up examples and prints the answers next to the published values, or times lookups and\n"
     "verifies every value.\n"
-    "\n"
-    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --cases FILE           file with examples for the model spec\n"
+    "\n" EB_SERVERS_USAGE "  --cases FILE           file with examples for the model spec\n"
     "  --lookups N            number of lookups, each in all 26 tables of model " MODEL "\n"
     "                         (default 10); the first five are printed\n" EB_ACCESS_USAGE
     "Exit status: 0; 1 if a lookup failed or an answer is wrong; 2 for a usage error.\n";

@@ -15,8 +15,7 @@
 static const char usage[] =
     "Usage: embag lookup --server ADDRESS --table TABLE --indices LIST [OPTION]...\n"
     "Looks up bags of rows and prints the pooled rows, one line for each bag.\n"
-    "\n"
-    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "\n" EB_SERVERS_USAGE
     "  --model MODEL          model; may be left out if the server has only one\n"
     "  --version N            version of the model (default: the served one)\n"
     "  --label NAME           label of the version, instead of its number\n"

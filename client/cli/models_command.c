@@ -152,7 +152,7 @@ static const char list_usage[] =
     "Lists the models of a server, their versions and their tables. The other commands show\n"
     "details of versions, and load, unload and serve them.\n"
     "\n"
-    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "  --server ADDRESS       one server: HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --features             list features and groups instead of tables, for the versions that\n"
     "                         answer requests\n"
     "  --json                 print everything as one JSON object\n" EB_ACCESS_USAGE
@@ -348,8 +348,7 @@ static void print_models_json(const struct embag_model_list *list)
 
 static int run_list_command(const struct list_options *options)
 {
-    if (!options->server) {
-        fprintf(stderr, "embag: models: --server is missing\n");
+    if (!eb_arguments_check_server(&list_command, options->server)) {
         return 2;
     }
     struct embag_options settings = {.access = options->access};
@@ -513,8 +512,7 @@ static void print_status_json(const struct embag_model_list *list)
 
 static int run_status_command(const struct status_options *options)
 {
-    if (!options->server) {
-        fprintf(stderr, "embag: models status: --server is missing\n");
+    if (!eb_arguments_check_server(&status_command, options->server)) {
         return 2;
     }
     struct embag_options settings = {.access = options->access};
@@ -641,8 +639,7 @@ static int run_version_command(const struct version_options *options, enum embag
             version_commands[verb].name, options->version);
         return 2;
     }
-    if (!options->server) {
-        fprintf(stderr, "embag: %s: --server is missing\n", version_commands[verb].name);
+    if (!eb_arguments_check_server(&version_commands[verb], options->server)) {
         return 2;
     }
     return send_version_command(options, &command);

@@ -197,8 +197,7 @@ static const struct {
 /* Runs part number `part` of the command. */
 static int run_settings_part(size_t part, const struct settings_options *options)
 {
-    if (!options->server) {
-        fprintf(stderr, "embag: %s: --server is missing\n", settings_parts[part].command.name);
+    if (!eb_arguments_check_server(&settings_parts[part].command, options->server)) {
         return 2;
     }
     struct embag_options settings = {.access = options->access};

@@ -114,6 +114,76 @@ static void says_what_the_server_refuses(void **state)
     assert_memory_equal(text, "UNAVAILABLE: ", 13);
 }
 
+struct server_command {
+    int (*command)(int, char **);
+    const char *words[4]; /* without --server */
+    const char *name;
+};
+
+/* Runs a command with --server, unless `address` is NULL. Returns its exit status, and in `out`
+ * what it wrote to stderr. */
+static int run_about(const struct server_command *command, const char *address, char *out)
+{
+    char copies[WORDS_MAX][32];
+    char *words[WORDS_MAX] = {NULL};
+    int count = 0;
+    for (; count < 4 && command->words[count]; count++) {
+        snprintf(copies[count], sizeof copies[count], "%s", command->words[count]);
+        words[count] = copies[count];
+    }
+    if (address) {
+        snprintf(copies[count], sizeof copies[count], "--server=%s", address);
+        words[count] = copies[count];
+        count++;
+    }
+    struct eb_capture capture;
+    eb_capture_start(&capture, STDERR_FILENO);
+    int status = command->command(count, words);
+    eb_capture_stop(&capture, out, TEXT_BYTES);
+    return status;
+}
+
+/* A command about one server must not go to any of several. A wrong address is embag_open's. */
+static void wants_one_server_for_what_is_about_a_server(void **state)
+{
+    (void)state;
+    static const struct server_command commands[] = {
+        {eb_models_command_main, {"models"}, "models"},
+        {eb_models_command_main, {"models", "status"}, "models status"},
+        {eb_models_command_main, {"models", "load", "m", "1"}, "models load"},
+        {eb_models_command_main, {"models", "serve", "m", "1"}, "models serve"},
+        {eb_models_command_main, {"models", "unload", "m", "1"}, "models unload"},
+        {eb_settings_command_main, {"settings"}, "settings"},
+        {eb_settings_command_main, {"settings", "reload"}, "settings reload"},
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char text[TEXT_BYTES];
+        char expected[TEXT_BYTES];
+        assert_int_equal(run_about(&commands[i], NULL, text), 2);
+        snprintf(expected, sizeof expected, "embag: %s: --server is missing\n", commands[i].name);
+        assert_string_equal(text, expected);
+        assert_int_equal(run_about(&commands[i], "a:1,b:2", text), 2);
+        snprintf(expected, sizeof expected,
+            "embag: %s: --server a:1,b:2: expected one server: run the command for each of them\n",
+            commands[i].name);
+        assert_string_equal(text, expected);
+        assert_int_equal(run_about(&commands[i], "a:1,b", text), 1);
+        assert_non_null(strstr(text, "invalid address \"b\""));
+    }
+}
+
+static void looks_up_at_one_of_several_servers(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    char list[2 * sizeof server.address];
+    snprintf(list, sizeof list, "127.0.0.1:1,%s", server.address);
+    assert_int_equal(run_at(list, eb_lookup_command_main,
+                         "--model|echo|--table|t|--indices|-5,6|--num-bags=1", STDOUT_FILENO, text),
+        0);
+    assert_non_null(strstr(text, "model echo, version 7, "));
+}
+
 static void takes_a_flag_once(void **state)
 {
     (void)state;
@@ -185,6 +255,8 @@ EB_TEST_GROUP(lookup_command)
         cmocka_unit_test(prints_an_answer_bag_by_bag),
         cmocka_unit_test(asks_for_the_type_of_weights),
         cmocka_unit_test(says_what_the_server_refuses),
+        cmocka_unit_test(wants_one_server_for_what_is_about_a_server),
+        cmocka_unit_test(looks_up_at_one_of_several_servers),
         cmocka_unit_test(takes_a_flag_once),
         cmocka_unit_test(wants_a_traceparent_that_a_server_takes),
         cmocka_unit_test(wants_a_table_and_indices),
