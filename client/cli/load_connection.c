@@ -28,10 +28,12 @@ static bool connect_connection(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned connections)
 {
     struct embag_options client_options = {
+        .connect_timeout_us = EB_LOAD_CONNECT_TIMEOUT_US,
         .connections = connections,
         .access = options->access,
         .in_flight_max = connection->slot_count + IN_FLIGHT_SPARE,
-        .retries_max = -1,
+        .retries_max = options->retries > 0 ? (int32_t)options->retries : -1,
+        .hedge_percent = options->hedge_percent,
         .answer_bytes_max = UINT32_MAX,
         .unpaced = options->is_unpaced,
         .mode = options->is_unary ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM,
@@ -59,6 +61,14 @@ static void init_lock(struct eb_load_connection *connection)
     (void)pthread_condattr_destroy(&attributes);
 }
 
+static void free_connection(struct eb_load_connection *connection)
+{
+    free(connection->slots);
+    free(connection->snapshots);
+    connection->slots = NULL;
+    connection->snapshots = NULL;
+}
+
 bool eb_load_connection_open(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned index, unsigned count)
 {
@@ -67,8 +77,10 @@ bool eb_load_connection_open(struct eb_load_connection *connection,
         .next_position = (uint64_t)index * POSITION_STRIDE,
     };
     connection->slots = calloc(connection->slot_count, sizeof *connection->slots);
-    if (!connection->slots) {
+    connection->snapshots = calloc(2, sizeof *connection->snapshots);
+    if (!connection->slots || !connection->snapshots) {
         fprintf(stderr, "embag-load: out of memory: give a smaller --in-flight\n");
+        free_connection(connection);
         return false;
     }
     for (unsigned i = 0; i < connection->slot_count; i++) {
@@ -93,8 +105,16 @@ void eb_load_connection_close(struct eb_load_connection *connection)
         (void)pthread_cond_destroy(&connection->freed);
         (void)pthread_mutex_destroy(&connection->lock);
     }
-    free(connection->slots);
-    connection->slots = NULL;
+    free_connection(connection);
+}
+
+bool eb_load_connection_await_servers(
+    struct eb_load_connection *connection, uint64_t deadline_ns, struct embag_error *error)
+{
+    uint64_t now_ns = eb_load_clock_read_ns();
+    /* 0 would mean the client's own timeout. */
+    uint64_t left_us = now_ns + NS_PER_US < deadline_ns ? (deadline_ns - now_ns) / NS_PER_US : 1;
+    return embag_wait_ready(connection->client, 0, left_us, error) == EMBAG_OK;
 }
 
 void eb_load_connection_supply(struct eb_load_connection *connection,
@@ -281,4 +301,23 @@ unsigned eb_load_connection_report(
     unsigned busy_count = connection->busy_count;
     pthread_mutex_unlock(&connection->lock);
     return busy_count;
+}
+
+static void read_servers(struct eb_load_connection *connection, struct eb_load_snapshot *snapshot)
+{
+    enum embag_status status = embag_get_stats(
+        connection->client, &snapshot->stats, snapshot->servers, EB_LOAD_SERVERS_MAX);
+    assert(status == EMBAG_OK);
+}
+
+void eb_load_connection_mark_servers(struct eb_load_connection *connection)
+{
+    read_servers(connection, &connection->snapshots[0]);
+}
+
+void eb_load_connection_report_servers(
+    struct eb_load_connection *connection, struct eb_load_servers *servers)
+{
+    read_servers(connection, &connection->snapshots[1]);
+    eb_load_servers_add(servers, &connection->snapshots[0], &connection->snapshots[1]);
 }

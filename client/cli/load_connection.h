@@ -1,10 +1,11 @@
-/* One client of the server, with the requests it has in flight: the layer between the load and the
+/* One client of the servers, with the requests it has in flight: the layer between the load and the
  * client's interface.
  * Thread: one thread sends, waits and reports; outcomes are counted on the client's thread, under
  * the connection's lock. Memory: slots on the heap; an open connection must not move. */
 #pragma once
 
 #include "client/cli/load_pool.h"
+#include "client/cli/load_servers.h"
 #include "client/cli/load_stats.h"
 #include "client/cli/load_verify.h"
 
@@ -28,7 +29,8 @@ struct eb_load_connection {
     struct eb_load_verify *verify; /* NULL: answers are not compared */
     struct eb_load_slot *slots;    /* [slot_count] */
     unsigned slot_count;
-    pthread_mutex_t lock; /* guards everything below */
+    struct eb_load_snapshot *snapshots; /* [2]: at the latest mark, and room for another one */
+    pthread_mutex_t lock;               /* guards everything below */
     struct eb_load_window window;
     pthread_cond_t freed; /* a slot has become free */
     struct eb_load_slot *free_slots;
@@ -41,6 +43,10 @@ struct eb_load_connection {
  * that the options give. Returns false after printing an error to stderr. */
 bool eb_load_connection_open(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned index, unsigned count);
+/* Waits until the client is connected to all of its servers. Returns false with *error set if it is
+ * not by the deadline. */
+bool eb_load_connection_await_servers(
+    struct eb_load_connection *connection, uint64_t deadline_ns, struct embag_error *error);
 /* Ends all requests in flight and closes the client. */
 void eb_load_connection_close(struct eb_load_connection *connection);
 
@@ -69,3 +75,8 @@ bool eb_load_connection_drain(struct eb_load_connection *connection, uint64_t un
 /* Adds what has been counted so far to *stats. Returns the number of requests in flight. */
 unsigned eb_load_connection_report(
     struct eb_load_connection *connection, struct eb_load_stats *stats);
+/* Notes the time from which servers are counted. */
+void eb_load_connection_mark_servers(struct eb_load_connection *connection);
+/* Adds what was counted per server since the latest mark. */
+void eb_load_connection_report_servers(
+    struct eb_load_connection *connection, struct eb_load_servers *servers);

@@ -1,3 +1,4 @@
+#include "client/cli/load_clock.h"
 #include "client/cli/load_report_keys.h"
 #include "client/cli/load_sweep.h"
 #include "client/cli/output.h"
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NS_PER_US 1000
 
 /* Everything that a run needs; made before the run. */
 struct session {
@@ -34,7 +37,23 @@ static bool open_connections(struct session *session)
     return session->connection_count == count;
 }
 
-/* Asks the server for its tables. Returns false after printing an error to stderr. */
+/* Waits until each client is connected to all servers. If that takes too long, says so, and the
+ * load starts without the others. */
+static void await_servers(struct session *session)
+{
+    uint64_t deadline_ns = eb_load_clock_read_ns() + EB_LOAD_CONNECT_TIMEOUT_US * NS_PER_US;
+    struct embag_error error;
+    bool is_ready = true;
+    for (unsigned i = 0; i < session->connection_count && is_ready; i++) {
+        is_ready = eb_load_connection_await_servers(&session->connections[i], deadline_ns, &error);
+    }
+    if (!is_ready) {
+        fprintf(stderr, "embag-load: %s: the load starts with those that are connected\n",
+            eb_output_printable(error.text).bytes);
+    }
+}
+
+/* Asks a server for its tables. Returns false after printing an error to stderr. */
 static bool find_load_target(struct session *session)
 {
     struct embag_model_list *list;
@@ -73,7 +92,11 @@ static bool compute_answers(struct session *session)
 static bool prepare_load(struct session *session)
 {
     const struct eb_load_options *options = session->options;
-    if (!open_connections(session) || !find_load_target(session) ||
+    if (!open_connections(session)) {
+        return false;
+    }
+    await_servers(session);
+    if (!find_load_target(session) ||
         !eb_load_pool_init(&session->pool, options, &session->target) ||
         (options->is_verified && !compute_answers(session))) {
         return false;

@@ -26,10 +26,9 @@ static const char request_usage[] =
     "       embag-load --server ADDRESS --tables A,B --bags N --indices-per-bag L [OPTION]...\n"
     "       embag-load --server ADDRESS --group NAME --bags N --indices-per-bag L [OPTION]...\n"
     "       embag-load --help | --help-json | --version\n"
-    "Sends lookups to an embag server and measures the answers.\n"
+    "Sends lookups to one or more embag servers and measures the answers.\n"
     "\n"
-    "Requests\n"
-    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "Requests\n" EB_SERVERS_USAGE
     "  --model NAME           model (default: the workload's, or the server's only one)\n"
     "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe, rows, wide-26, wide-200 or wide-856;\n"
     "                         every request looks up all of its tables\n"
@@ -52,7 +51,7 @@ static const char load_usage[] =
     "Load\n"
     "  --mode MODE            stream (default): one LookupStream on each connection;\n"
     "                         unary: one Lookup call for each request\n"
-    "  --connections N        number of connections (default 1)\n"
+    "  --connections N        number of connections to each server (default 1)\n"
     "  --threads N            threads that send and receive, each for its share of the\n"
     "                         connections (default 1, but at least one per 64 connections)\n"
     "  --in-flight N          closed load: requests in flight, on all connections together\n"
@@ -69,6 +68,10 @@ static const char load_usage[] =
     "                         and count as unsent\n"
     "  --timeout-us N         time after which a request has failed (default: --deadline-us, or\n"
     "                         1000000)\n"
+    "  --retries N            times that a request may be sent again after a failure, to another\n"
+    "                         server if there is one (default 0)\n"
+    "  --hedge PERCENT        requests per hundred that may be sent to a second server as well,\n"
+    "                         because the first one is late (default 0)\n"
     "  --deadline-us N        an answer within N counts towards goodput (default: every answer)\n"
     "  --tls, --tls-ca, --tls-cert, --tls-key, --tls-server-name, --token-file\n"
     "                         as for embag lookup\n";
@@ -103,7 +106,7 @@ struct given {
     const char *rate, *sweep, *svg, *duration, *warmup;
     uint64_t samples, bags, indices_per_bag, requests, in_flight, connections, threads;
     uint64_t verify_ahead;
-    uint64_t timeout_us, deadline_us;
+    uint64_t timeout_us, deadline_us, retries, hedge;
     struct eb_flag_integer seed;
     int mode, output_type, priority;
     bool is_grouped, is_unpaced, is_verified, is_json;
@@ -139,6 +142,8 @@ static const struct eb_flag flags[] = {
     {"warmup", EB_FLAG_TEXT, AT(warmup), 0, 0, NULL},
     {"timeout-us", EB_FLAG_NUMBER, AT(timeout_us), 1, TIMEOUT_US_MAX, NULL},
     {"deadline-us", EB_FLAG_NUMBER, AT(deadline_us), 1, TIMEOUT_US_MAX, NULL},
+    {"retries", EB_FLAG_NUMBER, AT(retries), 0, EB_LOAD_RETRIES_MAX, NULL},
+    {"hedge", EB_FLAG_NUMBER, AT(hedge), 0, 100, NULL},
     {"verify", EB_FLAG_SWITCH, AT(is_verified), 0, 0, NULL},
     {"verify-ahead", EB_FLAG_NUMBER, AT(verify_ahead), 1, EB_LOAD_VERSIONS_AHEAD_MAX, NULL},
     {"json", EB_FLAG_SWITCH, AT(is_json), 0, 0, NULL},
@@ -339,7 +344,7 @@ static bool read_option_request(const struct given *given, struct eb_load_option
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
         return refuse_option(
-            "server", NULL, "is missing: expected HOST:PORT, [V6]:PORT or unix:PATH");
+            "server", NULL, "is missing: expected HOST:PORT, [V6]:PORT, unix:PATH or a list");
     }
     if (!!given->workload + !!given->tables + !!given->group != 1) {
         fputs(
@@ -373,6 +378,8 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     out->is_unary = given->mode == MODE_UNARY;
     out->deadline_us = given->deadline_us;
     out->timeout_us = given->timeout_us != 0 ? given->timeout_us : fallback;
+    out->retries = (uint32_t)given->retries;
+    out->hedge_percent = (uint32_t)given->hedge;
     out->pool_count = given->requests;
     out->seed = given->seed.given ? (uint64_t)given->seed.value : 1;
     out->svg = given->svg ? given->svg : SVG_DEFAULT;

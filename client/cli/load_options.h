@@ -13,6 +13,8 @@
 #define EB_LOAD_IN_FLIGHT_MAX 65000
 #define EB_LOAD_STEPS_MAX 100
 #define EB_LOAD_VERSIONS_AHEAD_MAX 10000
+#define EB_LOAD_RETRIES_MAX 100 /* as many as the client makes */
+#define EB_LOAD_CONNECT_TIMEOUT_US UINT64_C(5000000)
 
 /* Rates of an open load, from lowest to highest. If there are no steps, there is a single run and
  * no sweep. */
@@ -23,7 +25,7 @@ struct eb_load_sweep {
 };
 
 struct eb_load_options {
-    const char *server;
+    const char *server; /* one address or several */
     struct embag_access access;
     const char *model;                  /* NULL: the server's only one */
     const struct eb_workload *workload; /* NULL: tables are given by name */
@@ -46,8 +48,10 @@ struct eb_load_options {
     double duration_s;     /* measured time */
     double warmup_s;       /* time before the measured time */
     uint64_t timeout_us;
-    uint64_t deadline_us; /* an answer is good if it comes within this time; 0: always */
-    uint64_t pool_count;  /* number of different requests; 0: as many as fit a budget */
+    uint32_t retries;       /* times that a request may be sent again */
+    uint32_t hedge_percent; /* requests per hundred that may be hedged; 0: none */
+    uint64_t deadline_us;   /* an answer is good if it comes within this time; 0: always */
+    uint64_t pool_count;    /* number of different requests; 0: as many as fit a budget */
     uint64_t seed;
     struct eb_load_sweep sweep;
     const char *svg; /* file for the curve of a sweep */

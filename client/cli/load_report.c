@@ -42,6 +42,13 @@ static void print_load(FILE *out, const struct eb_load_options *options)
         options->priority == EMBAG_BATCH ? "batch priority, " : "",
         options->is_unpaced ? "unpaced, " : "", options->connection_count,
         plural(options->connection_count));
+    if (options->retries > 0) {
+        fprintf(
+            out, "%" PRIu32 " %s, ", options->retries, options->retries == 1 ? "retry" : "retries");
+    }
+    if (options->hedge_percent > 0) {
+        fprintf(out, "hedges for %" PRIu32 " %%, ", options->hedge_percent);
+    }
     if (options->sweep.step_count > 0) {
         fprintf(out, "open load of %g to %g requests/s", options->sweep.from, options->sweep.to);
     } else if (options->is_open) {
@@ -118,6 +125,23 @@ static void print_troubles(FILE *out, const struct eb_load_result *result)
     }
 }
 
+void eb_load_report_servers(FILE *out, const struct eb_load_servers *servers)
+{
+    for (uint32_t i = 0; i < servers->count && servers->count > 1; i++) {
+        const struct eb_load_server *server = &servers->items[i];
+        fprintf(out,
+            "server %s: %.1f %% of all requests sent, %" PRIu64 " failed, left out %" PRIu64
+            " time%s, %s\n",
+            eb_output_printable(server->address).bytes, eb_load_servers_share(servers, server),
+            server->failed, server->left_out, plural(server->left_out),
+            server->is_connected ? "connected" : "not connected");
+    }
+    if (servers->count > 1 || servers->resends > 0) {
+        fprintf(out, "resends %" PRIu64 ", hedges %" PRIu64 " (%" PRIu64 " won)\n",
+            servers->resends, servers->hedges, servers->hedges_won);
+    }
+}
+
 static void print_verdict(FILE *out, uint64_t wrong_count)
 {
     if (wrong_count > 0) {
@@ -153,6 +177,7 @@ void eb_load_report_result(
             eb_load_histogram_quantile_us(&stats->late, 0.5),
             eb_load_histogram_quantile_us(&stats->late, 0.99));
     }
+    eb_load_report_servers(out, &result->servers);
     fprintf(out, "at the server, mean: %.0f us before pooling, %.0f us pooling\n",
         per_answer(stats, stats->queue_us), per_answer(stats, stats->compute_us));
     fprintf(out, "%.0f bytes of values per answer\n", per_answer(stats, stats->answer_bytes));
@@ -197,11 +222,25 @@ static json_t *errors_json(const struct eb_load_stats *stats)
     return errors;
 }
 
+static json_t *servers_json(const struct eb_load_servers *servers)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < servers->count; i++) {
+        const struct eb_load_server *server = &servers->items[i];
+        (void)json_array_append_new(
+            array, json_pack("{s:s, s:I, s:f, s:I, s:I, s:b}", "address", server->address, "sent",
+                       (json_int_t)server->sent, "share", eb_load_servers_share(servers, server),
+                       "failed", (json_int_t)server->failed, "left_out",
+                       (json_int_t)server->left_out, "connected", (int)server->is_connected));
+    }
+    return array;
+}
+
 json_t *eb_load_report_result_json(const struct eb_load_result *result)
 {
     const struct eb_load_stats *stats = &result->stats;
     return json_pack("{s:f, s:I, s:I, s:f, s:f, s:I, s:o, s:I, s:I, s:I, s:b,"
-                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I}",
         "seconds", result->seconds, "requests", (json_int_t)eb_load_stats_requests(stats),
         "answers", (json_int_t)stats->by_status[0], "requests_per_s",
         eb_load_run_answers_per_s(result), "goodput_per_s", eb_load_run_good_per_s(result),
@@ -214,7 +253,9 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
         eb_load_histogram_quantile_us(&stats->latency, 0.99), "late_p99_us",
         eb_load_histogram_quantile_us(&stats->late, 0.99), "answer_bytes",
         per_answer(stats, stats->answer_bytes), "queue_us", per_answer(stats, stats->queue_us),
-        "compute_us", per_answer(stats, stats->compute_us));
+        "compute_us", per_answer(stats, stats->compute_us), "servers",
+        servers_json(&result->servers), "resends", (json_int_t)result->servers.resends, "hedges",
+        (json_int_t)result->servers.hedges, "hedges_won", (json_int_t)result->servers.hedges_won);
 }
 
 /* Returns the text as a JSON string, or null if there is no text. */
@@ -227,7 +268,7 @@ static json_t *settings_json(const struct eb_load_subject *subject)
 {
     const struct eb_load_options *options = subject->options;
     return json_pack("{s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f,"
-                     " s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s}",
+                     " s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s}",
         "server", options->server, "model", subject->target->model, "version",
         (json_int_t)subject->target->version, "workload",
         text_or_null(options->workload ? options->workload->name : NULL), "tables",
@@ -237,7 +278,8 @@ static json_t *settings_json(const struct eb_load_subject *subject)
         options->is_open ? "open" : "closed", "connections", (json_int_t)options->connection_count,
         "threads", (json_int_t)options->thread_count, "in_flight", (json_int_t)options->in_flight,
         "duration_s", options->duration_s, "warmup_s", options->warmup_s, "timeout_us",
-        (json_int_t)options->timeout_us, "deadline_us", (json_int_t)options->deadline_us, "seed",
+        (json_int_t)options->timeout_us, "deadline_us", (json_int_t)options->deadline_us, "retries",
+        (json_int_t)options->retries, "hedge", (json_int_t)options->hedge_percent, "seed",
         (json_int_t)options->seed, "pool", (json_int_t)subject->pool->count, "verified",
         (int)options->is_verified, "groups", (int)options->is_grouped, "unpaced",
         (int)options->is_unpaced, "priority",

@@ -20,6 +20,10 @@ void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject);
 void eb_load_report_result(
     FILE *out, const struct eb_load_subject *subject, const struct eb_load_result *result);
 
+/* Prints a line for each server if there are several, and how often requests were sent again or
+ * hedged. */
+void eb_load_report_servers(FILE *out, const struct eb_load_servers *servers);
+
 /* Print the heading of a table of runs, and one run as a row of it. */
 void eb_load_report_table_head(FILE *out, const struct eb_load_options *options);
 void eb_load_report_table_row(FILE *out, const struct eb_load_result *result);

@@ -15,7 +15,7 @@ struct report_key {
 #define SWEEP "sweep"
 
 static const struct report_key report_keys[] = {
-    {"server", SETTING, "string", NULL, "address of the server, as given"},
+    {"server", SETTING, "string", NULL, "address of the server or servers, as given"},
     {"model", SETTING, "string", NULL, "model that the requests name"},
     {"version", SETTING, "integer", NULL, "version that was served at the start of the run"},
     {"workload", SETTING, "string or null", NULL, "workload; null without --workload"},
@@ -29,7 +29,7 @@ static const struct report_key report_keys[] = {
     {"arrival", SETTING, "string", NULL,
         "open: requests are due at random times (--rate, --sweep); closed: the next request "
         "is sent when one ends"},
-    {"connections", SETTING, "integer", NULL, "number of connections"},
+    {"connections", SETTING, "integer", NULL, "number of connections to each server"},
     {"threads", SETTING, "integer", NULL, "number of threads that send and receive"},
     {"in_flight", SETTING, "integer", NULL,
         "closed load: number of requests in flight, on all connections together; open load: limit "
@@ -40,6 +40,10 @@ static const struct report_key report_keys[] = {
     {"timeout_us", SETTING, "integer", "us", "time after which a request has failed"},
     {"deadline_us", SETTING, "integer", "us",
         "time within which an answer counts towards goodput; 0: every answer counts"},
+    {"retries", SETTING, "integer", NULL, "times that a request may be sent again (--retries)"},
+    {"hedge", SETTING, "integer", "%",
+        "requests per hundred that may be sent to a second server as well, because the first one "
+        "is late (--hedge); 0: none"},
     {"seed", SETTING, "integer", NULL, "seed of rows and send times"},
     {"pool", SETTING, "integer", NULL,
         "number of different requests, made before the run and sent in turn"},
@@ -91,6 +95,17 @@ static const struct report_key report_keys[] = {
     {"queue_us", FIGURE, "number", "us",
         "mean time from a request's arrival until its pooling began, as the server reports it"},
     {"compute_us", FIGURE, "number", "us", "mean time of pooling, as the server reports it"},
+    {"servers", FIGURE, "array", NULL,
+        "servers that the client knew at the end of the measured time. Each is an object: "
+        "address; sent, requests that were sent there, resends and hedges included; share, its "
+        "part of all requests that were sent, in per cent; failed, requests that it did not "
+        "answer or refused; left_out, times that it got no requests for a while because most of "
+        "them failed; connected, whether it was connected at the end"},
+    {"resends", FIGURE, "integer", NULL, "times that requests were sent again after a failure"},
+    {"hedges", FIGURE, "integer", NULL,
+        "times that requests were sent to a second server as well, because the first one was "
+        "late"},
+    {"hedges_won", FIGURE, "integer", NULL, "hedges that were answered before the first attempt"},
     {"steps", SWEEP, "array", NULL, "figures of each step, in order"},
     {"saturated", SWEEP, "boolean", NULL,
         "whether the server fell behind in the last step: it answered less than 95 % of the "

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -144,6 +145,7 @@ struct course {
     unsigned next_connection;
     uint64_t next_tick_ns;
     bool was_interrupted;
+    bool is_marked; /* servers are being counted */
 };
 
 static void sleep_until(uint64_t ns)
@@ -162,7 +164,28 @@ static unsigned count_connections(const struct course *course)
     return course->run->options->thread_count;
 }
 
-/* Handles signals and progress. Returns whether the run continues. */
+/* Begins to count servers. */
+static void mark_servers(struct course *course)
+{
+    course->is_marked = true;
+    for (unsigned i = 0; i < count_connections(course); i++) {
+        eb_load_connection_mark_servers(&course->run->connections[i]);
+    }
+}
+
+/* Adds up what was counted per server within the measured time, which is over. */
+static void collect_servers(struct course *course, struct eb_load_servers *servers)
+{
+    if (!course->is_marked) {
+        mark_servers(course); /* The run was interrupted before the measured time. */
+    }
+    for (unsigned i = 0; i < count_connections(course); i++) {
+        eb_load_connection_report_servers(&course->run->connections[i], servers);
+    }
+}
+
+/* Handles signals, progress and the beginning of the measured time. Returns whether the run
+ * continues. */
 static bool tick_run(struct course *course, uint64_t now_ns)
 {
     if (eb_load_interrupt_has_come() && !course->was_interrupted) {
@@ -172,7 +195,12 @@ static bool tick_run(struct course *course, uint64_t now_ns)
             eb_load_connection_shorten(&course->run->connections[i], course->window.end_ns);
         }
     }
-    course->next_tick_ns = now_ns + TICK_NS;
+    if (!course->is_marked && now_ns >= course->window.begin_ns) {
+        mark_servers(course);
+    }
+    course->next_tick_ns = now_ns < course->window.begin_ns
+                               ? find_earlier(now_ns + TICK_NS, course->window.begin_ns)
+                               : now_ns + TICK_NS;
     show_progress(&course->progress, now_ns);
     return now_ns < course->window.end_ns;
 }
@@ -210,7 +238,7 @@ static void run_closed(struct course *course)
         for (unsigned i = 0; i < count_connections(course); i++) {
             fill_connection(&course->run->connections[i]);
         }
-        sleep_until(find_earlier(now_ns + TICK_NS, course->window.end_ns));
+        sleep_until(find_earlier(course->next_tick_ns, course->window.end_ns));
         now_ns = eb_load_clock_read_ns();
     }
 }
@@ -236,11 +264,12 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
             return true;
         }
         if (now_ns < due_ns) {
-            sleep_until(find_earlier(due_ns, now_ns + TICK_NS));
+            sleep_until(find_earlier(due_ns, course->next_tick_ns));
         } else if (send_next(course, due_ns)) {
             return true;
         } else {
-            (void)eb_load_connection_wait(&course->run->connections[connection], now_ns + TICK_NS);
+            (void)eb_load_connection_wait(
+                &course->run->connections[connection], course->next_tick_ns);
         }
     }
 }
@@ -268,6 +297,16 @@ static void run_open(struct course *course, uint64_t start_ns)
     }
 }
 
+/* Waits for the end of the measured time, when no more requests are due before it. */
+static void await_end(struct course *course)
+{
+    uint64_t now_ns = eb_load_clock_read_ns();
+    while (tick_run(course, now_ns)) {
+        sleep_until(find_earlier(course->next_tick_ns, course->window.end_ns));
+        now_ns = eb_load_clock_read_ns();
+    }
+}
+
 static void drain_run(struct course *course)
 {
     uint64_t now_ns = eb_load_clock_read_ns();
@@ -283,11 +322,9 @@ static void collect(const struct course *course, struct eb_load_result *result)
 {
     uint64_t begin_ns = course->window.begin_ns;
     uint64_t end_ns = course->window.end_ns;
-    *result = (struct eb_load_result){
-        .rate = course->run->rate,
-        .seconds = end_ns > begin_ns ? (double)(end_ns - begin_ns) / (double)NS_PER_S : 0,
-        .was_interrupted = course->was_interrupted,
-    };
+    result->rate = course->run->rate;
+    result->seconds = end_ns > begin_ns ? (double)(end_ns - begin_ns) / (double)NS_PER_S : 0;
+    result->was_interrupted = course->was_interrupted;
     for (unsigned i = 0; i < count_connections(course); i++) {
         unsigned lost = eb_load_connection_report(&course->run->connections[i], &result->stats);
         result->lost_count += lost;
@@ -312,6 +349,7 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
                 .is_closed = run->rate <= 0,
             },
     };
+    memset(result, 0, sizeof *result);
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     for (unsigned i = 0; i < count_connections(&course); i++) {
         eb_load_connection_begin(&run->connections[i], &course.window);
@@ -322,6 +360,8 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
     } else {
         run_open(&course, start_ns);
     }
+    await_end(&course);
+    collect_servers(&course, &result->servers);
     drain_run(&course);
     end_progress(&course.progress);
     collect(&course, result);

@@ -23,6 +23,7 @@ struct eb_load_result {
     bool was_interrupted;
     uint64_t lost_count; /* requests that have not ended, long after their timeout */
     struct eb_load_stats stats;
+    struct eb_load_servers servers; /* what was sent within the measured time */
 };
 
 /* Runs until the time is over or a signal has come, and prints progress to stderr once a second.

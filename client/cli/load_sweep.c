@@ -139,6 +139,7 @@ static void draw_sweep(struct sweep *sweep)
     }
 }
 
+/* Prints how the sweep ended, and the servers of the last step. */
 static void print_end(const struct sweep *sweep)
 {
     if (sweep->is_saturated && sweep->kept_rate > 0) {
@@ -154,6 +155,7 @@ static void print_end(const struct sweep *sweep)
     } else {
         printf("interrupted: the figures cover the time until then\n");
     }
+    eb_load_report_servers(stdout, &sweep->result.servers);
     if (sweep->is_drawn) {
         printf("the curve is in %s\n", sweep->subject->options->svg);
     }

@@ -32,6 +32,8 @@ static void has_defaults_for_all_but_what_is_asked(void **state)
     assert_int_equal(options.seed, 1);
     assert_int_equal(options.timeout_us, 1000000);
     assert_int_equal(options.deadline_us, 0);
+    assert_int_equal(options.retries, 0);
+    assert_int_equal(options.hedge_percent, 0);
     assert_int_equal(options.distribution.law, EB_SAMPLER_UNIFORM);
     assert_false(options.is_unary || options.is_open || options.is_json || options.is_verified);
     assert_false(options.is_grouped);
@@ -77,6 +79,20 @@ static void reads_how_tables_are_asked_for(void **state)
     assert_int_equal(options.workload->table_count, 856);
     assert_int_equal(read_options("--tables a --priority interactive").priority, EMBAG_INTERACTIVE);
     assert_true(read_options("--tables a,b --groups").is_grouped);
+}
+
+static void reads_how_often_requests_may_be_sent(void **state)
+{
+    (void)state;
+    struct eb_load_options options = read_options("--tables a --retries 2 --hedge 5");
+    assert_int_equal(options.retries, 2);
+    assert_int_equal(options.hedge_percent, 5);
+    options = read_options("--tables a --retries 100 --hedge 100");
+    assert_int_equal(options.retries, 100);
+    assert_int_equal(options.hedge_percent, 100);
+    options = read_options("--tables a --retries 0 --hedge 0");
+    assert_int_equal(options.retries, 0);
+    assert_int_equal(options.hedge_percent, 0);
 }
 
 static void reads_a_sweep(void **state)
@@ -135,6 +151,8 @@ static void refuses_what_makes_no_sense(void **state)
         "--workload rows --output-type i8", "--workload rows --priority low",
         "--workload rows --groups=yes", "--workload wide-27", "--workload rows --requests 0",
         "--workload rows --seed x", "--workload rows --timeout-us 0",
+        "--workload rows --retries 101", "--workload rows --retries -1",
+        "--workload rows --hedge 101", "--workload rows --hedge 5%",
         "--workload rows --deadline-us 60000001", "--workload rows extra", "--workload"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct eb_load_options options;
@@ -161,6 +179,7 @@ EB_TEST_GROUP(load_options)
         cmocka_unit_test(has_defaults_for_all_but_what_is_asked),
         cmocka_unit_test(reads_what_the_user_says),
         cmocka_unit_test(reads_how_tables_are_asked_for),
+        cmocka_unit_test(reads_how_often_requests_may_be_sent),
         cmocka_unit_test(reads_a_sweep),
         cmocka_unit_test(draws_where_the_name_says_svg_or_nothing),
         cmocka_unit_test(takes_a_thread_for_every_64_connections),

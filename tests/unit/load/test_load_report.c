@@ -208,6 +208,68 @@ static void tells_how_tables_were_asked_for(void **state)
     }
 }
 
+/* Adds a second server, which is not connected, and gives both a share. */
+static void add_servers(struct told *told)
+{
+    told->result.servers = (struct eb_load_servers){.resends = 3,
+        .hedges = 10,
+        .hedges_won = 4,
+        .count = 2,
+        .items = {{.address = "127.0.0.1:8600", .sent = 30, .is_connected = true},
+            {.address = "unix:/a\033", .sent = 10, .failed = 7, .left_out = 1}}};
+}
+
+static void tells_what_each_server_was_sent(void **state)
+{
+    (void)state;
+    struct told *told = make_told("--tables a,b --retries 2 --hedge 5");
+    add_servers(told);
+    char *text = print_told(told);
+    assert_contains(text, "stream, 1 connection, 2 retries, hedges for 5 %, closed load");
+    assert_contains(text, "server 127.0.0.1:8600: 75.0 % of all requests sent, 0 failed, "
+                          "left out 0 times, connected\n");
+    assert_contains(text, "server unix:/a\\x1b: 25.0 % of all requests sent, 7 failed, "
+                          "left out 1 time, not connected\n"
+                          "resends 3, hedges 10 (4 won)\n");
+    free(text);
+    json_t *object = eb_load_report_json(&told->subject, &told->result);
+    const json_t *servers = json_object_get(object, "servers");
+    assert_int_equal(json_array_size(servers), 2);
+    const json_t *second = json_array_get(servers, 1);
+    assert_string_equal(json_string_value(json_object_get(second, "address")), "unix:/a\033");
+    assert_true(number_at(second, "sent") == 10);
+    assert_true(number_at(second, "share") == 25);
+    assert_true(number_at(second, "failed") == 7);
+    assert_true(number_at(second, "left_out") == 1);
+    assert_true(json_is_false(json_object_get(second, "connected")));
+    assert_int_equal(json_object_size(second), 6);
+    assert_true(number_at(object, "resends") == 3);
+    assert_true(number_at(object, "hedges") == 10);
+    assert_true(number_at(object, "hedges_won") == 4);
+    assert_true(number_at(object, "retries") == 2);
+    assert_true(number_at(object, "hedge") == 5);
+    json_decref(object);
+    free_told(told);
+}
+
+static void says_nothing_about_a_single_server_but_resends(void **state)
+{
+    (void)state;
+    struct told *told = make_told("--tables a,b");
+    add_servers(told);
+    told->result.servers.count = 1;
+    char *text = print_told(told);
+    assert_null(strstr(text, "server 127"));
+    assert_contains(text, "resends 3");
+    free(text);
+    told->result.servers.resends = 0;
+    text = print_told(told);
+    assert_null(strstr(text, "resends"));
+    assert_null(strstr(text, "retries"));
+    free(text);
+    free_told(told);
+}
+
 static void tells_people_what_went_wrong(void **state)
 {
     (void)state;
@@ -248,6 +310,8 @@ EB_TEST_GROUP(load_report)
         cmocka_unit_test(describes_the_keys_of_a_report),
         cmocka_unit_test(tells_people_what_was_measured),
         cmocka_unit_test(tells_how_tables_were_asked_for),
+        cmocka_unit_test(tells_what_each_server_was_sent),
+        cmocka_unit_test(says_nothing_about_a_single_server_but_resends),
         cmocka_unit_test(tells_people_what_went_wrong),
         cmocka_unit_test(tells_people_when_requests_were_sent_late),
     };

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #define JOBS_MAX 65536
+#define READS_MAX 4 /* two by each of two clients */
 #define NS_PER_MS UINT64_C(1000000)
 
 /* Takes the place of the client: a thread that answers one lookup after another, except while it
@@ -27,7 +28,9 @@ static struct {
     bool refuses;                           /* no lookup is accepted */
     uint32_t attempts;                      /* of a lookup that times out; 0: it was never sent */
     bool times_out;                         /* every lookup times out */
-    bool is_unpaced;                        /* from the options of embag_open */
+    bool is_unpaced;                        /* these three from the options of embag_open */
+    int32_t retries_max;
+    uint32_t hedge_percent;
     uint64_t start_ns;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -37,6 +40,10 @@ static struct {
     unsigned first, count, count_max;
     uint64_t submitted;
     uint64_t timeout_us_min, timeout_us_max; /* of the requests */
+    bool is_partial;                         /* some servers cannot be connected to */
+    unsigned read_count; /* calls of embag_get_stats, their times, and what they have returned */
+    uint64_t read_ms[READS_MAX], read_sent[READS_MAX];
+    uint64_t wait_us; /* timeout of the last embag_wait_ready */
 } fake;
 
 enum embag_status __wrap_embag_open(const char *address, const struct embag_options *options,
@@ -45,6 +52,10 @@ void __wrap_embag_close(struct embag_client *client);
 enum embag_status __wrap_embag_submit(struct embag_client *client,
     const struct embag_request *request, const struct embag_call *call, uint64_t *id,
     struct embag_error *error);
+enum embag_status __wrap_embag_get_stats(struct embag_client *client, struct embag_stats *stats,
+    struct embag_server_stats *servers, uint32_t servers_max);
+enum embag_status __wrap_embag_wait_ready(
+    struct embag_client *client, uint32_t servers, uint64_t timeout_us, struct embag_error *error);
 
 static uint64_t now_ms(void)
 {
@@ -100,6 +111,8 @@ enum embag_status __wrap_embag_open(const char *address, const struct embag_opti
     (void)address;
     (void)error;
     fake.is_unpaced = options->unpaced;
+    fake.retries_max = options->retries_max;
+    fake.hedge_percent = options->hedge_percent;
     *client = (struct embag_client *)(void *)&place;
     return EMBAG_OK;
 }
@@ -130,6 +143,33 @@ enum embag_status __wrap_embag_submit(struct embag_client *client,
         pthread_cond_signal(&fake.changed);
     }
     pthread_mutex_unlock(&fake.lock);
+    return error->status;
+}
+
+/* Counts everything that was submitted as sent to one server. */
+enum embag_status __wrap_embag_get_stats(struct embag_client *client, struct embag_stats *stats,
+    struct embag_server_stats *servers, uint32_t servers_max)
+{
+    (void)client;
+    assert_true(servers_max > 0);
+    pthread_mutex_lock(&fake.lock);
+    assert_true(fake.read_count < READS_MAX);
+    fake.read_ms[fake.read_count] = now_ms();
+    fake.read_sent[fake.read_count++] = fake.submitted;
+    *stats = (struct embag_stats){.lookups = fake.submitted, .resends = 5, .servers = 1};
+    servers[0] = (struct embag_server_stats){.address = "fake", .sent = fake.submitted};
+    pthread_mutex_unlock(&fake.lock);
+    return EMBAG_OK;
+}
+
+/* Notes the timeout. */
+enum embag_status __wrap_embag_wait_ready(
+    struct embag_client *client, uint32_t servers, uint64_t timeout_us, struct embag_error *error)
+{
+    (void)client;
+    assert_int_equal(servers, 0);
+    fake.wait_us = timeout_us;
+    error->status = fake.is_partial ? EMBAG_DEADLINE_EXCEEDED : EMBAG_OK;
     return error->status;
 }
 
@@ -319,6 +359,72 @@ static void forgets_what_was_due_in_the_warmup(void **state)
     }
 }
 
+/* Reads the counts at the end of the warm-up and at the end of the measured time. */
+static void counts_servers_in_the_measured_time_only(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a --in-flight 3 --duration 0.05 --warmup 0.1",
+        "--tables a --rate 2000 --duration 0.05 --warmup 0.1"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        struct eb_load_result *result = run_load(words[i]);
+        const struct eb_load_servers *servers = &result->servers;
+        assert_int_equal(fake.read_count, 2);
+        assert_true(fake.read_ms[0] >= 100);
+        assert_true(fake.read_ms[1] >= 150);
+        assert_int_equal(servers->count, 1);
+        assert_string_equal(servers->items[0].address, "fake");
+        assert_int_equal(servers->items[0].sent, fake.read_sent[1] - fake.read_sent[0]);
+        /* All of these were counted before the run. */
+        assert_int_equal(servers->resends, 0);
+        free(result);
+    }
+}
+
+static void counts_servers_from_the_start_without_a_warmup(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a --in-flight 3 --duration 0.05 --warmup 0",
+        "--tables a --rate 2000 --duration 0.05 --warmup 0"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        struct eb_load_result *result = run_load(words[i]);
+        /* A closed load may send a request per slot while its time ends. */
+        assert_in_range(result->servers.items[0].sent, fake.submitted - 3, fake.submitted);
+        free(result);
+    }
+}
+
+static void lets_the_client_send_again_and_hedge_if_told_to(void **state)
+{
+    (void)state;
+    free(run_load("--tables a --duration 0.01 --warmup 0"));
+    assert_int_equal(fake.retries_max, -1);
+    assert_int_equal(fake.hedge_percent, 0);
+    (void)setup(NULL);
+    free(run_load("--tables a --duration 0.01 --warmup 0 --retries 2 --hedge 5"));
+    assert_int_equal(fake.retries_max, 2);
+    assert_int_equal(fake.hedge_percent, 5);
+}
+
+static void waits_for_servers_until_the_deadline(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_connection connection;
+    struct embag_error error;
+    assert_int_equal(load_fixture_read(&options, "--tables a"), EB_ARGUMENTS_READ);
+    assert_true(eb_load_connection_open(&connection, &options, 0, 1));
+    uint64_t now_ns = eb_load_clock_read_ns();
+    assert_true(eb_load_connection_await_servers(&connection, now_ns + 5000 * NS_PER_MS, &error));
+    assert_in_range(fake.wait_us, 1, 5000000);
+    fake.is_partial = true;
+    /* A timeout of 0 would be the client's own. */
+    assert_false(eb_load_connection_await_servers(&connection, now_ns, &error));
+    assert_int_equal(fake.wait_us, 1);
+    eb_load_connection_close(&connection);
+}
+
 EB_TEST_GROUP(load_run)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +436,10 @@ EB_TEST_GROUP(load_run)
         cmocka_unit_test_setup(lets_the_client_withhold_requests_unless_told_otherwise, setup),
         cmocka_unit_test_setup(waits_between_failures_when_closed, setup),
         cmocka_unit_test_setup(forgets_what_was_due_in_the_warmup, setup),
+        cmocka_unit_test_setup(counts_servers_in_the_measured_time_only, setup),
+        cmocka_unit_test_setup(counts_servers_from_the_start_without_a_warmup, setup),
+        cmocka_unit_test_setup(lets_the_client_send_again_and_hedge_if_told_to, setup),
+        cmocka_unit_test_setup(waits_for_servers_until_the_deadline, setup),
     };
     return cmocka_run_group_tests_name("load_run", tests, NULL, NULL);
 }
