@@ -124,7 +124,7 @@ struct server_command {
  * what it wrote to stderr. */
 static int run_about(const struct server_command *command, const char *address, char *out)
 {
-    char copies[WORDS_MAX][32];
+    char copies[WORDS_MAX][64];
     char *words[WORDS_MAX] = {NULL};
     int count = 0;
     for (; count < 4 && command->words[count]; count++) {
@@ -169,6 +169,9 @@ static void wants_one_server_for_what_is_about_a_server(void **state)
         assert_string_equal(text, expected);
         assert_int_equal(run_about(&commands[i], "a:1,b", text), 1);
         assert_non_null(strstr(text, "invalid address \"b\""));
+        /* A path may contain commas. */
+        assert_int_equal(run_about(&commands[i], "unix:/nonexistent/a,b", text), 1);
+        assert_memory_equal(text, "UNAVAILABLE: ", 13);
     }
 }
 
