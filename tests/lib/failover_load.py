@@ -39,7 +39,8 @@ class FailoverLoad:
         except BrokenPipeError:
             line = ''
         if not line:
-            raise AssertionError('the load ended: ' + self.messages[-MESSAGES_MAX:])
+            self.process.wait(END_SECONDS)
+            self._check_status(None)
         return json.loads(line)
 
     def server(self, address):

@@ -24,17 +24,24 @@ struct group {
     struct embag_error error;
 };
 
-/* Starts the servers and writes their addresses, divided by commas. */
-static struct group *start_group(void)
+/* Starts the servers, the last one in the given mode, and writes their addresses, divided by
+ * commas. */
+static struct group *start_group_with(enum fake_server_mode last)
 {
     struct group *group = calloc(1, sizeof *group);
     assert_non_null(group);
     for (int i = 0; i < SERVERS; i++) {
-        assert_true(fake_server_start(&group->servers[i], FAKE_SERVER_SPEAKS_GRPC, NULL));
+        enum fake_server_mode mode = i == SERVERS - 1 ? last : FAKE_SERVER_SPEAKS_GRPC;
+        assert_true(fake_server_start(&group->servers[i], mode, NULL));
         (void)strcat(group->addresses, i > 0 ? "," : "");
         (void)strcat(group->addresses, group->servers[i].address);
     }
     return group;
+}
+
+static struct group *start_group(void)
+{
+    return start_group_with(FAKE_SERVER_SPEAKS_GRPC);
 }
 
 static void open_group(struct group *group, struct embag_options options)
@@ -242,6 +249,21 @@ static void hedges_a_lookup_whose_server_has_stalled(void **state)
     close_group(group);
 }
 
+static void rescues_lookups_from_a_server_that_never_answers(void **state)
+{
+    (void)state;
+    struct group *group = start_group_with(FAKE_SERVER_IS_MUTE);
+    struct embag_server_stats servers[SERVERS] = {0};
+    struct embag_stats stats;
+    open_group(group, (struct embag_options){0});
+    while (!servers[2].is_left_out) {
+        assert_int_equal(look_up_one(group, "echo"), EMBAG_OK);
+        assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS), EMBAG_OK);
+    }
+    assert_true(stats.resends >= 1);
+    close_group(group);
+}
+
 static void counts_no_rescued_lookup_as_hedged(void **state)
 {
     (void)state;
@@ -349,6 +371,7 @@ EB_TEST_GROUP(servers)
         cmocka_unit_test(says_why_if_no_server_answers),
         cmocka_unit_test(finds_a_server_by_name),
         cmocka_unit_test(hedges_a_lookup_whose_server_has_stalled),
+        cmocka_unit_test(rescues_lookups_from_a_server_that_never_answers),
         cmocka_unit_test(counts_no_rescued_lookup_as_hedged),
         cmocka_unit_test(rescues_lookups_from_a_server_that_is_silent),
         cmocka_unit_test(uses_a_process_with_several_addresses_once),
