@@ -17,7 +17,7 @@ import grpc
 from embag.v1 import embedding_bag_pb2 as pb
 
 WORKERS = 4
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 REQUEST = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
 

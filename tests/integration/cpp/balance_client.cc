@@ -19,7 +19,7 @@ namespace
 {
 
 const int workers = 4;
-const auto pause = std::chrono::milliseconds(5);
+const auto pause = std::chrono::milliseconds(20);
 
 class Load
 {

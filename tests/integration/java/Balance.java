@@ -27,7 +27,7 @@ import java.util.TreeMap;
  */
 public class Balance {
     static final int WORKERS = 4;
-    static final int PAUSE_MS = 5;
+    static final int PAUSE_MS = 20;
     static final LookupRequest REQUEST = LookupRequest.newBuilder().setModel("spec").addQueries(
         BagQuery.newBuilder().setTable("emb_table").addIndices(0).addIndices(2).setNumBags(1))
         .build();

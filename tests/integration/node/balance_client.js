@@ -10,7 +10,7 @@ const grpc = require('@grpc/grpc-js');
 const protoLoader = require('@grpc/proto-loader');
 
 const WORKERS = 4;
-const PAUSE_MS = 5;
+const PAUSE_MS = 20;
 const PROTO_ROOT = path.join(__dirname, '..', '..', '..', 'proto');
 const REQUEST = {
   model: 'spec', queries: [{ table: 'emb_table', indices: [0, 2], num_bags: 1 }],

@@ -25,7 +25,7 @@ import (
 
 const (
 	workers = 4
-	pause   = 5 * time.Millisecond
+	pause   = 20 * time.Millisecond
 )
 
 var request = &pb.LookupRequest{Model: "spec", Queries: []*pb.BagQuery{{
