@@ -9,7 +9,6 @@ embag-clock-gaps saw the machine late by at most 0.2 ms, which needs CAP_SYS_NIC
 tests/lib must be on PYTHONPATH.
 """
 
-import argparse
 import contextlib
 import os
 import signal
@@ -22,7 +21,7 @@ from collections import namedtuple
 import numpy as np
 
 from failover_load import FailoverLoad, server_of
-from figure_options import no_less
+from figure_options import make_parser, no_less
 from figure_table import Row, at_least, at_most, print_table, stated
 from service_run import Bench, Server, fail, median, note
 from table_files import Table, write_model
@@ -31,7 +30,7 @@ from tcp_proxy import TcpProxy
 ROWS, DIM = 100000, 64
 LOOKUP = {'rows': ROWS, 'bags': 32, 'indices': 20, 'timeout_us': 1000000}
 GAP_US_MAX = 200
-FLOOD_RATE, FLOOD_LOOKUPS = 1000000, 200000
+FLOOD_RATE, FLOOD_LOOKUPS = 1000000, 50000
 STOP_SECONDS = 5
 STALL_SECONDS = 0.05
 SETTLE_SECONDS = 5          # until the shares of servers are those of the measured latencies
@@ -65,6 +64,23 @@ class ClockGaps:
             fail('embag-clock-gaps failed')
         lines = [tuple(map(int, line.split())) for line in out.splitlines()]
         return {second for second, gap_us in lines if gap_us <= GAP_US_MAX}
+
+
+class Disturbance(threading.Thread):
+    """Disturbs the servers after some seconds. `error` says why it could not."""
+
+    def __init__(self, disturb, load, seconds):
+        super().__init__()
+        self.disturb, self.load, self.seconds = disturb, load, seconds
+        self.error = None
+
+    def run(self):
+        time.sleep(self.seconds)
+        try:
+            if self.disturb:
+                self.disturb(self.load)
+        except AssertionError as error:
+            self.error = error
 
 
 class Group:
@@ -114,21 +130,18 @@ class Group:
             load = FailoverLoad(
                 self.bench.build, addresses, rate=int(rate), lookups=int(rate * seconds),
                 wait=options.pop('wait', len(addresses)), latencies=path, **{**LOOKUP, **options})
-            thread = threading.Thread(target=after, args=(seconds / 4, disturb, load))
-            thread.start()
+            load.report()    # The client is open.
+            disturbance = Disturbance(disturb, load, seconds / 4)
+            disturbance.start()
             report = load.wait()
-            thread.join()
+            disturbance.join()
+            if disturbance.error:
+                fail('the load was over before its disturbance: the machine is too busy\n%s'
+                     % disturbance.error)
             good = gaps.good_seconds()
         due, latency = read_latencies(path)
         counts = np.isin(due // 10**9, list(good)) & (latency >= 0)
         return Run(report, latency[counts] / 1e3, due[counts] / 1e9, len(good))
-
-
-def after(seconds, disturb, load):
-    """Waits, and disturbs."""
-    time.sleep(seconds)
-    if disturb:
-        disturb(load)
 
 
 def read_latencies(path):
@@ -303,20 +316,26 @@ def remark_of(run):
 
 def read_options():
     """Returns the options of the command line."""
-    parser = argparse.ArgumentParser(description='Measures three servers that fail.')
-    parser.add_argument('cases', nargs='*', metavar='CASE', choices=[*CASES, []], default=CASES,
-                        help='%s; default: all' % ', '.join(CASES))
-    parser.add_argument('--build', default='build/release')
-    parser.add_argument('--work', required=True)
-    parser.add_argument('--seconds', type=no_less(4, float), default=30)
-    parser.add_argument('--rounds', type=no_less(1), default=3)
-    return parser.parse_args()
+    parser = make_parser('failover.py', 'Measures three servers that fail.', CASES)
+    parser.add_argument('--work', required=True, help='folder for files')
+    parser.add_argument('--seconds', type=no_less(4, float), default=30,
+                        help='length of a load; default %(default)s')
+    parser.add_argument('--rounds', type=no_less(1), default=3,
+                        help='number of rounds; default %(default)s')
+    options = parser.parse_args()
+    unknown = set(options.figures) - set(CASES)
+    if unknown:
+        parser.error('unknown case %s: expected %s' % (', '.join(sorted(unknown)),
+                                                       ', '.join(CASES)))
+    return options
 
 
 def merge(rounds):
     """Returns one row for each figure: the median of its rounds, and the most failed lookups."""
     for rows in zip(*rounds):
-        known = [row.measured for row in rows if row.measured is not None]
+        # Without a second that counts, a figure is None, or NaN if it was computed from others.
+        known = [row.measured for row in rows if row.measured is not None
+                 and row.measured == row.measured]
         best = max(known) if 'failed' in rows[0].name else median(known) if known else None
         yield rows[-1]._replace(measured=best)
 
@@ -335,7 +354,7 @@ def main():
         with Group(bench) as group:
             rate = group.saturation() / 2
             rows.append(Row('rate: half of saturation', at_least(0, '/s'), rate, ''))
-            for name in options.cases:
+            for name in options.figures or CASES:
                 for row in getattr(Cases(bench, group, rate, options.seconds), name)():
                     note('  round %d: %s: %s' % (number + 1, row.name, row.measured))
                     bench.record(row.name, round=number + 1, measured=row.measured)

