@@ -335,7 +335,7 @@ void eb_peer_set_end(
 void eb_peer_set_note_heard(struct eb_peer_set *set, struct eb_connection *connection)
 {
     if (set->count > 1) {
-        eb_replica_note_heard(&eb_peer_set_find(connection)->replica);
+        eb_replica_note_heard(&eb_peer_set_find(connection)->replica, connection->last_read_ns);
     }
 }
 
@@ -354,12 +354,10 @@ static uint64_t check_silence(struct eb_peer_set *set, struct eb_peer *peer, uin
 {
     struct eb_replica_group group = find_group(set);
     uint64_t silence_ns = find_probe_silence_ns(peer);
-    bool was_suspect = peer->replica.suspicion.is_suspect;
-    if (eb_replica_check_silence(&group, &peer->replica, silence_ns, now_ns)) {
-        eb_peer_probe(peer);
-    }
-    if (!was_suspect && peer->replica.suspicion.is_suspect) {
-        set->on_suspect(set->context, peer);
+    switch (eb_replica_check_silence(&group, &peer->replica, silence_ns, now_ns)) {
+    case EB_SUSPICION_WAIT: break;
+    case EB_SUSPICION_PROBE: eb_peer_probe(peer); break;
+    case EB_SUSPICION_SUSPECT: set->on_suspect(set->context, peer); break;
     }
     uint64_t due_ns = eb_suspicion_due_ns(&peer->replica.suspicion, silence_ns);
     /* A peer that may not be suspected now is due at once; it must not keep the loop busy. */

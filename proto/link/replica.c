@@ -68,6 +68,10 @@ void eb_replica_end(const struct eb_replica_group *group, struct eb_replica *rep
     struct eb_replica_attempt *attempt, enum eb_attempt_end end, uint64_t now_ns)
 {
     remove_attempt(replica, attempt);
+    if (end == EB_ATTEMPT_ANSWERED && replica->in_flight == 0) {
+        /* Nothing is awaited from the replica any more. */
+        eb_suspicion_note_heard(&replica->suspicion);
+    }
     uint64_t elapsed_ns = now_ns > attempt->sent_ns ? now_ns - attempt->sent_ns : 0;
     switch (end) {
     case EB_ATTEMPT_ANSWERED: eb_peak_latency_add(&replica->latency, elapsed_ns, now_ns); break;

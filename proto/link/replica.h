@@ -63,10 +63,14 @@ void eb_replica_end(const struct eb_replica_group *group, struct eb_replica *rep
     struct eb_replica_attempt *attempt, enum eb_attempt_end end, uint64_t now_ns);
 /* Returns how an attempt ended that has this status. */
 enum eb_attempt_end eb_attempt_end_of(enum eb_status status);
-/* Notes that a byte of the application has come from the replica. */
-static inline void eb_replica_note_heard(struct eb_replica *replica)
+/* Notes that a byte of the application has come from the replica. If attempts are in flight, the
+ * time of silence runs again from now. */
+static inline void eb_replica_note_heard(struct eb_replica *replica, uint64_t now_ns)
 {
     eb_suspicion_note_heard(&replica->suspicion);
+    if (replica->in_flight > 0) {
+        eb_suspicion_note_sent(&replica->suspicion, now_ns);
+    }
 }
 
 /* Does what silence makes due (eb_suspicion_check), and returns it. PROBE: send the replica an

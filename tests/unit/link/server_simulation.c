@@ -243,7 +243,7 @@ static void on_attempt_end(struct eb_sim *sim, struct sim_call *call, const stru
         return;
     }
     if (attempt->server->mode != EB_SIM_STOPS) {
-        eb_replica_note_heard(&attempt->server->replica);
+        eb_replica_note_heard(&attempt->server->replica, sim->now_ns);
     }
     end_attempt(sim, call, attempt, (enum eb_attempt_end)event->end);
     if (event->is_pushback) {
@@ -284,7 +284,7 @@ static void check_silence(struct eb_sim *sim)
         enum eb_suspicion_step step =
             eb_replica_check_silence(&sim->group, replica, silence_ns, sim->now_ns);
         if (step == EB_SUSPICION_PROBE && sim->servers[i].mode != EB_SIM_STOPS) {
-            eb_replica_note_heard(replica);
+            eb_replica_note_heard(replica, sim->now_ns);
         } else if (step == EB_SUSPICION_SUSPECT) {
             leave_suspect(sim, replica);
         }

@@ -189,6 +189,43 @@ static void excludes_at_most_half_for_failures(void **state)
     }
 }
 
+/* One attempt is answered, and then nothing comes for the other one. */
+static void watches_attempts_that_were_sent_before_the_last_byte(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eb_replica_attempt attempts[2];
+    uint64_t heard_ns = SECOND + SILENCE / 2;
+    init_group(&f, 2, SECOND);
+    eb_replica_send(&f.replicas[0], &attempts[0], SECOND, SECOND);
+    eb_replica_send(&f.replicas[0], &attempts[1], SECOND, SECOND);
+    eb_replica_note_heard(&f.replicas[0], heard_ns);
+    eb_replica_end(&f.group, &f.replicas[0], &attempts[0], EB_ATTEMPT_ANSWERED, heard_ns);
+    assert_int_equal(
+        eb_replica_check_silence(&f.group, &f.replicas[0], SILENCE, heard_ns + SILENCE - 1),
+        EB_SUSPICION_WAIT);
+    assert_int_equal(
+        eb_replica_check_silence(&f.group, &f.replicas[0], SILENCE, heard_ns + SILENCE),
+        EB_SUSPICION_PROBE);
+    assert_int_equal(
+        eb_replica_check_silence(&f.group, &f.replicas[0], SILENCE, heard_ns + 2 * SILENCE),
+        EB_SUSPICION_SUSPECT);
+}
+
+static void is_not_silent_if_everything_is_answered(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eb_replica_attempt attempt;
+    init_group(&f, 2, SECOND);
+    eb_replica_send(&f.replicas[0], &attempt, SECOND, SECOND);
+    eb_replica_note_heard(&f.replicas[0], SECOND + MS);
+    eb_replica_end(&f.group, &f.replicas[0], &attempt, EB_ATTEMPT_ANSWERED, SECOND + MS);
+    assert_int_equal(
+        eb_replica_check_silence(&f.group, &f.replicas[0], SILENCE, SECOND + 1000 * SILENCE),
+        EB_SUSPICION_WAIT);
+}
+
 static void excludes_at_most_half_for_silence(void **state)
 {
     (void)state;
@@ -357,7 +394,7 @@ static void apply_event(struct model *model, enum model_event event, uint64_t ra
     case GIVE_UP:
         end_in_model(model, random % 2 ? EB_ATTEMPT_REJECTED : EB_ATTEMPT_CANCELLED, random);
         break;
-    case HEAR: eb_replica_note_heard(replica); break;
+    case HEAR: eb_replica_note_heard(replica, model->now_ns); break;
     case CHECK:
         for (uint32_t i = 0; i < GROUP; i++) {
             eb_replica_check_silence(&f->group, &f->replicas[i], SILENCE, model->now_ns);
@@ -415,6 +452,8 @@ EB_TEST_GROUP(replica)
         cmocka_unit_test(ramps_up_after_joining),
         cmocka_unit_test(ramps_up_after_an_ejection),
         cmocka_unit_test(excludes_at_most_half_for_failures),
+        cmocka_unit_test(watches_attempts_that_were_sent_before_the_last_byte),
+        cmocka_unit_test(is_not_silent_if_everything_is_answered),
         cmocka_unit_test(excludes_at_most_half_for_silence),
         cmocka_unit_test(excludes_at_most_half_of_those_that_are_up),
         cmocka_unit_test(group_holds_its_rules_in_every_order),
