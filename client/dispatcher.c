@@ -114,6 +114,7 @@ static void on_hedge_alarm(struct eb_alarm *alarm);
 static void enqueue_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
     call->state = EB_CALL_WAITING;
+    dispatcher->has_new = true;
     eb_attempt_list_append(find_waiting(dispatcher, call), &call->attempt);
     eb_alarms_set(dispatcher->alarms, &call->alarm, call->deadline_ns);
 }
@@ -160,6 +161,17 @@ static void explain_expiry(const struct eb_call *call, struct eb_error *why)
     eb_error_set(why, EB_STATUS_DEADLINE_EXCEEDED, "%s", text);
 }
 
+/* Counts how long a lookup has taken, for later hedges. */
+static void note_latency(const struct eb_call *call)
+{
+    struct eb_dispatcher *dispatcher = call->dispatcher;
+    if (dispatcher->hedging.percent > 0) {
+        uint64_t now_ns = uv_hrtime();
+        eb_hedge_note_latency(
+            &dispatcher->hedging, call->request->size, now_ns - call->first_sent_ns, now_ns);
+    }
+}
+
 static void expire_attempt(struct eb_attempt *attempt)
 {
     if (is_sent(attempt)) {
@@ -172,6 +184,9 @@ static void expire_call(struct eb_call *call)
 {
     struct eb_error why;
     explain_expiry(call, &why);
+    if (call->was_sent && call->kind == EB_CALL_LOOKUP) {
+        note_latency(call);
+    }
     if (call->state == EB_CALL_WAITING) {
         eb_attempt_list_remove(find_waiting(call->dispatcher, call), &call->attempt);
         eb_peer_set_check(&call->dispatcher->servers, uv_hrtime());
@@ -211,12 +226,14 @@ static void pause_call(struct eb_call *call, uint64_t at_ns)
     eb_alarms_set(call->dispatcher->alarms, &call->alarm, at_ns);
 }
 
-/* Returns whether another server than the last one takes the call now. */
-static bool has_other_server(const struct eb_call *call, uint64_t now_ns)
+/* Returns whether another server than the last one takes the call now. After a refusal that names a
+ * time, a server that was tried before will not do either. */
+static bool has_other_server(const struct eb_call *call, const struct eb_retry_case *failure)
 {
+    bool is_refused = failure->status == EB_STATUS_RESOURCE_EXHAUSTED;
     struct eb_peer_terms terms = {.priority = call->priority,
-        .now_ns = now_ns,
-        .tried = {call->tried[0], NULL},
+        .now_ns = failure->now_ns,
+        .tried = {call->tried[0], is_refused ? call->tried[1] : NULL},
         .is_other = true};
     return call->tried[0] && eb_peer_set_choose(&call->dispatcher->servers, &terms);
 }
@@ -231,7 +248,8 @@ static bool pay_resend(struct eb_call *call, bool is_lost, uint64_t now_ns)
         call->was_resent_free = true;
         return true;
     }
-    return dispatcher->servers.count < 2 || eb_resend_budget_take(&dispatcher->resends, now_ns);
+    return !eb_peer_set_has_several(&dispatcher->servers) ||
+           eb_resend_budget_take(&dispatcher->resends, now_ns);
 }
 
 /* How a call's last attempt has ended without an answer. */
@@ -254,8 +272,7 @@ static void retry_or_fail(struct eb_call *call, const struct eb_error *why, enum
         .now_ns = uv_hrtime(),
         .deadline_ns = call->deadline_ns,
     };
-    bool may_move =
-        eb_retry_may_move(&failure) && !call->path && has_other_server(call, failure.now_ns);
+    bool may_move = eb_retry_may_move(&failure) && !call->path && has_other_server(call, &failure);
     uint64_t at_ns = may_move ? failure.now_ns : eb_retry_at_ns(&failure, draw_jitter(dispatcher));
     if (at_ns == EB_RETRY_NEVER || dispatcher->is_ending ||
         (end != ATTEMPT_UNSENT && !pay_resend(call, end == ATTEMPT_LOST, failure.now_ns))) {
@@ -279,6 +296,8 @@ static bool copy_request(const struct eb_call *call, struct eb_attempt *attempt)
     return copy;
 }
 
+static void rescue_call(struct eb_dispatcher *dispatcher, struct eb_call *call);
+
 /* Handles the failure of an attempt. If the call's other attempt is still sent, that one may yet be
  * answered. */
 static void handle_failure(
@@ -290,9 +309,12 @@ static void handle_failure(
         eb_hedge_note_pushback(&call->dispatcher->hedging, uv_hrtime());
     }
     if (is_sent(other) && !is_final) {
+        if (other->peer && other->peer->replica.suspicion.is_suspect) {
+            rescue_call(call->dispatcher, call);
+        }
         return;
     }
-    if (is_final || (attempt->request->holds > 1 && !copy_request(call, &call->attempt))) {
+    if (is_final || (call->attempt.request->holds > 1 && !copy_request(call, &call->attempt))) {
         fail_call(call, why);
     } else {
         retry_or_fail(call, why, is_lost ? ATTEMPT_LOST : ATTEMPT_REFUSED);
@@ -325,16 +347,11 @@ static struct eb_attempt *find_attempt(const struct eb_connection *connection, u
     return attempt->connection == connection && !attempt->unary ? attempt : NULL;
 }
 
-/* Counts the latency of a lookup that is answered, for later hedges. */
-static void note_latency(const struct eb_call *call, const struct eb_attempt *attempt)
+/* Counts a lookup that is answered. */
+static void note_answer(const struct eb_call *call, const struct eb_attempt *attempt)
 {
-    struct eb_dispatcher *dispatcher = call->dispatcher;
-    if (dispatcher->hedging.percent > 0) {
-        uint64_t now_ns = uv_hrtime();
-        eb_hedge_note_latency(
-            &dispatcher->hedging, call->request->size, now_ns - call->first_sent_ns, now_ns);
-        dispatcher->hedges_won += attempt == &call->hedge && call->is_hedged;
-    }
+    call->dispatcher->hedges_won += attempt == &call->hedge && call->is_hedged;
+    note_latency(call);
 }
 
 static void settle_answer(
@@ -345,7 +362,7 @@ static void settle_answer(
     if (eb_lookup_call_check(answer, &call->expected, &why)) {
         call->answer = answer;
         end_attempt(attempt, EB_ATTEMPT_ANSWERED);
-        note_latency(call, attempt);
+        note_answer(call, attempt);
         end_dispatcher_call(call->dispatcher, call);
         return;
     }
@@ -423,7 +440,7 @@ static void on_dispatcher_message(struct eb_attempt *attempt, const uint8_t *byt
             &call->error, EB_STATUS_INTERNAL, "the server sent more than one answer to one call");
     } else if (call->error.status == EB_STATUS_OK) {
         call->answer = decode(call, bytes, size);
-        /* From now on, the call's answer and error are those of this attempt. */
+        /* From now on, the call's answer or error is that of this attempt. */
         withdraw_attempt(attempt == &call->attempt ? &call->hedge : &call->attempt);
     }
 }
@@ -443,7 +460,7 @@ static void on_dispatcher_end(
         if (!call->answer) {
             eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server sent no answer");
         } else if (call->kind == EB_CALL_LOOKUP) {
-            note_latency(call, attempt);
+            note_answer(call, attempt);
         }
         end_dispatcher_call(call->dispatcher, call);
     }
@@ -480,8 +497,6 @@ static void on_drop(struct eb_attempt *attempt, const struct eb_error *why)
         retry_unary(call, why);
     }
 }
-
-static void rescue_call(struct eb_dispatcher *dispatcher, struct eb_call *call);
 
 static void report_opening(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
@@ -592,7 +607,8 @@ static struct eb_connection *choose_connection(
 {
     struct eb_peer_terms terms = {.priority = call->priority,
         .now_ns = dispatcher->now_ns,
-        .tried = {call->tried[0], call->tried[1]}};
+        .tried = {call->tried[0], call->tried[1]},
+        .may_write = true};
     return eb_peer_set_choose(&dispatcher->servers, &terms);
 }
 
@@ -645,28 +661,46 @@ static void begin_lookup(struct eb_dispatcher *dispatcher, struct eb_call *call)
     }
 }
 
+/* Returns the call's only attempt that is sent; NULL if none is, or both are. */
+static struct eb_attempt *find_only_sent(struct eb_call *call)
+{
+    if (is_sent(&call->attempt) == is_sent(&call->hedge)) {
+        return NULL;
+    }
+    return is_sent(&call->attempt) ? &call->attempt : &call->hedge;
+}
+
 /* Returns a connection to another server for a second attempt; NULL if the call has two already, or
  * no other server takes it. */
 static struct eb_connection *choose_second(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
+    const struct eb_attempt *first = find_only_sent(call);
+    if (!first || call->path) {
+        return NULL;
+    }
     struct eb_peer_terms terms = {.priority = call->priority,
         .now_ns = dispatcher->now_ns,
-        .tried = {call->tried[0], NULL},
+        .tried = {first->peer, call->tried[0] != first->peer ? call->tried[0] : call->tried[1]},
         .is_other = true};
-    bool has_one = is_sent(&call->attempt) && !is_sent(&call->hedge);
-    return has_one && !call->path ? eb_peer_set_choose(&dispatcher->servers, &terms) : NULL;
+    return eb_peer_set_choose(&dispatcher->servers, &terms);
 }
 
-/* Sends a second attempt beside the first one. Returns false if it cannot. */
+/* Sends a second attempt beside the one that is sent. Returns false if it cannot. */
 static bool send_second(
     struct eb_dispatcher *dispatcher, struct eb_connection *connection, struct eb_call *call)
 {
-    drop_copy(call, &call->hedge);
-    call->hedge = call->attempt;
-    call->hedge.peer = NULL;
-    call->hedge.connection = NULL;
-    call->hedge.request = eb_request_message_copy(call->request);
-    return call->hedge.request && send_attempt(dispatcher, connection, &call->hedge);
+    const struct eb_attempt *first = find_only_sent(call);
+    struct eb_attempt *second = first == &call->attempt ? &call->hedge : &call->attempt;
+    struct eb_outgoing *copy = eb_request_message_copy(call->request);
+    if (!copy) {
+        return false;
+    }
+    drop_copy(call, second);
+    *second = *first;
+    second->peer = NULL;
+    second->connection = NULL;
+    second->request = copy;
+    return send_attempt(dispatcher, connection, second);
 }
 
 /* Hedges a call that is late, within the bounds of hedge.h. */
@@ -676,7 +710,8 @@ static void on_hedge_alarm(struct eb_alarm *alarm)
     struct eb_dispatcher *dispatcher = call->dispatcher;
     struct eb_hedge_call described = describe_call(call);
     uint64_t now_ns = dispatcher->now_ns;
-    struct eb_connection *connection = choose_second(dispatcher, call);
+    bool may_retry = call->attempts <= dispatcher->options.retries_max;
+    struct eb_connection *connection = may_retry ? choose_second(dispatcher, call) : NULL;
     if (connection && eb_resend_budget_has(&dispatcher->resends, now_ns) &&
         eb_hedge_take(&dispatcher->hedging, &described, now_ns) &&
         send_second(dispatcher, connection, call)) {
@@ -751,6 +786,7 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
         return false;
     }
     eb_peer_set_settle(servers);
+    dispatcher->has_new = false;
     for (int i = 0; i < EB_PRIORITY_COUNT; i++) {
         send_waiting(dispatcher, (enum eb_priority)i);
     }
@@ -760,7 +796,8 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
     if (next_ns < UINT64_MAX) {
         eb_alarms_set(dispatcher->alarms, &dispatcher->wake, next_ns);
     }
-    return again;
+    /* Calls that writing has brought back are sent in another round. */
+    return again || dispatcher->has_new;
 }
 
 void eb_dispatcher_renew(struct eb_dispatcher *dispatcher, bool is_token_new)
@@ -820,7 +857,7 @@ static void fill_server(const struct eb_peer *peer, struct embag_server_stats *o
     *out = (struct embag_server_stats){
         .is_connected = eb_peer_is_usable(peer),
         .is_left_out = replica->ejection.is_out || replica->suspicion.is_suspect,
-        .in_flight = replica->in_flight,
+        .in_flight = eb_peer_count_attempts(peer),
         .sent = peer->sent,
         .failed = peer->failed,
         .left_out = peer->ejected,

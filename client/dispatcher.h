@@ -59,6 +59,7 @@ struct eb_dispatcher {
     uint64_t hedges;
     uint64_t hedges_won; /* hedges that were answered first */
     uint32_t random;
+    bool has_new; /* a call waits since the present round has sent calls */
     bool is_opening;
     bool is_ending;
 };

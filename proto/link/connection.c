@@ -137,9 +137,14 @@ static void on_finish(
     }
     struct eb_connection_stream *stream = find_stream(connection, from);
     /* The end of a call that this side has cancelled says nothing about the server. */
-    bool is_own = stream ? stream->is_unsound : attempt && attempt->unary != from;
+    bool is_own = stream    ? stream->is_unsound
+                  : attempt ? attempt->unary != from
+                            : connection->probe != from;
     if (!is_own) {
         connection->config->handler->on_heard(connection);
+    }
+    if (from == connection->probe) {
+        connection->probe = NULL;
     }
     if (stream) {
         end_stream(connection, stream, error);
@@ -247,6 +252,7 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     connection->is_ending = false;
     connection->stream = (struct eb_connection_stream){.call = NULL};
     connection->former = (struct eb_connection_stream){.call = NULL};
+    connection->probe = NULL;
     connection->has_spoken = false;
     connection->has_answered = false;
     for (int i = 0; i < EB_PRIORITY_COUNT; i++) {
@@ -427,11 +433,22 @@ void eb_connection_check(struct eb_connection *connection, uint64_t now_ns)
     }
 }
 
+/* Gives a unary probe up, so that probes do not pile up at a server that never answers. */
+static void cancel_probe(struct eb_connection *connection)
+{
+    struct eb_grpc_client_call *probe = connection->probe;
+    connection->probe = NULL;
+    if (probe) {
+        eb_grpc_client_cancel(probe);
+    }
+}
+
 void eb_connection_probe(struct eb_connection *connection)
 {
     if (!eb_connection_is_usable(connection)) {
         return;
     }
+    cancel_probe(connection);
     struct eb_grpc_client_call *stream = connection->stream.call;
     struct eb_grpc_client_call *call =
         stream ? stream
@@ -440,6 +457,7 @@ void eb_connection_probe(struct eb_connection *connection)
         call ? eb_request_message_create_probe(connection->config->memory, EB_PROBE_ID) : NULL;
     if (request) {
         eb_grpc_client_write(call, request, !stream);
+        connection->probe = stream ? NULL : call;
         connection->is_dirty = true;
     } else if (call && !stream) {
         eb_grpc_client_cancel(call);

@@ -62,10 +62,11 @@ struct eb_connection {
     struct eb_connection_stream stream;
     struct eb_connection_stream former; /* gets no more attempts */
     struct eb_attempt_list attempts;
-    bool is_dirty;     /* there is something to write */
-    bool is_ending;    /* the session is being destroyed */
-    bool has_spoken;   /* the server has sent valid HTTP/2 */
-    bool has_answered; /* the server has answered a request, not just refused it */
+    struct eb_grpc_client_call *probe; /* a unary probe that is not answered yet; NULL: none */
+    bool is_dirty;                     /* there is something to write */
+    bool is_ending;                    /* the session is being destroyed */
+    bool has_spoken;                   /* the server has sent valid HTTP/2 */
+    bool has_answered;                 /* the server has answered a request, not just refused it */
     struct eb_window windows[EB_PRIORITY_COUNT];
     uint64_t asked_ns; /* send time of the first request since the last read; 0: none in flight */
     uint64_t last_read_ns;

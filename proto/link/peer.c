@@ -58,8 +58,9 @@ static void on_peer_message(struct eb_attempt *attempt, const uint8_t *bytes, si
     struct eb_error unused;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, ANSWER_ARENA_BYTES);
-    if (eb_server_decode_instance(&arena, bytes, size, &peer->instance, &unused)) {
-        peer->config->on_instance(peer);
+    uint64_t instance = 0;
+    if (eb_server_decode_instance(&arena, bytes, size, &instance, &unused)) {
+        peer->config->on_instance(peer, instance);
     }
     eb_arena_deinit(&arena);
 }
@@ -163,6 +164,15 @@ static uint32_t count_live(const struct eb_peer *peer)
                 eb_connection_is_usable(connection);
     }
     return live;
+}
+
+uint32_t eb_peer_count_attempts(const struct eb_peer *peer)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < peer->connection_count; i++) {
+        count += peer->connections[i].session ? peer->connections[i].attempts.count : 0;
+    }
+    return count;
 }
 
 bool eb_peer_is_live(const struct eb_peer *peer)
@@ -296,7 +306,17 @@ uint64_t eb_peer_connect(struct eb_peer *peer, enum eb_peer_need need, uint64_t 
 
 /* ---- all connections ---- */
 
-struct eb_connection *eb_peer_find_least_busy(struct eb_peer *peer, enum eb_priority priority)
+void eb_peer_ask_instance(struct eb_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->connection_count; i++) {
+        if (eb_connection_is_usable(&peer->connections[i])) {
+            ask_instance(peer, &peer->connections[i]);
+        }
+    }
+}
+
+struct eb_connection *eb_peer_find_least_busy(
+    struct eb_peer *peer, enum eb_priority priority, bool may_write)
 {
     struct eb_connection *found = NULL;
     for (uint32_t i = 0; i < peer->connection_count; i++) {
@@ -304,8 +324,7 @@ struct eb_connection *eb_peer_find_least_busy(struct eb_peer *peer, enum eb_prio
         if (found && connection->attempts.count >= found->attempts.count) {
             continue;
         }
-        if (!eb_connection_takes(connection, priority)) {
-            /* Writing may make room. */
+        if (may_write && !eb_connection_takes(connection, priority)) {
             eb_connection_flush(connection);
         }
         if (eb_connection_takes(connection, priority)) {
@@ -318,7 +337,11 @@ struct eb_connection *eb_peer_find_least_busy(struct eb_peer *peer, enum eb_prio
 void eb_peer_settle(struct eb_peer *peer)
 {
     for (uint32_t i = 0; i < peer->connection_count; i++) {
-        eb_connection_settle(&peer->connections[i]);
+        struct eb_connection *connection = &peer->connections[i];
+        eb_connection_settle(connection);
+        if (peer->is_twin && connection->session && connection->attempts.count == 0) {
+            eb_connection_close(connection);
+        }
     }
 }
 

@@ -24,8 +24,9 @@ struct eb_peer_config {
     struct eb_connection_handler handler;
     /* A connection of the peer is open. */
     void (*on_open)(struct eb_peer *peer);
-    /* The peer has told the number of its process (Server.instance), if has_others. */
-    void (*on_instance)(struct eb_peer *peer);
+    /* The peer has told the number of its process (Server.instance), if has_others. It is not
+     * peer->instance yet. */
+    void (*on_instance)(struct eb_peer *peer, uint64_t instance);
     /* A connection of the peer was lost, or could not be opened if it has not spoken HTTP/2. */
     void (*on_close)(struct eb_peer *peer, bool has_spoken, const struct eb_error *why);
 };
@@ -49,6 +50,7 @@ struct eb_peer {
     /* The process at the address: 0 if it is not known. Asked for on the first connection. */
     uint64_t instance;
     struct eb_attempt question;
+    bool was_up;     /* has been connected at some time; set by the owner */
     bool has_others; /* the owner has other peers; set by it */
     bool is_twin;    /* another peer leads to the same process: no connections are opened */
     /* Why the last attempt to connect failed; OK if it succeeded or is in progress. */
@@ -80,17 +82,25 @@ enum eb_peer_need {
  * to call this again; UINT64_MAX if nothing is due. */
 uint64_t eb_peer_connect(struct eb_peer *peer, enum eb_peer_need need, uint64_t now_ns);
 /* Returns the connection that takes the next attempt of a priority: the one with the fewest.
- * Returns NULL if none can take one now. */
-struct eb_connection *eb_peer_find_least_busy(struct eb_peer *peer, enum eb_priority priority);
+ * Returns NULL if none can take one now. If may_write, it writes what waits where that may make
+ * room; callbacks of attempts may follow. */
+struct eb_connection *eb_peer_find_least_busy(
+    struct eb_peer *peer, enum eb_priority priority, bool may_write);
+
+/* Asks for the peer's instance, as is done on each connection that is opened if has_others. */
+void eb_peer_ask_instance(struct eb_peer *peer);
 
 /* Returns whether requests may be sent to the peer at all. */
 bool eb_peer_is_usable(const struct eb_peer *peer);
 /* Returns whether the peer is usable, or may be soon because a connection is being opened. */
 bool eb_peer_is_live(const struct eb_peer *peer);
+/* Counts the attempts in flight. */
+uint32_t eb_peer_count_attempts(const struct eb_peer *peer);
 /* Returns whether every connection is closed. */
 bool eb_peer_is_closed(const struct eb_peer *peer);
 
-/* Tells the attempts of streams that have ended, and closes connections that are of no more use. */
+/* Tells the attempts of streams that have ended, and closes connections that are of no more use:
+ * those of a twin as soon as they have no attempts. */
 void eb_peer_settle(struct eb_peer *peer);
 /* Writes what there is to write. Returns whether eb_peer_settle has something to do. */
 bool eb_peer_flush(struct eb_peer *peer);
@@ -99,8 +109,8 @@ void eb_peer_check(struct eb_peer *peer, uint64_t now_ns);
 /* Notes that the credentials have changed: an attempt to connect that was delayed after a failure
  * is made at once. If the token is another one, it is sent with all later requests. */
 void eb_peer_renew(struct eb_peer *peer, bool is_token_new);
-/* Asks the peer for an answer, to see whether there is one: sends an empty lookup on each stream
- * that is open. Its answer belongs to no attempt. */
+/* Asks the peer for an answer, to see whether there is one: sends an empty lookup over each
+ * connection. Its answer belongs to no attempt. */
 void eb_peer_probe(struct eb_peer *peer);
 /* Closes every connection. */
 void eb_peer_close(struct eb_peer *peer);

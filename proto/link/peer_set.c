@@ -69,13 +69,23 @@ static void remove_gone(struct eb_peer_set *set)
     set->count = kept;
 }
 
+/* Has the choice know whether requests may be sent to a peer. */
+static void follow_state(struct eb_peer_set *set, struct eb_peer *peer)
+{
+    bool is_up = eb_peer_is_usable(peer) && !peer->is_twin;
+    struct eb_replica_group group = find_group(set);
+    if (is_up && !peer->replica.is_up) {
+        peer->was_up = true;
+        eb_replica_join(&group, &peer->replica, uv_hrtime());
+    } else if (!is_up && peer->replica.is_up) {
+        eb_replica_leave(&peer->replica);
+    }
+}
+
 static void on_set_open(struct eb_peer *peer)
 {
     struct eb_peer_set *set = peer->context;
-    if (!peer->replica.is_up) {
-        struct eb_replica_group group = find_group(set);
-        eb_replica_join(&group, &peer->replica, uv_hrtime());
-    }
+    follow_state(set, peer);
     set->on_open(set->context);
 }
 
@@ -88,45 +98,50 @@ static bool is_all_closed(const struct eb_peer_set *set)
     return is_closed;
 }
 
-/* Leaves out all but one of the peers that lead to the same process: it would get the load of
- * several. */
-static void on_set_instance(struct eb_peer *peer)
-{
-    struct eb_peer_set *set = peer->context;
-    for (uint32_t i = 0; i < set->count; i++) {
-        const struct eb_peer *other = set->peers[i];
-        peer->is_twin =
-            peer->is_twin || (other != peer && !other->is_twin && peer->instance != 0 &&
-                                 other->instance == peer->instance && eb_peer_is_usable(other));
-    }
-    if (peer->is_twin) {
-        eb_peer_close(peer);
-    }
-}
-
-/* Uses a peer's twins again, because it has lost its connections. */
+/* Uses the twins of a peer again that no longer leads to its process. */
 static void free_twins(struct eb_peer_set *set, struct eb_peer *peer)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         struct eb_peer *other = set->peers[i];
         if (other != peer && other->instance == peer->instance) {
             other->is_twin = false;
+            follow_state(set, other);
         }
     }
     peer->instance = 0;
 }
 
+/* Leaves out all but one of the peers that lead to the same process: it would get the load of
+ * several. */
+static void on_set_instance(struct eb_peer *peer, uint64_t instance)
+{
+    struct eb_peer_set *set = peer->context;
+    if (peer->instance != instance && peer->instance != 0 && !peer->is_twin) {
+        free_twins(set, peer);
+    }
+    peer->instance = instance;
+    peer->is_twin = false;
+    for (uint32_t i = 0; i < set->count && instance != 0; i++) {
+        const struct eb_peer *other = set->peers[i];
+        peer->is_twin =
+            peer->is_twin || (other != peer && !other->is_twin && other->instance == instance &&
+                                 eb_peer_is_usable(other));
+    }
+    follow_state(set, peer);
+}
+
 static void on_set_close(struct eb_peer *peer, bool has_spoken, const struct eb_error *why)
 {
     struct eb_peer_set *set = peer->context;
-    if (peer->replica.is_up && !eb_peer_is_usable(peer)) {
-        eb_replica_leave(&peer->replica);
-        if (!peer->is_twin && peer->instance != 0) {
-            free_twins(set, peer);
-        }
+    follow_state(set, peer);
+    if (!peer->is_twin && peer->instance != 0 && !eb_peer_is_usable(peer)) {
+        free_twins(set, peer);
     }
     if (!set->is_closing) {
-        eb_resolver_hurry(&set->resolver);
+        /* An address that never answers is no reason to look the names up all the time. */
+        if (has_spoken || !eb_peer_set_is_live(set)) {
+            eb_resolver_hurry(&set->resolver);
+        }
         set->on_close(set->context, has_spoken, why);
     } else if (is_all_closed(set)) {
         set->on_closed(set->context);
@@ -155,17 +170,33 @@ static bool take_addresses(struct eb_peer_set *set, const struct eb_target *targ
     return has_memory;
 }
 
+/* Notes which peers' targets have an answer that does not name them, and removes those that are
+ * gone, so that there is room for new ones. */
+static void drop_unlisted(struct eb_peer_set *set, const struct eb_resolver_result *results)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct eb_peer *peer = set->peers[i];
+        bool was_found = results[peer->target - set->targets->items].count > 0;
+        peer->is_listed = peer->is_listed && !was_found;
+    }
+    for (uint32_t i = 0; i < set->targets->count; i++) {
+        for (uint32_t k = 0; k < results[i].count; k++) {
+            struct eb_peer *peer = find_peer(set, &results[i].addresses[k]);
+            if (peer) {
+                peer->is_listed = true;
+            }
+        }
+    }
+    remove_gone(set);
+}
+
 /* A look-up that fails changes nothing: the addresses that are known may well be right. */
 static void on_set_results(void *context, const struct eb_resolver_result *results)
 {
     struct eb_peer_set *set = context;
     const struct eb_error *why = NULL;
     bool has_memory = true;
-    for (uint32_t i = 0; i < set->count; i++) {
-        struct eb_peer *peer = set->peers[i];
-        bool was_found = results[peer->target - set->targets->items].count > 0;
-        peer->is_listed = peer->is_listed && !was_found;
-    }
+    drop_unlisted(set, results);
     for (uint32_t i = 0; i < set->targets->count; i++) {
         if (results[i].count > 0) {
             has_memory = take_addresses(set, &set->targets->items[i], &results[i]) && has_memory;
@@ -173,7 +204,6 @@ static void on_set_results(void *context, const struct eb_resolver_result *resul
             why = &results[i].error;
         }
     }
-    remove_gone(set);
     set->resolve_error.status = EB_STATUS_OK;
     if (!has_memory) {
         eb_error_set(
@@ -265,14 +295,17 @@ static bool peer_takes(const void *context, const struct eb_replica *replica)
 {
     const struct eb_peer_terms *terms = context;
     struct eb_peer *peer = EB_CONTAINER_OF(replica, struct eb_peer, replica);
-    return eb_peer_find_least_busy(peer, terms->priority);
+    return eb_peer_find_least_busy(peer, terms->priority, terms->may_write);
 }
 
 struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct eb_peer_terms *terms)
 {
     if (set->count == 1) {
-        bool may = !terms->is_other || terms->tried[0] != set->peers[0];
-        return may ? eb_peer_find_least_busy(set->peers[0], terms->priority) : NULL;
+        struct eb_peer *only = set->peers[0];
+        bool was_tried = terms->tried[0] == only || terms->tried[1] == only;
+        return terms->is_other && was_tried
+                   ? NULL
+                   : eb_peer_find_least_busy(only, terms->priority, terms->may_write);
     }
     const struct eb_replica *tried[2];
     struct eb_choice_terms choice = {.random = draw_number(set),
@@ -295,7 +328,7 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
         return NULL;
     }
     struct eb_peer *peer = EB_CONTAINER_OF(replica, struct eb_peer, replica);
-    return eb_peer_find_least_busy(peer, terms->priority);
+    return eb_peer_find_least_busy(peer, terms->priority, terms->may_write);
 }
 
 bool eb_peer_set_send(struct eb_peer_set *set, struct eb_connection *connection,
@@ -305,7 +338,7 @@ bool eb_peer_set_send(struct eb_peer_set *set, struct eb_connection *connection,
         return false;
     }
     attempt->peer = eb_peer_set_find(connection);
-    attempt->peer->sent++;
+    attempt->peer->sent += !attempt->path;
     /* With a single server there is nothing to choose. */
     attempt->is_counted = set->count > 1;
     if (attempt->is_counted) {
@@ -356,7 +389,13 @@ static uint64_t check_silence(struct eb_peer_set *set, struct eb_peer *peer, uin
     uint64_t silence_ns = find_probe_silence_ns(peer);
     switch (eb_replica_check_silence(&group, &peer->replica, silence_ns, now_ns)) {
     case EB_SUSPICION_WAIT: break;
-    case EB_SUSPICION_PROBE: eb_peer_probe(peer); break;
+    case EB_SUSPICION_PROBE:
+        eb_peer_probe(peer);
+        if (peer->replica.suspicion.is_suspect) {
+            /* There may be room elsewhere now. */
+            set->on_suspect(set->context, peer);
+        }
+        break;
     case EB_SUSPICION_SUSPECT: set->on_suspect(set->context, peer); break;
     }
     uint64_t due_ns = eb_suspicion_due_ns(&peer->replica.suspicion, silence_ns);
@@ -368,6 +407,7 @@ void eb_peer_set_settle(struct eb_peer_set *set)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         eb_peer_settle(set->peers[i]);
+        follow_state(set, set->peers[i]);
     }
 }
 
@@ -392,7 +432,10 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
         }
     }
     for (uint32_t i = 0; i < set->count; i++) {
-        set->peers[i]->has_others = set->count > 1;
+        if (set->count > 1 && !set->peers[i]->has_others) {
+            set->peers[i]->has_others = true;
+            eb_peer_ask_instance(set->peers[i]);
+        }
         uint64_t at_ns = eb_peer_connect(set->peers[i], need, now_ns);
         *next_ns = at_ns < *next_ns ? at_ns : *next_ns;
         must_settle |= eb_peer_flush(set->peers[i]);
@@ -409,18 +452,27 @@ uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set)
     return count;
 }
 
+bool eb_peer_set_has_several(const struct eb_peer_set *set)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        count += set->peers[i]->was_up && !set->peers[i]->is_twin;
+    }
+    return count > 1;
+}
+
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < set->count; i++) {
-        count += eb_peer_is_usable(set->peers[i]);
+        count += eb_peer_is_usable(set->peers[i]) && !set->peers[i]->is_twin;
     }
     return count;
 }
 
 bool eb_peer_set_is_live(const struct eb_peer_set *set)
 {
-    bool is_live = set->resolver.job && set->count == 0;
+    bool is_live = set->resolver.job && (set->count == 0 || set->resolver.ended_ns == 0);
     for (uint32_t i = 0; i < set->count; i++) {
         is_live = is_live || eb_peer_is_live(set->peers[i]);
     }

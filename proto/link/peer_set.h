@@ -22,7 +22,8 @@ struct eb_peer_set {
     void (*on_close)(void *context, bool has_spoken, const struct eb_error *why);
     /* The names were looked up; *why says that not one server is known, or is NULL. */
     void (*on_resolved)(void *context, const struct eb_error *why);
-    /* Nothing comes from a peer although attempts are in flight (suspicion.h). */
+    /* Nothing comes from a peer although attempts are in flight (suspicion.h). Called again every
+     * second. */
     void (*on_suspect)(void *context, struct eb_peer *peer);
     /* Called after eb_peer_set_close: nothing is left on the loop. */
     void (*on_closed)(void *context);
@@ -55,10 +56,11 @@ struct eb_peer_terms {
      * peers that are gone. */
     const struct eb_peer *tried[2];
     bool is_other; /* only a peer that was not tried will do */
+    /* Whether connections may write what waits, to make room. Then attempts may end meanwhile. */
+    bool may_write;
 };
 
-/* Returns the connection that takes the attempt, and counts the choice. Returns NULL if none takes
- * it now. */
+/* Returns the connection that takes the attempt. Returns NULL if none takes it now. */
 struct eb_connection *eb_peer_set_choose(
     struct eb_peer_set *set, const struct eb_peer_terms *terms);
 /* Sends an attempt over the connection that was chosen for it, and counts it at its peer until
@@ -82,7 +84,9 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
 
 /* Counts the peers whose addresses are in use, connected or not. */
 uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set);
-/* Counts the peers that are connected. */
+/* Returns whether at least two servers have been connected at some time. */
+bool eb_peer_set_has_several(const struct eb_peer_set *set);
+/* Counts the servers that are connected. */
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set);
 /* Returns whether a peer is connected or being connected to, or names are being looked up. */
 bool eb_peer_set_is_live(const struct eb_peer_set *set);

@@ -20,7 +20,7 @@ uint32_t eb_replica_group_excluded(const struct eb_replica_group *group)
 {
     uint32_t excluded = 0;
     for (uint32_t i = 0; i < group->count; i++) {
-        excluded += is_excluded(group->replicas[i]);
+        excluded += group->replicas[i]->is_up && is_excluded(group->replicas[i]);
     }
     return excluded;
 }
@@ -94,13 +94,14 @@ enum eb_attempt_end eb_attempt_end_of(enum eb_status status)
     case EB_STATUS_OK: return EB_ATTEMPT_ANSWERED;
     case EB_STATUS_CANCELLED: return EB_ATTEMPT_CANCELLED;
     case EB_STATUS_INVALID_ARGUMENT:
+    case EB_STATUS_OUT_OF_RANGE: return EB_ATTEMPT_REJECTED;
+    /* Other servers may well have the model, or accept the caller. */
     case EB_STATUS_NOT_FOUND:
     case EB_STATUS_ALREADY_EXISTS:
     case EB_STATUS_PERMISSION_DENIED:
     case EB_STATUS_FAILED_PRECONDITION:
-    case EB_STATUS_OUT_OF_RANGE:
     case EB_STATUS_UNIMPLEMENTED:
-    case EB_STATUS_UNAUTHENTICATED: return EB_ATTEMPT_REJECTED;
+    case EB_STATUS_UNAUTHENTICATED:
     case EB_STATUS_UNKNOWN:
     case EB_STATUS_DEADLINE_EXCEEDED:
     case EB_STATUS_RESOURCE_EXHAUSTED:

@@ -14,7 +14,7 @@
 #include "proto/list.h"
 #include "proto/status.h"
 
-/* So many addresses may be given to a client. */
+/* Most addresses that a client may be given. */
 #define EB_REPLICAS_MAX 1024
 /* Time in which the caches and the allocator of a process that has just started become warm. */
 #define EB_REPLICA_RAMP_NS UINT64_C(10000000000)
@@ -99,6 +99,6 @@ static inline uint32_t eb_replica_share(const struct eb_replica *replica, uint64
     return share > EB_REPLICA_SHARE_MIN ? (uint32_t)share : EB_REPLICA_SHARE_MIN;
 }
 
-/* Returns the number of replicas that are ejected or suspect. It is at most half of those that were
- * up when the last one was excluded: the others must be able to take the calls. */
+/* Returns the number of replicas that are up and ejected or suspect. When one is excluded, it is at
+ * most half of those that are up: the others must be able to take the calls. */
 uint32_t eb_replica_group_excluded(const struct eb_replica_group *group);

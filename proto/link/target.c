@@ -40,7 +40,7 @@ static const char *skip_dns_prefix(const char *text, bool *is_single)
     *is_single = strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)) == 0;
     /* "dns:8600" is a host called dns. */
     bool has_prefix = strncmp(text, DNS_PREFIX, strlen(DNS_PREFIX)) == 0 &&
-                      strchr(text + strlen(DNS_PREFIX), ':');
+                      text[strcspn(text + strlen(DNS_PREFIX), ":,") + strlen(DNS_PREFIX)] == ':';
     if (!has_prefix) {
         return text;
     }

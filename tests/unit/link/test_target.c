@@ -45,6 +45,10 @@ static void reads_a_list(void **state)
     (void)state;
     struct eb_targets targets;
     struct eb_error error;
+    assert_true(eb_targets_parse("dns:8600,b:8600", &targets, &error));
+    assert_int_equal(targets.count, 2);
+    assert_string_equal(targets.items[0].endpoint.host, "dns");
+    eb_targets_free(&targets);
     assert_true(eb_targets_parse("a:1,[::2]:2,10.0.0.3:3", &targets, &error));
     assert_int_equal(targets.count, 3);
     assert_string_equal(targets.items[1].endpoint.host, "::2");
