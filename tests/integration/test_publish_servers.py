@@ -135,8 +135,9 @@ class PublishTest(unittest.TestCase):
     def start(self, *servers, version=2, timeout=SECONDS, flags=(), stderr=subprocess.PIPE):
         """Starts a publish to servers, or to addresses."""
         addresses = ','.join(getattr(s, 'address', s) for s in servers)
+        # A command that runs in the background, as in a script with &, ignores SIGINT.
         process = subprocess.Popen(
-            [served.EMBAG, 'publish', '--servers', addresses, '--model', 'm', '--version',
+            ['env', '--default-signal=INT,TERM,HUP', served.EMBAG, 'publish', '--servers', addresses, '--model', 'm', '--version',
              str(version), '--timeout', str(timeout), *flags],
             stdout=subprocess.PIPE, stderr=stderr, text=True)
         self.addCleanup(process.stdout.close)
