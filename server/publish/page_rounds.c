@@ -25,6 +25,28 @@ static bool pause_round(void *context)
     return !atomic_load(&rounds->is_cancelled);
 }
 
+/* Counts the pages of the round's versions again. Does nothing if the kernel does not tell. */
+static void recount_pages(const struct eb_page_rounds *rounds)
+{
+    struct eb_page_report report;
+    if (eb_page_report_open(&report, "") < 0) {
+        return;
+    }
+    for (size_t i = 0; i < rounds->count; i++) {
+        eb_page_collapse_recount(&rounds->versions[i]->tables, &report);
+    }
+    eb_page_report_close(&report);
+}
+
+/* Tries what is left of a pass, as far as the round goes. */
+static void go_on_with_pass(const struct eb_page_rounds *rounds, struct eb_page_round *round)
+{
+    round->pass = rounds->passes + 1;
+    for (size_t i = 0; i < rounds->count; i++) {
+        eb_page_collapse_run(round, &rounds->versions[i]->tables);
+    }
+}
+
 /* Runs on the round's thread. */
 static void run_round(struct eb_background_task *task)
 {
@@ -35,11 +57,14 @@ static void run_round(struct eb_background_task *task)
     if (eb_machine_memory_pressure("") >= EB_PAGE_ROUNDS_PRESSURE_PERCENT) {
         return;
     }
-    for (size_t i = 0; i < rounds->count; i++) {
-        eb_page_collapse_run(&round, &rounds->versions[i]->tables);
+    go_on_with_pass(rounds, &round);
+    if (round.pages_left == EB_PAGE_COLLAPSE_ROUND_PAGES) {
+        rounds->passes++; /* The round before has tried the last page of the pass. */
+        go_on_with_pass(rounds, &round);
     }
-    for (size_t i = 0; i < rounds->count; i++) {
-        eb_page_collapse_recount(&rounds->versions[i]->tables);
+    rounds->passes += round.pages_left > 0;
+    if (round.has_joined && !atomic_load(&rounds->is_cancelled)) {
+        recount_pages(rounds);
     }
 }
 

@@ -24,6 +24,7 @@ struct eb_page_rounds {
     /* Private. */
     uv_timer_t timer;
     struct eb_background_task task;
+    uint64_t passes;                    /* passes over all tables that are over */
     size_t count;                       /* versions of the round under way */
     struct eb_model_version **versions; /* with a reference to each */
     atomic_bool is_cancelled;           /* the round under way is to end */

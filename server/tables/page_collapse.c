@@ -21,21 +21,32 @@ static bool has_small_pages(const struct eb_table_mapping *mapping)
 static void end_page(struct eb_page_round *round, int rc)
 {
     bool is_short = rc == -ENOMEM || rc == -EBUSY;
+    round->has_joined = round->has_joined || rc == 0;
     round->pages_left = is_short || !round->go_on(round->context) ? 0 : round->pages_left - 1;
 }
 
-/* Tries the pages of one mapping once, as far as the round goes. Returns whether it goes on. */
+/* Begins the round's pass over the mapping unless it has begun. */
+static void begin_pass(const struct eb_page_round *round, struct eb_table_mapping *mapping)
+{
+    if (mapping->collapse_pass != round->pass) {
+        mapping->collapse_pass = round->pass;
+        mapping->collapse_left = has_small_pages(mapping) ? mapping->bytes / EB_PAGE_2M_BYTES : 0;
+    }
+}
+
+/* Tries the pages of one mapping that the pass has not tried yet, as far as the round goes. Returns
+ * whether it goes on. */
 static bool collapse_mapping(void *context, struct eb_table_mapping *mapping)
 {
     struct eb_page_round *round = context;
-    uint64_t count = has_small_pages(mapping) ? mapping->bytes / EB_PAGE_2M_BYTES : 0;
     bool is_any_good = false;
-    int rc = 0;
-    /* If the kernel cannot join the first page, it is too old, or the process may not have huge
-     * pages. */
-    for (uint64_t i = 0; i < count && round->pages_left > 0 && (rc == 0 || is_any_good); i++) {
-        rc = eb_table_mapping_collapse(mapping, mapping->collapse_next);
+    begin_pass(round, mapping);
+    while (mapping->collapse_left > 0 && round->pages_left > 0) {
+        int rc = eb_table_mapping_collapse(mapping, mapping->collapse_next);
         is_any_good = is_any_good || rc != -EINVAL;
+        /* If the kernel cannot join the first page, it is too old, or the process may not have huge
+         * pages. */
+        mapping->collapse_left = is_any_good ? mapping->collapse_left - 1 : 0;
         mapping->collapse_next = (mapping->collapse_next + EB_PAGE_2M_BYTES) % mapping->bytes;
         end_page(round, rc);
     }
@@ -49,20 +60,15 @@ void eb_page_collapse_run(struct eb_page_round *round, const struct eb_table_set
     }
 }
 
-void eb_page_collapse_recount(struct eb_table_set *set)
+void eb_page_collapse_recount(struct eb_table_set *set, const struct eb_page_report *report)
 {
-    struct eb_page_report report;
     uint64_t bytes = 0;
     uint64_t file_bytes = 0;
-    if (eb_page_report_open(&report, "") < 0) {
-        return;
-    }
     for (size_t i = 0; i < set->count; i++) {
-        uint64_t more = eb_table_set_count_pages(&set->tables[i], &report).bytes_2m;
+        uint64_t more = eb_table_set_count_pages(&set->tables[i], report).bytes_2m;
         bytes += more;
         file_bytes += set->tables[i].is_in_file ? more : 0;
     }
-    eb_page_report_close(&report);
     atomic_store(&set->bytes_2m, bytes);
     atomic_store(&set->file_bytes_2m, file_bytes);
 }

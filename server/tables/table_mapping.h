@@ -43,8 +43,11 @@ struct eb_table_mapping {
     uint64_t bytes;      /* whole pages */
     uint64_t used_bytes; /* bytes that tables have taken */
     int numa_error;      /* negative errno if its pages could not be placed on nodes; else 0 */
-    /* For page_collapse.h: offset of the page that is tried next. */
+    /* For page_collapse.h: offset of the page that is tried next, the last pass that has come here,
+     * and how many pages it has still to try here. */
     uint64_t collapse_next;
+    uint64_t collapse_pass;
+    uint64_t collapse_left;
     /* Of a file. */
     struct eb_resident_dir *dir;
     char name[EB_RESIDENT_NAME_BYTES]; /* tmp-N until it is complete */

@@ -48,6 +48,16 @@ double __wrap_eb_machine_memory_pressure(const char *root)
     return pressure;
 }
 
+static atomic_uint report_count; /* page reports opened */
+
+int __real_eb_page_report_open(struct eb_page_report *report, const char *root);
+int __wrap_eb_page_report_open(struct eb_page_report *report, const char *root);
+int __wrap_eb_page_report_open(struct eb_page_report *report, const char *root)
+{
+    atomic_fetch_add(&report_count, 1);
+    return __real_eb_page_report_open(report, root);
+}
+
 static int advise(void *at, size_t bytes, int advice)
 {
     if (advice == MADV_HUGEPAGE) {
@@ -130,6 +140,7 @@ static int set_up(void **state)
     eb_faults.madvise = advise;
     load_version();
     assert_true(eb_page_collapse_is_due(&fixture->loaded->tables));
+    atomic_store(&report_count, 0);
     assert_int_equal(uv_loop_init(&fixture->uv), 0);
     assert_int_equal(uv_timer_init(&fixture->uv, &fixture->ticks), 0);
     assert_int_equal(uv_timer_start(&fixture->ticks, on_tick, 1, 1), 0);
@@ -181,6 +192,7 @@ static void joins_pages_until_all_are_huge(void **state)
         skip();
     }
     assert_int_equal(atomic_load(&set->bytes_2m), TABLE_BYTES);
+    assert_int_equal(atomic_load(&report_count), 1);
     expect_quiet();
 }
 
@@ -191,6 +203,7 @@ static void tries_again_while_pages_cannot_be_had(void **state)
     run_rounds(3);
     assert_true(eb_page_collapse_is_due(&fixture->loaded->tables));
     assert_true(atomic_load(&collapse_count) >= 3);
+    assert_int_equal(atomic_load(&report_count), 0);
 }
 
 static void leaves_a_machine_in_peace_whose_memory_is_short(void **state)
@@ -217,6 +230,7 @@ static void gives_up_a_version_that_is_retired(void **state)
     uv_sem_post(&may_go);
     run_rounds(1);
     assert_int_equal(atomic_load(&collapse_count), 1);
+    assert_int_equal(atomic_load(&report_count), 0);
     expect_quiet();
     uv_sem_destroy(&entered);
     uv_sem_destroy(&may_go);
