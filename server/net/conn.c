@@ -544,8 +544,10 @@ void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns)
     }
     /* The time that it waited is not the peer's fault. */
     uint64_t now_ms = uv_now(&conn->loop->uv);
-    conn->opened_ms += (now_ns - conn->waiting_since_ns) / 1000000;
+    uint64_t waited_ms = (now_ns - conn->waiting_since_ns) / 1000000;
+    conn->opened_ms += waited_ms;
     conn->opened_ms = conn->opened_ms < now_ms ? conn->opened_ms : now_ms;
+    eb_conn_age_postpone(&conn->age, waited_ms, now_ms);
     read_for_slice(conn);
 }
 
@@ -696,7 +698,9 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         reset_conn(conn, "peer does not read");
         return;
     }
-    apply_age(conn, now_ms);
+    if (!conn->handshake.is_waiting) { /* eb_conn_shake excludes the time of the wait. */
+        apply_age(conn, now_ms);
+    }
     if (conn->is_closing || eb_grpc_server_call_count(conn->session) == 0) {
         return; /* An idle connection costs no more than this: there may be thousands. */
     }

@@ -437,6 +437,9 @@ static void on_loop_accept(struct eb_listener *listener, int socket)
     struct eb_loop *loop = listener->context;
     struct eb_conn_origin origin = {eb_address_is_unix(&listener->address), listener->is_admin};
     wake_now(loop);
+    /* Opening a connection with TLS takes some 60 us. Further ones need not be open before the
+     * handshakes of those that wait. */
+    listener->accepts_one = eb_handshake_queue_count(&loop->handshakes) > 0;
     const struct eb_loop_listener *slot =
         EB_CONTAINER_OF(listener, struct eb_loop_listener, listener);
     struct eb_loop *target = choose_loop(loop, slot->is_shared);
@@ -448,9 +451,6 @@ static void on_loop_accept(struct eb_listener *listener, int socket)
     }
     if (!handed) {
         open_conn(loop, socket, origin);
-        /* Opening a connection with TLS takes some 60 us. Further ones need not be open before the
-         * handshakes of those that wait. */
-        listener->accepts_one = eb_handshake_queue_count(&loop->handshakes) > 0;
         return;
     }
     *handed = (struct handed_socket){

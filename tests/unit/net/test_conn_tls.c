@@ -340,6 +340,35 @@ static void closes_those_who_wait_when_their_time_is_over(void **state)
     assert_int_equal(facts.timeouts, CROWD);
 }
 
+static void limit_unknown_peers(struct eb_loop *loop, void *context)
+{
+    (void)context;
+    struct eb_loop_limits limits = eb_loop_options(loop)->limits;
+    limits.conn.age.unknown_max_ms = SHORT_MS;
+    eb_loop_set_limits(loop, &limits);
+}
+
+/* Connects a peer that sends nothing, and waits until the loop closes it. */
+static void outlast_silent_peer(const struct fixture *fixture)
+{
+    int silent = wire_connect(&fixture->address, 0);
+    assert_true(wire_read_to_end(silent, TIMEOUT_MS, NULL, 0));
+    close(silent);
+}
+
+/* Two silent peers, which connect later one after the other, show that the time of the others would
+ * be over. */
+static void waiting_for_a_step_does_not_count_towards_the_time_to_authenticate(void **state)
+{
+    struct fixture *fixture = *state;
+    send_crowd(fixture);
+    wait_for_crowd(fixture);
+    loop_host_act(fixture->host.loops[0], limit_unknown_peers, NULL);
+    outlast_silent_peer(fixture);
+    outlast_silent_peer(fixture);
+    assert_true(find_facts(fixture).waiting > 0);
+}
+
 static void spends_no_steps_on_peers_that_have_gone(void **state)
 {
     struct fixture *fixture = *state;
@@ -390,6 +419,7 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(completes_the_handshakes_of_all_who_connect_at_once),
         FIXTURE(refuses_who_could_not_begin_within_the_header_timeout),
         FIXTURE(closes_those_who_wait_when_their_time_is_over),
+        FIXTURE(waiting_for_a_step_does_not_count_towards_the_time_to_authenticate),
         FIXTURE(spends_no_steps_on_peers_that_have_gone),
         FIXTURE(answers_peers_without_tls_while_handshakes_wait),
         FIXTURE(drains_while_handshakes_wait),
