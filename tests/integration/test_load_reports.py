@@ -14,7 +14,7 @@ SERVICE = 'xds.service.orca.v3.OpenRcaService'
 REPORTS = dynamic.Method(dynamic.load('xds/service/orca/v3/orca.proto'), SERVICE,
                          'StreamCoreMetrics')
 LOOKUP = '/embag.v1.EmbeddingBag/Lookup'
-STREAMS_MAX = 32
+STREAMS_MAX = 4
 EARLIEST_S = 0.87   # a report may come an eighth of a second early
 AUTH = 'principals: [{name: one, token_file: token, models: ["*"]}]\n'
 LARGE_BAGS = 200000
