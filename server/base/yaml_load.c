@@ -1,5 +1,6 @@
 #include "server/base/yaml_load.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,7 +106,7 @@ static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
     return 0;
 }
 
-/* Sets *failure. Always returns false. */
+/* Sets *failure, which is transient if out of memory. Always returns false. */
 static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
     const struct report *report, struct eb_failure *failure)
 {
@@ -116,7 +117,8 @@ static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t erro
             "line %zu is indented with a tab; YAML allows only spaces (%s%s)", line,
             cyaml_strerror(error), report->text);
     }
-    return eb_failure_set(failure, "%s%s", cyaml_strerror(error), report->text);
+    eb_failure_set(failure, "%s%s", cyaml_strerror(error), report->text);
+    return error == CYAML_ERR_OOM && eb_failure_blame(failure, ENOMEM);
 }
 
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,

@@ -19,7 +19,7 @@
 
 /* Sets *values to the data in the form that `schema`, a mapping with CYAML_FLAG_POINTER, describes;
  * to NULL if the document is empty. On failure returns false, with *values NULL and *failure set:
- * what is wrong, then where, from the inside out. */
+ * what is wrong, then where, from the inside out. It is transient if libcyaml is out of memory. */
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
     void **values, struct eb_failure *failure);
 /* Accepts NULL. */

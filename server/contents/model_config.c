@@ -217,6 +217,13 @@ struct place {
     struct eb_failure *failure;
 };
 
+/* Sets *failure for lack of memory, which is transient. Always returns false. */
+static bool refuse_memory(struct eb_failure *failure)
+{
+    eb_failure_set(failure, "out of memory");
+    return eb_failure_blame(failure, ENOMEM);
+}
+
 /* Sets *failure to a text such as "tables[2].storage: 'int7' WHY". Leaves out the value if it is
  * NULL. Always returns false. */
 static bool refuse_config(
@@ -384,7 +391,7 @@ static bool read_config_source(
         return read_name(place, "source", &texts->source, &table->source);
     }
     table->source = strdup(table->name);
-    return table->source || eb_failure_set(place->failure, "out of memory");
+    return table->source || refuse_memory(place->failure);
 }
 
 /* Returns whether the table has a `dim` or does not need one. Some formats need it, because their
@@ -527,7 +534,7 @@ static bool read_config_group(const struct place *place, const struct eb_model_c
     }
     group->features = calloc(texts->features_count, sizeof *group->features);
     if (!group->features) {
-        return eb_failure_set(place->failure, "out of memory");
+        return refuse_memory(place->failure);
     }
     for (size_t i = 0; i < texts->features_count; i++) {
         if (!read_group_feature(place, config, texts->features[i], &group->features[i])) {
@@ -599,7 +606,7 @@ static void *make_entries(size_t count, size_t entry_bytes, struct eb_failure *f
 {
     void *entries = calloc(count + 1, entry_bytes);
     if (!entries) {
-        eb_failure_set(failure, "out of memory");
+        (void)refuse_memory(failure);
     }
     return entries;
 }
@@ -800,7 +807,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     }
     struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
     config->text = strndup((const char *)yaml, yaml_bytes);
-    bool is_good = config->text || eb_failure_set(failure, "out of memory");
+    bool is_good = config->text || refuse_memory(failure);
     is_good = is_good && (!texts || (read_manifest_rule(&place, texts, config) &&
                                         read_config_choice(place, texts, config) &&
                                         read_config_tables(place, texts, config) &&
@@ -824,7 +831,7 @@ static bool read_config_file(struct eb_table_file *file, uint32_t name_bytes_max
     }
     uint8_t *yaml = malloc(file->bytes + 1);
     if (!yaml) {
-        return eb_failure_set(failure, "out of memory");
+        return refuse_memory(failure);
     }
     bool is_good = eb_table_file_read(file, 0, yaml, file->bytes, failure) &&
                    eb_model_config_parse(yaml, file->bytes, name_bytes_max, config, failure);

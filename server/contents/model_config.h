@@ -170,7 +170,8 @@ void eb_model_config_init(struct eb_model_config *config);
  * counted from 0), the value and what is allowed. */
 bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
     struct eb_failure *failure);
-/* Does the same as eb_model_config_read for bytes in memory. *failure does not name a file. */
+/* Does the same as eb_model_config_read for bytes in memory. *failure does not name a file; it is
+ * transient if out of memory. */
 bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name_bytes_max,
     struct eb_model_config *config, struct eb_failure *failure);
 /* Accepts a zeroed configuration. */

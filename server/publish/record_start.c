@@ -3,6 +3,7 @@
 #include "server/base/directory.h"
 #include "server/base/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,13 +30,15 @@ static const struct eb_served_version *find_served(const struct eb_served_model 
     return model->version_count > 0 && model->versions[0].is_complete ? &model->versions[0] : NULL;
 }
 
-/* Makes the settings of a recorded model.yaml. Returns NULL with *failure set if that fails. */
+/* Makes the settings of a recorded model.yaml. Returns NULL with *failure set if that fails, which
+ * is transient if out of memory. */
 static struct eb_model_settings *make_settings(
     const struct eb_served_version *served, uint32_t name_bytes_max, struct eb_failure *failure)
 {
     struct eb_model_settings *settings = eb_model_settings_create();
     if (!settings) {
         eb_failure_set(failure, "out of memory");
+        (void)eb_failure_blame(failure, ENOMEM);
         return NULL;
     }
     const char *yaml = served->model_yaml;
@@ -118,25 +121,27 @@ static void log_incomplete(const struct eb_served_model *model)
         "resident_dir so large that it holds all tables");
 }
 
-/* Returns the settings of a model that can be served. Logs why it cannot be served and returns NULL
- * if its served version is not recorded completely, or if its model.yaml is not valid. */
-static struct eb_model_settings *find_settings(
-    const struct eb_served_model *model, uint32_t name_bytes_max)
+/* Sets *settings to those of a model that can be served. Logs why it cannot be served and sets
+ * *settings to NULL if its served version is not recorded completely, or if its model.yaml is not
+ * valid. Returns false with *failure set if out of memory. */
+static bool find_settings(const struct eb_served_model *model, uint32_t name_bytes_max,
+    struct eb_model_settings **settings, struct eb_failure *failure)
 {
-    struct eb_failure failure;
     const struct eb_served_version *served = find_served(model);
+    *settings = NULL;
     if (!served) {
         log_incomplete(model);
-        return NULL;
+        return true;
     }
-    struct eb_model_settings *settings = make_settings(served, name_bytes_max, &failure);
-    if (!settings) {
-        (void)eb_failure_locate(&failure, "model.yaml as recorded");
-        log_unserved(model, failure.text,
+    *failure = (struct eb_failure){.text = ""};
+    *settings = make_settings(served, name_bytes_max, failure);
+    if (!*settings && !failure->is_transient) {
+        (void)eb_failure_locate(failure, "model.yaml as recorded");
+        log_unserved(model, failure->text,
             "make the repository readable again; an earlier build of the server accepted this "
             "model.yaml and this one does not, so correct it there");
     }
-    return settings;
+    return *settings || !failure->is_transient;
 }
 
 static int compare_seen_models(const void *left, const void *right)
@@ -155,9 +160,12 @@ static bool make_seen(const struct eb_served_record *record, const char *directo
     bool is_good = out->models || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < record->model_count && is_good; i++) {
         const struct eb_served_model *model = &record->models[i];
-        struct eb_model_settings *settings = find_settings(model, name_bytes_max);
-        is_good = !settings ||
-                  make_seen_model(model, directory, settings, &out->models[out->count++], failure);
+        struct eb_model_settings *settings;
+        is_good = find_settings(model, name_bytes_max, &settings, failure);
+        if (settings) {
+            is_good =
+                make_seen_model(model, directory, settings, &out->models[out->count++], failure);
+        }
     }
     if (is_good && out->count == 0) {
         is_good = eb_failure_set(failure, "it has no model that can be served");

@@ -23,7 +23,8 @@ struct eb_record_start {
  * `directory`, and stamps are unknown (zeroed). Leaves out each model whose served version is not
  * complete or whose model.yaml is not valid, which is logged, and versions that would be served
  * instead of the one that was. `why` says why the repository itself cannot be read. Logs that, or
- * why the record cannot be served either; then returns false with *start and *out empty. */
+ * why the record cannot be served either, for example because the server is out of memory; then
+ * returns false with *start and *out empty. */
 bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
     const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why);
 /* Returns the recorded version, or NULL if there is none that is complete, or if the start is not

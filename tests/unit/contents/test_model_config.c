@@ -1,5 +1,6 @@
 #include "server/contents/model_config.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 
@@ -607,6 +608,28 @@ static void refuses_a_file_that_is_too_large(void **state)
     eb_scratch_deinit(&scratch);
 }
 
+/* The content of the file is not the cause, so it may be good for the next attempt. */
+static void a_lack_of_memory_is_transient(void **state)
+{
+    (void)state;
+    static const char yaml[] = "tables: [{name: a}]\nfeatures: [{name: f, table: a}]\n"
+                               "groups: [{name: g, features: [f]}]\n"
+                               "versions: {labels: [{name: x, version: 1}]}\n";
+    bool is_good = false;
+    unsigned tries = 0;
+    while (!is_good) {
+        struct eb_model_config config;
+        struct eb_failure failure = {.text = ""};
+        eb_faults_fail_allocation(++tries);
+        is_good = eb_model_config_parse(
+            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, &config, &failure);
+        eb_faults_fail_allocation(0);
+        assert_int_equal(failure.is_transient, !is_good);
+        eb_model_config_deinit(&config);
+    }
+    assert_true(tries > 2);
+}
+
 EB_TEST_GROUP(model_config)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +654,7 @@ EB_TEST_GROUP(model_config)
         cmocka_unit_test(stops_at_its_caps),
         cmocka_unit_test(reads_a_file),
         cmocka_unit_test(refuses_a_file_that_is_too_large),
+        cmocka_unit_test(a_lack_of_memory_is_transient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
