@@ -29,8 +29,7 @@ uint64_t eb_machine_uncharged_bytes(void);
 uint64_t eb_machine_available_bytes_under(const char *root);
 uint64_t eb_machine_uncharged_bytes_under(const char *root);
 
-/* Returns in how many percent of the last 10 s a task has waited for memory: on the machine or, if
+/* Returns the percentage of the last 10 s in which a task waited for memory: on the machine or, if
  * that is more, in a control group (v2) of this process. Ignores a source that cannot be read, and
- * returns 0 if none can be. `root` is as for eb_machine_cpu_count.
- */
+ * returns 0 if none can be. `root` is as for eb_machine_cpu_count. */
 double eb_machine_memory_pressure(const char *root);

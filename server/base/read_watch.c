@@ -56,7 +56,7 @@ void eb_read_watch_end(void)
     }
 }
 
-enum eb_read_watch_event eb_read_watch_look(
+enum eb_read_watch_event eb_read_watch_check(
     struct eb_read_watch *watch, uint64_t stall_ms, struct eb_read_stall *stall)
 {
     uint64_t now_ms = watch_now_ms();

@@ -2,7 +2,7 @@
  * thread can report a read that takes long. A thread attaches a watch; from then on, the functions
  * that read tables (formats/table_file.h) and directories note their reads in it. They note nothing
  * for a thread without a watch.
- * Thread: each thread notes its own reads; one other thread looks at a watch. Memory: the owner's.
+ * Thread: each thread notes its own reads; one other thread checks a watch. Memory: the owner's.
  */
 #pragma once
 
@@ -47,7 +47,7 @@ void eb_read_watch_attach(struct eb_read_watch *watch);
 void eb_read_watch_begin(const char *path);
 void eb_read_watch_end(void);
 
-/* Returns what has happened since the last look. Each event is returned once; if it is STALLED,
+/* Returns what has happened since the last check. Each event is returned once; if it is STALLED,
  * fills in *stall. A read counts as stalled after stall_ms. */
-enum eb_read_watch_event eb_read_watch_look(
+enum eb_read_watch_event eb_read_watch_check(
     struct eb_read_watch *watch, uint64_t stall_ms, struct eb_read_stall *stall);

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time between two looks at whether a comparison waits for a read. */
-#define LOOK_MS 500
+/* Time between two checks whether a comparison waits for a read. */
+#define WATCH_MS 500
 
 /* A version whose tables are compared. While the thread runs, only it uses the members, except
  * `watch`. */
@@ -178,11 +178,11 @@ static void set_stalled(struct eb_adoption_check *check, bool is_stalled)
 }
 
 /* Looks whether the comparison waits for a read. */
-static void on_look(uv_timer_t *timer)
+static void on_watch_due(uv_timer_t *timer)
 {
     struct eb_adoption_check *check = timer->data;
     struct eb_read_stall stall;
-    switch (eb_read_watch_look(&check->comparison->watch, EB_READ_WATCH_STALL_MS, &stall)) {
+    switch (eb_read_watch_check(&check->comparison->watch, EB_READ_WATCH_STALL_MS, &stall)) {
     case EB_READ_WATCH_STALLED:
         eb_model_log_stalled(stall.path, stall.seconds);
         set_stalled(check, true);
@@ -247,7 +247,7 @@ static void on_comparison_done(struct eb_background_task *task)
     struct eb_adoption_check *check = EB_CONTAINER_OF(task, struct eb_adoption_check, task);
     struct eb_comparison *comparison = check->comparison;
     check->comparison = NULL;
-    uv_timer_stop(&check->look);
+    uv_timer_stop(&check->watch_timer);
     set_stalled(check, false);
     if (comparison->is_done) {
         eb_log(EB_LOG_DEBUG, "resident_compared", eb_log_text("model", comparison->model),
@@ -276,7 +276,7 @@ static bool begin_comparison(struct eb_adoption_check *check, const struct eb_re
     check->comparison = comparison;
     atomic_store(&check->is_cancelled, false);
     if (comparison && eb_background_task_start(&check->task)) {
-        uv_timer_start(&check->look, on_look, LOOK_MS, LOOK_MS);
+        uv_timer_start(&check->watch_timer, on_watch_due, WATCH_MS, WATCH_MS);
         return true;
     }
     check->comparison = NULL;
@@ -301,8 +301,8 @@ void eb_adoption_check_start(struct eb_adoption_check *check, uv_loop_t *loop)
     int rc = eb_background_task_open(&check->task, loop);
     check->is_open = rc == 0;
     if (rc == 0) {
-        uv_timer_init(loop, &check->look);
-        check->look.data = check;
+        uv_timer_init(loop, &check->watch_timer);
+        check->watch_timer.data = check;
     } else {
         eb_log(EB_LOG_WARN, "resident_uncompared", eb_log_text("reason", uv_strerror(rc)),
             eb_log_text("remedy", "raise the limit on open files; until the next start, adopted "
@@ -345,7 +345,7 @@ void eb_adoption_check_stop(struct eb_adoption_check *check)
     if (check->is_open) {
         check->is_open = false;
         atomic_store(&check->is_cancelled, true);
-        uv_close((uv_handle_t *)&check->look, NULL);
+        uv_close((uv_handle_t *)&check->watch_timer, NULL);
         eb_background_task_close(&check->task);
     }
 }

@@ -34,7 +34,7 @@ struct eb_adoption_check {
     bool is_stalled; /* the comparison under way has waited long for a read */
     /* Private. */
     struct eb_background_task task;
-    uv_timer_t look;                  /* runs during a comparison */
+    uv_timer_t watch_timer;           /* runs during a comparison */
     struct eb_comparison *comparison; /* under way; NULL if none is */
     atomic_bool is_cancelled;         /* the one under way must end */
     uint64_t random_state;            /* of splitmix64, which chooses chunks */

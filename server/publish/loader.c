@@ -339,10 +339,10 @@ void eb_loader_cancel(struct eb_load *load)
     atomic_store_explicit(&load->is_cancelled, true, memory_order_relaxed);
 }
 
-void eb_loader_look(struct eb_load *load)
+void eb_loader_check(struct eb_load *load)
 {
     struct eb_read_stall stall;
-    switch (eb_read_watch_look(&load->watch, EB_READ_WATCH_STALL_MS, &stall)) {
+    switch (eb_read_watch_check(&load->watch, EB_READ_WATCH_STALL_MS, &stall)) {
     case EB_READ_WATCH_STALLED: on_loader_stalled(load, stall.path, stall.seconds); break;
     case EB_READ_WATCH_RESUMED: on_loader_resumed(load); break;
     case EB_READ_WATCH_QUIET: break;

@@ -88,7 +88,7 @@ void eb_loader_abandon(struct eb_model_version *version);
 void eb_loader_cancel(struct eb_load *load);
 /* Checks whether the load's own thread has waited long for a read, and logs that. Called about
  * twice a second. */
-void eb_loader_look(struct eb_load *load);
+void eb_loader_check(struct eb_load *load);
 /* Must be called on any thread after it has read `bytes` bytes. Sleeps until all callers together
  * have read no more than bytes_per_s. Returns false if *is_cancelled is set. */
 bool eb_loader_keep_pace(struct eb_loader *loader, uint64_t bytes, const atomic_bool *is_cancelled);

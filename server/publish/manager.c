@@ -452,7 +452,7 @@ static void on_manager_progress(uv_timer_t *timer)
     struct eb_manager *manager = timer->data;
     for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
         if (manager->slots[i].load) {
-            eb_loader_look(manager->slots[i].load);
+            eb_loader_check(manager->slots[i].load);
         }
     }
     tell_stalled(manager);

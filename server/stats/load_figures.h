@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* What one loop has counted since it began. The loop writes it about once a second, so a reader may
+/* The counts of one loop since it began. The loop writes them about once a second, so a reader may
  * see counts that are a second old. */
 struct eb_loop_load {
     atomic_uint_fast64_t busy_ns; /* time that the loop was busy */
@@ -41,7 +41,7 @@ struct eb_load_figures {
     double errors_per_s;
 };
 
-/* Adds what a loop has counted. */
+/* Adds the counts of a loop. */
 void eb_load_sums_add(struct eb_load_sums *sums, const struct eb_loop_load *loop);
 /* Returns the figures of the time between two readings. `to` must be later than `from`. */
 struct eb_load_figures eb_load_figures_between(const struct eb_load_sums *from,

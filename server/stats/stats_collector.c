@@ -77,7 +77,7 @@ static bool copy_optional_text(const char *from, char **to)
     return *to || !from;
 }
 
-/* Splits the pages of tables, of which bytes_2m bytes are in pages of 2 MiB now. */
+/* Splits the pages of tables. `bytes_2m` of their bytes are in pages of 2 MiB now. */
 static struct eb_stats_page_bytes split_pages(const struct eb_page_count *pages, uint64_t bytes_2m)
 {
     return (struct eb_stats_page_bytes){

@@ -34,7 +34,7 @@
 enum eb_resident_fs { EB_RESIDENT_TMPFS, EB_RESIDENT_HUGETLBFS };
 enum eb_resident_kind { EB_RESIDENT_TABLE, EB_RESIDENT_SMALL }; /* .t and .s */
 
-/* What has become of a table that was meant to be resident. */
+/* The outcome for a table that was meant to be resident. */
 enum eb_resident_outcome {
     EB_RESIDENT_ADOPTED,  /* mapped from a file that was there */
     EB_RESIDENT_WRITTEN,  /* loaded into a new file */

@@ -141,7 +141,7 @@ static bool tell_stalled(const struct pool_run *run, struct pool_thread *thread)
     const struct eb_worker_pool *pool = run->pool;
     uint64_t stall_ms = pool->stall_ms > 0 ? pool->stall_ms : EB_READ_WATCH_STALL_MS;
     struct eb_read_stall stall;
-    enum eb_read_watch_event event = eb_read_watch_look(&thread->worker.watch, stall_ms, &stall);
+    enum eb_read_watch_event event = eb_read_watch_check(&thread->worker.watch, stall_ms, &stall);
     if (event == EB_READ_WATCH_STALLED) {
         eb_load_meter_stall(pool->meter, stall.path, stall.seconds);
     } else if (event == EB_READ_WATCH_RESUMED) {

@@ -47,7 +47,7 @@ static int tear_down(void **state)
 
 static enum eb_read_watch_event look(void)
 {
-    return eb_read_watch_look(&watch, STALL_MS, &stall);
+    return eb_read_watch_check(&watch, STALL_MS, &stall);
 }
 
 static void tells_once_of_a_read_that_takes_long(void **state)
