@@ -137,8 +137,9 @@ class PublishTest(unittest.TestCase):
         addresses = ','.join(getattr(s, 'address', s) for s in servers)
         # A command that runs in the background, as in a script with &, ignores SIGINT.
         process = subprocess.Popen(
-            ['env', '--default-signal=INT,TERM,HUP', served.EMBAG, 'publish', '--servers', addresses, '--model', 'm', '--version',
-             str(version), '--timeout', str(timeout), *flags],
+            ['env', '--default-signal=INT,TERM,HUP', served.EMBAG, 'publish', '--servers',
+             addresses, '--model', 'm', '--version', str(version), '--timeout', str(timeout),
+             *flags],
             stdout=subprocess.PIPE, stderr=stderr, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())

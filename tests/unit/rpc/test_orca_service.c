@@ -127,7 +127,7 @@ static void counts_no_calls_but_lookups(void **state)
     service_fixture_start(fixture);
     ask_reports(fixture, &call, 0);
     wire_peer_call(&fixture->peer, &check, "/grpc.health.v1.Health/Check");
-    wire_peer_write_bytes(&check, NULL, 0, true);
+    wire_peer_write_bytes(&check, "", 0, true);
     assert_true(wire_peer_run(&fixture->peer, &check.is_finished, SERVICE_HOST_TIMEOUT_MS));
     expect_reports(fixture, &call, 1);
     assert_true(call.reports[0].lookups_per_s == 0);
