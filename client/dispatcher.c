@@ -608,6 +608,7 @@ static struct eb_connection *choose_connection(
     struct eb_peer_terms terms = {.priority = call->priority,
         .now_ns = dispatcher->now_ns,
         .tried = {call->tried[0], call->tried[1]},
+        .is_first = call->path,
         .may_write = true};
     return eb_peer_set_choose(&dispatcher->servers, &terms);
 }

@@ -24,8 +24,8 @@
  * second. A look-up that fails changes nothing. A server whose address is gone is used as long as
  * its connection lasts.
  *
- * Commands and lists (embag_list_models and the functions of embag_admin.h) go to one of the
- * servers. Open a client of its own for each server to address one of them.
+ * Commands and lists (embag_list_models and the functions of embag_admin.h) go to the first server
+ * that is connected. Open a client of its own for each server to address one of them.
  *
  * Thread: any. Memory: the caller's. */
 #pragma once

@@ -267,7 +267,6 @@ static bool keep_answer(struct publish *publish, struct eb_publish_server *serve
         break;
     case EMBAG_NOT_FOUND:
         eb_publish_observe(server, NULL, publish->options->version);
-        memcpy(server->reason, error->text, sizeof server->reason);
         break;
     case EMBAG_DEADLINE_EXCEEDED:
         server->state = EB_PUBLISH_SILENT;

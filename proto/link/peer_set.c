@@ -298,8 +298,23 @@ static bool peer_takes(const void *context, const struct eb_replica *replica)
     return eb_peer_find_least_busy(peer, terms->priority, terms->may_write);
 }
 
+/* Returns a connection to the first peer that is connected, if it takes the attempt. */
+static struct eb_connection *choose_first(
+    struct eb_peer_set *set, const struct eb_peer_terms *terms)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (eb_peer_is_usable(set->peers[i]) && !set->peers[i]->is_twin) {
+            return eb_peer_find_least_busy(set->peers[i], terms->priority, terms->may_write);
+        }
+    }
+    return NULL;
+}
+
 struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct eb_peer_terms *terms)
 {
+    if (terms->is_first) {
+        return choose_first(set, terms);
+    }
     if (set->count == 1) {
         struct eb_peer *only = set->peers[0];
         bool was_tried = terms->tried[0] == only || terms->tried[1] == only;

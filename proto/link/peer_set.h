@@ -56,6 +56,7 @@ struct eb_peer_terms {
      * peers that are gone. */
     const struct eb_peer *tried[2];
     bool is_other; /* only a peer that was not tried will do */
+    bool is_first; /* the first peer that is connected, so that commands go to one server */
     /* Whether connections may write what waits, to make room. Then attempts may end meanwhile. */
     bool may_write;
 };

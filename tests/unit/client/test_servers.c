@@ -335,6 +335,26 @@ static void uses_a_process_with_several_addresses_once(void **state)
     close_group(group);
 }
 
+static void asks_the_first_server_for_its_models(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    open_group(group, (struct embag_options){0});
+    for (int i = 0; i < 20; i++) {
+        struct embag_model_list *list = NULL;
+        assert_int_equal(embag_list_models(group->client, &list, &group->error), EMBAG_OK);
+        embag_model_list_free(list);
+    }
+    assert_int_equal(atomic_load(&group->servers[0].call_count), 20);
+    /* Then it goes to the next one. */
+    stop_one(group, 0);
+    struct embag_model_list *list = NULL;
+    assert_int_equal(embag_list_models(group->client, &list, &group->error), EMBAG_OK);
+    embag_model_list_free(list);
+    assert_int_equal(atomic_load(&group->servers[1].call_count), 1);
+    close_group(group);
+}
+
 static void tells_what_each_server_got(void **state)
 {
     (void)state;
@@ -375,6 +395,7 @@ EB_TEST_GROUP(servers)
         cmocka_unit_test(counts_no_rescued_lookup_as_hedged),
         cmocka_unit_test(rescues_lookups_from_a_server_that_is_silent),
         cmocka_unit_test(uses_a_process_with_several_addresses_once),
+        cmocka_unit_test(asks_the_first_server_for_its_models),
         cmocka_unit_test(tells_what_each_server_got),
     };
     client_mode = EMBAG_MODE_STREAM;
