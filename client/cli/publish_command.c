@@ -265,9 +265,7 @@ static bool keep_answer(struct publish *publish, struct eb_publish_server *serve
         eb_publish_observe(
             server, list->count > 0 ? &list->models[0] : NULL, publish->options->version);
         break;
-    case EMBAG_NOT_FOUND:
-        eb_publish_observe(server, NULL, publish->options->version);
-        break;
+    case EMBAG_NOT_FOUND: eb_publish_observe(server, NULL, publish->options->version); break;
     case EMBAG_DEADLINE_EXCEEDED:
         server->state = EB_PUBLISH_SILENT;
         memcpy(server->reason, error->text, sizeof server->reason);
