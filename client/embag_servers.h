@@ -20,9 +20,9 @@
  * are at most hedge_percent hedges per hundred lookups, none for batch priority, none for a second
  * after a server has refused lookups, and none while all servers are slow.
  *
- * Names are looked up every 30 s, and after a lost connection at once, though at most once a
- * second. A look-up that fails changes nothing. A server whose address is gone is used as long as
- * its connection lasts.
+ * Names are resolved every 30 s, and after a lost connection at once, though at most once a
+ * second. A resolution that fails changes nothing. A server whose address is gone is used as long
+ * as its connection lasts.
  *
  * Commands and lists (embag_list_models and the functions of embag_admin.h) go to the first server
  * that is connected. Open a client of its own for each server to address one of them.

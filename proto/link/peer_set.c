@@ -138,7 +138,7 @@ static void on_set_close(struct eb_peer *peer, bool has_spoken, const struct eb_
         free_twins(set, peer);
     }
     if (!set->is_closing) {
-        /* An address that never answers is no reason to look the names up all the time. */
+        /* An address that never answers is no reason to resolve the names all the time. */
         if (has_spoken || !eb_peer_set_is_live(set)) {
             eb_resolver_hurry(&set->resolver);
         }
@@ -190,7 +190,7 @@ static void drop_unlisted(struct eb_peer_set *set, const struct eb_resolver_resu
     remove_gone(set);
 }
 
-/* A look-up that fails changes nothing: the addresses that are known may well be right. */
+/* A resolution that fails changes nothing: the addresses that are known may well be right. */
 static void on_set_results(void *context, const struct eb_resolver_result *results)
 {
     struct eb_peer_set *set = context;

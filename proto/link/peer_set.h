@@ -20,7 +20,7 @@ struct eb_peer_set {
     void (*on_open)(void *context);
     /* A connection was lost, or could not be opened if it has not spoken HTTP/2. */
     void (*on_close)(void *context, bool has_spoken, const struct eb_error *why);
-    /* The names were looked up; *why says that not one server is known, or is NULL. */
+    /* The names were resolved; *why says that not one server is known, or is NULL. */
     void (*on_resolved)(void *context, const struct eb_error *why);
     /* Nothing comes from a peer although attempts are in flight (suspicion.h). Called again every
      * second. */
@@ -34,8 +34,9 @@ struct eb_peer_set {
     struct eb_peer **peers; /* [peers_max] */
     uint32_t count;
     uint32_t peers_max;
-    struct eb_replica **replicas;  /* [peers_max]; replicas[i] is that of peers[i] */
-    struct eb_error resolve_error; /* why no name has an address; OK: one has, or is looked up */
+    struct eb_replica **replicas; /* [peers_max]; replicas[i] is that of peers[i] */
+    struct eb_error
+        resolve_error; /* why no name has an address; OK: one has, or is being resolved */
     uint32_t random;
     bool is_closing;
 };
@@ -79,7 +80,7 @@ struct eb_peer *eb_peer_set_find(const struct eb_connection *connection);
 /* Does what is due before attempts are sent: tells those of streams that have ended. */
 void eb_peer_set_settle(struct eb_peer_set *set);
 /* Does what is due afterwards: opens connections (also those that no attempt has needed yet, if
- * is_wanted), looks names up, and writes. Sets *next_ns to when to call this again at the latest.
+ * is_wanted), resolves names, and writes. Sets *next_ns to when to call this again at the latest.
  * Returns whether eb_peer_set_settle has something to do. */
 bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, uint64_t *next_ns);
 
@@ -89,7 +90,7 @@ uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set);
 bool eb_peer_set_has_several(const struct eb_peer_set *set);
 /* Counts the servers that are connected. */
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set);
-/* Returns whether a peer is connected or being connected to, or names are being looked up. */
+/* Returns whether a peer is connected or being connected to, or names are being resolved. */
 bool eb_peer_set_is_live(const struct eb_peer_set *set);
 /* Returns why no peer is live. */
 const struct eb_error *eb_peer_set_reason(const struct eb_peer_set *set);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One look-up of all names. Whoever is the last to need it frees it: the resolver if it is open,
+/* One resolution of all names. Whoever is the last to need it frees it: the resolver if it is open,
  * the thread otherwise. */
 struct eb_resolver_job {
     uv_mutex_t lock;           /* guards `owner` */

@@ -15,7 +15,7 @@ struct resolver_fixture {
     uv_loop_t uv;
     struct eb_targets targets;
     struct eb_resolver resolver;
-    unsigned result_count; /* look-ups that have ended */
+    unsigned result_count; /* resolutions that have ended */
     uint32_t address_count;
 };
 
@@ -54,7 +54,7 @@ static int close_resolver(void **state)
     return 0;
 }
 
-/* Starts the look-up that is due. */
+/* Starts the resolution that is due. */
 static void begin_look_up(struct resolver_fixture *fixture, uint64_t now_ns)
 {
     assert_int_equal(eb_resolver_run(&fixture->resolver, now_ns), UINT64_MAX);
@@ -68,7 +68,7 @@ static void await_results(struct resolver_fixture *fixture, unsigned count)
     assert_true(fixture->address_count >= 1);
 }
 
-/* Returns the time from the end of the last look-up to the next one. */
+/* Returns the time from the end of the last resolution to the next one. */
 static uint64_t find_pause(struct resolver_fixture *fixture)
 {
     uint64_t ended_ns = fixture->resolver.ended_ns;
@@ -99,7 +99,7 @@ static void looks_up_soon_after_a_loss_during_a_look_up(void **state)
 {
     struct resolver_fixture *fixture = *state;
     begin_look_up(fixture, uv_hrtime());
-    /* What is being looked up may be what was right before the loss. */
+    /* What is being resolved may have been right before the loss. */
     eb_resolver_hurry(&fixture->resolver);
     await_results(fixture, 1);
     assert_int_equal(find_pause(fixture), EB_RESOLVER_PAUSE_NS);
