@@ -601,7 +601,7 @@ static uint32_t count_waiting(const struct eb_dispatcher *dispatcher)
 
 /* ---- rounds ---- */
 
-/* Returns a connection that takes the call now; NULL if there is none. */
+/* Returns a connection that takes the call now. Returns NULL if no connection does. */
 static struct eb_connection *choose_connection(
     struct eb_dispatcher *dispatcher, const struct eb_call *call)
 {

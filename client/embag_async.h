@@ -17,7 +17,8 @@
  *   shortened at random, so that clients do not come back all at once.
  * - After RESOURCE_EXHAUSTED, if the server named a time (grpc-retry-pushback-ms or
  *   retry_after_ms), after that time. Otherwise RESOURCE_EXHAUSTED is final.
- * Lost connections are opened again after a pause too, the first time of at most 10 ms.
+ * Lost connections are opened again after a pause too. The first one takes at most 10 ms, or 0.5 s
+ * while other servers take the lookups.
  *
  * An error that ends a whole stream, such as an answer larger than answer_bytes_max, may have been
  * caused by any lookup on it. Each lookup that was on the stream is sent once more, as a unary

@@ -12,7 +12,7 @@
 /* Room for the text of an embag_error. */
 #define EB_PUBLISH_REASON_BYTES sizeof(((struct embag_error *)0)->text)
 
-/* What a server has of the version. */
+/* The state of the version on one server. */
 enum eb_publish_state {
     EB_PUBLISH_UNKNOWN, /* not asked yet */
     EB_PUBLISH_SILENT,  /* did not answer in time */

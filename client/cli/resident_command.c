@@ -41,7 +41,7 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "resident", {usage}, flags, sizeof flags / sizeof flags[0]};
 
-/* What a pass over the files does and has found. */
+/* The task and the findings of a pass over the files. */
 struct pass {
     struct eb_resident_dir *dir;
     bool is_check;
@@ -182,7 +182,7 @@ static int clean(const char *directory)
     return is_owner ? 0 : 1;
 }
 
-/* Returns the task of that name, or 0 if there is none. */
+/* Returns the task with this name, or 0 if no task has it. */
 static int find_task(const char *name)
 {
     for (int i = LIST; tasks[i]; i++) {

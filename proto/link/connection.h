@@ -14,7 +14,7 @@
 /* Request id of probes, which no attempt has. */
 #define EB_PROBE_ID UINT64_MAX
 
-/* What happens to attempts. */
+/* Callbacks for what happens to attempts. */
 struct eb_connection_handler {
     /* A message or the end of a call has come. Called before the functions below. */
     void (*on_heard)(struct eb_connection *connection);

@@ -49,7 +49,7 @@ void eb_peer_set_close(struct eb_peer_set *set);
 /* Frees a set that is closed. Accepts a zeroed one. */
 void eb_peer_set_deinit(struct eb_peer_set *set);
 
-/* What an attempt needs of a peer. */
+/* The conditions that a peer must meet to get an attempt. */
 struct eb_peer_terms {
     enum eb_priority priority;
     uint64_t now_ns;

@@ -1,7 +1,7 @@
-/* What is known about a replica, one of several equal servers: how fast it answers, what it has to
+/* The state of a replica, one of several equal servers: how fast it answers, what it has to
  * do, and whether it should get calls. A group is the replicas that may get the same calls.
  *
- * An attempt is one call at one replica. Of a call that is resent or hedged there are several.
+ * An attempt is one call at one replica. A call that is resent or hedged has several.
  * A new replica, and one that is back after a lost connection or an ejection, begins with the
  * group's median latency and gets its full share of calls after EB_REPLICA_RAMP_NS.
  * Thread: one at a time; pure. Memory: the owner has the replicas, which must not move, the group's

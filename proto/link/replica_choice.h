@@ -7,7 +7,7 @@
 
 #include "proto/link/replica.h"
 
-/* What the call needs. Only `random` and `now_ns` must be set. */
+/* The conditions of a choice. Only `random` and `now_ns` must be set. */
 struct eb_choice_terms {
     uint32_t random; /* a new one for each choice; the same one gives the same replica */
     uint64_t now_ns;

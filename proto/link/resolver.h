@@ -13,7 +13,7 @@
  * connections. */
 #define EB_RESOLVER_PAUSE_NS UINT64_C(1000000000)
 
-/* What is known of a target's name. */
+/* The result for one target's name. */
 struct eb_resolver_result {
     struct eb_address *addresses; /* [count] */
     uint32_t count;               /* 0: not found, see error */
