@@ -49,6 +49,7 @@ struct eb_call {
     enum eb_priority priority;
     struct eb_outgoing *request; /* the record has a hold on it */
     struct eb_lookup_expected expected;
+    bool names_version; /* by its number or its label */
     uint64_t deadline_ns;
     void (*on_over)(struct eb_call *call); /* called on the client's thread, with a result */
     /* Called on the client's thread with the progress of a command that is not done yet. */

@@ -209,6 +209,8 @@ static void fill_lookup(struct embag_client *client, const struct embag_request 
     call->priority = request->priority == EMBAG_BATCH ? EB_PRIORITY_BATCH : EB_PRIORITY_INTERACTIVE;
     call->request = eb_lookup_call_encode(request, &label, &client->engine.requests.memory, error);
     eb_lookup_call_expect(request, call->request, &call->expected);
+    call->names_version =
+        request->version > 0 || (request->version_label && request->version_label[0]);
 }
 
 /* ---- calls that do not block ---- */

@@ -227,10 +227,10 @@ static void pause_call(struct eb_call *call, uint64_t at_ns)
 }
 
 /* Returns whether another server than the last one takes the call now. After a refusal that names a
- * time, a server that was tried before will not do either. */
+ * time, or if the version is missing, a server that was tried before will not do either. */
 static bool has_other_server(const struct eb_call *call, const struct eb_retry_case *failure)
 {
-    bool is_refused = failure->status == EB_STATUS_RESOURCE_EXHAUSTED;
+    bool is_refused = failure->status != EB_STATUS_UNAVAILABLE;
     struct eb_peer_terms terms = {.priority = call->priority,
         .now_ns = failure->now_ns,
         .tried = {call->tried[0], is_refused ? call->tried[1] : NULL},
@@ -266,6 +266,7 @@ static void retry_or_fail(struct eb_call *call, const struct eb_error *why, enum
     struct eb_dispatcher *dispatcher = call->dispatcher;
     struct eb_retry_case failure = {
         .status = why->status,
+        .names_version = call->names_version,
         .retry_after_ms = call->retry_after_ms,
         .attempts = call->attempts,
         .retries_max = changes_server(call) ? 0 : dispatcher->options.retries_max,

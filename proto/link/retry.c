@@ -19,10 +19,16 @@ static bool is_refused(const struct eb_retry_case *failure)
     return failure->status == EB_STATUS_RESOURCE_EXHAUSTED && failure->retry_after_ms > 0;
 }
 
+static bool lacks_version(const struct eb_retry_case *failure)
+{
+    return failure->status == EB_STATUS_NOT_FOUND && failure->names_version;
+}
+
 bool eb_retry_may_move(const struct eb_retry_case *failure)
 {
-    bool is_passing = failure->status == EB_STATUS_UNAVAILABLE || is_refused(failure);
-    return is_passing && failure->attempts <= failure->retries_max &&
+    bool may_pass =
+        failure->status == EB_STATUS_UNAVAILABLE || is_refused(failure) || lacks_version(failure);
+    return may_pass && failure->attempts <= failure->retries_max &&
            failure->now_ns < failure->deadline_ns;
 }
 

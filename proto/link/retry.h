@@ -12,6 +12,7 @@
 /* A failed call. */
 struct eb_retry_case {
     enum eb_status status;
+    bool names_version;      /* the request names a version, which other servers may have */
     uint32_t retry_after_ms; /* the pause that the server asked for; 0: none */
     uint32_t attempts;       /* attempts to send it so far, including this one */
     uint32_t retries_max;
@@ -24,7 +25,7 @@ struct eb_retry_case {
  * `random`, which may be any number. */
 uint64_t eb_retry_pause_ns(uint32_t attempts, uint32_t random);
 /* Returns whether the call may be sent to another server, at once: the connection was lost, or the
- * server cannot answer now. */
+ * server cannot answer now, or it does not have the version that the request names. */
 bool eb_retry_may_move(const struct eb_retry_case *failure);
 /* Returns when to send the call again; EB_RETRY_NEVER if the failure is final. */
 uint64_t eb_retry_at_ns(const struct eb_retry_case *failure, uint32_t random);

@@ -308,6 +308,8 @@ static bool refuse_lookup(
     uint64_t id = request->request_id;
     if (strcmp(model, "refuse") == 0) {
         refuse(call, id, EB_STATUS_NOT_FOUND, "no such thing", 0);
+    } else if (request->version > 0 && atomic_load(&conn->server->lacks_version)) {
+        refuse(call, id, EB_STATUS_NOT_FOUND, "no such version", 0);
     } else if (strcmp(model, "stranger") == 0) {
         refuse(call, id, EB_STATUS_UNAUTHENTICATED, "who are you", 0);
     } else if (strcmp(model, "full") == 0) {

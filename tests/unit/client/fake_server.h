@@ -61,17 +61,18 @@ struct fake_server {
         uv_pipe_t pipe;
     } listener;
     bool is_unix;
-    struct fake_conn *conns;  /* open ones, singly linked */
-    atomic_uint conn_count;   /* accepted so far */
-    atomic_uint call_count;   /* requests that have arrived so far, without GetServer */
-    atomic_uint cancel_count; /* cancel messages that have arrived so far */
-    atomic_uint done_count;   /* calls that have ended, for any reason */
-    atomic_uint half_count;   /* streams that their clients have ended */
-    atomic_int reload;        /* enum fake_server_reload */
-    atomic_bool is_stalled;   /* requests that come from now on get no answer */
-    unsigned turn;            /* requests for "busy" and "cut" so far; answers alternate */
-    uint64_t instance;        /* told by GetServer; set between start and the first connection */
-    char address[128];        /* as embag_open expects it */
+    struct fake_conn *conns;   /* open ones, singly linked */
+    atomic_uint conn_count;    /* accepted so far */
+    atomic_uint call_count;    /* requests that have arrived so far, without GetServer */
+    atomic_uint cancel_count;  /* cancel messages that have arrived so far */
+    atomic_uint done_count;    /* calls that have ended, for any reason */
+    atomic_uint half_count;    /* streams that their clients have ended */
+    atomic_int reload;         /* enum fake_server_reload */
+    atomic_bool lacks_version; /* requests that name a version get NOT_FOUND */
+    atomic_bool is_stalled;    /* requests that come from now on get no answer */
+    unsigned turn;             /* requests for "busy" and "cut" so far; answers alternate */
+    uint64_t instance;         /* told by GetServer; set between start and the first connection */
+    char address[128];         /* as embag_open expects it */
 };
 
 /* Listens on a free port of 127.0.0.1, or on unix_path if that is not NULL. Returns false on

@@ -70,15 +70,22 @@ static void close_group(struct group *group)
     free(group);
 }
 
-static enum embag_status look_up_one(struct group *group, const char *model)
+/* Version 0 is the one that is served. */
+static enum embag_status look_up_version(struct group *group, const char *model, uint64_t version)
 {
     int64_t index = 5;
     struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-    struct embag_request request = {.model = model, .queries = &query, .query_count = 1};
+    struct embag_request request = {
+        .model = model, .version = version, .queries = &query, .query_count = 1};
     struct embag_answer *answer = NULL;
     enum embag_status status = embag_lookup(group->client, &request, &answer, &group->error);
     embag_answer_free(answer);
     return status;
+}
+
+static enum embag_status look_up_one(struct group *group, const char *model)
+{
+    return look_up_version(group, model, 0);
 }
 
 static unsigned count_calls(struct group *group)
@@ -173,6 +180,36 @@ static void gives_up_soon_when_all_servers_refuse(void **state)
         assert_int_equal(look_up_one(group, "always-busy"), EMBAG_RESOURCE_EXHAUSTED);
     }
     assert_true(count_calls(group) <= LOOKUPS * 12 / 10);
+    close_group(group);
+}
+
+static void finds_the_server_that_has_the_version(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    atomic_store(&group->servers[0].lacks_version, true);
+    atomic_store(&group->servers[1].lacks_version, true);
+    open_group(group, (struct embag_options){0});
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(look_up_version(group, "echo", 7), EMBAG_OK);
+    }
+    close_group(group);
+}
+
+static void asks_each_server_once_for_a_version_that_none_has(void **state)
+{
+    (void)state;
+    struct group *group = start_group();
+    for (int i = 0; i < SERVERS; i++) {
+        atomic_store(&group->servers[i].lacks_version, true);
+    }
+    open_group(group, (struct embag_options){0});
+    assert_int_equal(look_up_version(group, "echo", 7), EMBAG_NOT_FOUND);
+    assert_string_equal(group->error.text, "no such version");
+    assert_int_equal(count_calls(group), SERVERS);
+    /* Without a version it is the model that is not found, which all servers have alike. */
+    assert_int_equal(look_up_one(group, "refuse"), EMBAG_NOT_FOUND);
+    assert_int_equal(count_calls(group), SERVERS + 1);
     close_group(group);
 }
 
@@ -387,6 +424,8 @@ EB_TEST_GROUP(servers)
         cmocka_unit_test(sends_nothing_twice_if_told_not_to),
         cmocka_unit_test(moves_a_refused_lookup_before_the_pause_that_the_server_asks_for),
         cmocka_unit_test(gives_up_soon_when_all_servers_refuse),
+        cmocka_unit_test(finds_the_server_that_has_the_version),
+        cmocka_unit_test(asks_each_server_once_for_a_version_that_none_has),
         cmocka_unit_test(opens_if_one_server_answers),
         cmocka_unit_test(says_why_if_no_server_answers),
         cmocka_unit_test(finds_a_server_by_name),

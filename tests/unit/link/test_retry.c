@@ -86,6 +86,18 @@ static void takes_every_other_failure_as_final(void **state)
     }
 }
 
+static void moves_from_a_server_that_lacks_the_version(void **state)
+{
+    (void)state;
+    struct eb_retry_case failure = lost;
+    failure.status = EB_STATUS_NOT_FOUND;
+    assert_false(eb_retry_may_move(&failure));
+    failure.names_version = true;
+    assert_true(eb_retry_may_move(&failure));
+    /* The same server will not have it soon. */
+    assert_int_equal(eb_retry_at_ns(&failure, 0), EB_RETRY_NEVER);
+}
+
 EB_TEST_GROUP(retry)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +106,7 @@ EB_TEST_GROUP(retry)
         cmocka_unit_test(waits_as_long_as_the_server_asks_and_by_chance_a_quarter_more),
         cmocka_unit_test(does_not_try_what_would_come_too_late),
         cmocka_unit_test(takes_every_other_failure_as_final),
+        cmocka_unit_test(moves_from_a_server_that_lacks_the_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
