@@ -4,9 +4,12 @@
 #include "proto/codec_admin.h"
 #include "proto/grpc_server.h"
 #include "proto/grpc_text.h"
+#include "proto/link/connection.h"
 #include "proto/list.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -521,6 +524,11 @@ static void answer_server(const struct fake_conn *conn, struct eb_grpc_call *cal
     eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
 }
 
+static void count_call(const struct fake_conn *conn)
+{
+    atomic_fetch_add(&conn->server->call_count, 1);
+}
+
 static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
 {
     static const struct eb_codec_limits limits = {.queries_max = 4096, .name_bytes_max = 255};
@@ -532,17 +540,21 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
         eb_grpc_message_give(&eb_memory_heap, &message);
         return;
     }
-    atomic_fetch_add(&conn->server->call_count, 1);
     answer_late(conn);
     if (strcmp(call->path, "/embag.v1.EmbeddingBag/ListModels") == 0) {
+        count_call(conn);
         answer_models(call);
     } else if (strncmp(call->path, ADMIN, strlen(ADMIN)) == 0) {
+        count_call(conn);
         answer_admin(conn, call, &message);
     } else {
         eb_arena_init(&arena, &eb_memory_heap);
         eb_arena_reset(&arena, ARENA_BYTES);
         const struct eb_wire_request *request =
             eb_lookup_request_decode(&arena, message.bytes, message.size, &limits, &failure);
+        if (!request || request->request_id != EB_PROBE_ID) {
+            count_call(conn);
+        }
         if (request) {
             answer_lookup(conn, call, request);
         } else {
@@ -647,6 +659,12 @@ static void on_stop(uv_async_t *stop)
 static void run_fake_server(void *context)
 {
     struct fake_server *server = context;
+    sigset_t signals;
+    /* A connection that the client has closed fails to write, and raises no SIGPIPE. */
+    int rc = sigfillset(&signals);
+    assert(rc == 0);
+    rc = pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    assert(rc == 0);
     uv_run(&server->loop, UV_RUN_DEFAULT);
 }
 

@@ -63,7 +63,7 @@ struct fake_server {
     bool is_unix;
     struct fake_conn *conns;   /* open ones, singly linked */
     atomic_uint conn_count;    /* accepted so far */
-    atomic_uint call_count;    /* requests that have arrived so far, without GetServer */
+    atomic_uint call_count;    /* requests that have arrived so far, without GetServer and probes */
     atomic_uint cancel_count;  /* cancel messages that have arrived so far */
     atomic_uint done_count;    /* calls that have ended, for any reason */
     atomic_uint half_count;    /* streams that their clients have ended */

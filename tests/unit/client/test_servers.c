@@ -383,12 +383,15 @@ static void asks_the_first_server_for_its_models(void **state)
         embag_model_list_free(list);
     }
     assert_int_equal(atomic_load(&group->servers[0].call_count), 20);
+    assert_int_equal(atomic_load(&group->servers[1].call_count), 0);
+    assert_int_equal(atomic_load(&group->servers[2].call_count), 0);
     /* Then it goes to the next one. */
     stop_one(group, 0);
     struct embag_model_list *list = NULL;
     assert_int_equal(embag_list_models(group->client, &list, &group->error), EMBAG_OK);
     embag_model_list_free(list);
     assert_int_equal(atomic_load(&group->servers[1].call_count), 1);
+    assert_int_equal(atomic_load(&group->servers[2].call_count), 0);
     close_group(group);
 }
 
@@ -405,12 +408,18 @@ static void tells_what_each_server_got(void **state)
     assert_int_equal(embag_get_stats(group->client, &stats, servers, SERVERS + 1), EMBAG_OK);
     assert_int_equal(stats.lookups, 30);
     assert_int_equal(stats.servers, SERVERS);
+    uint64_t sent = 0;
     for (int i = 0; i < SERVERS; i++) {
         assert_string_equal(servers[i].address, group->servers[i].address);
-        assert_int_equal(servers[i].sent, atomic_load(&group->servers[i].call_count));
         assert_true(servers[i].is_connected);
-        assert_int_equal(servers[i].in_flight, 0);
+        /* The client may just ask the server for its instance. */
+        assert_true(servers[i].in_flight <= 1);
+        /* On a busy machine a server may seem silent. Then another one gets its lookup. */
+        assert_true(
+            stats.resends > 0 || servers[i].sent == atomic_load(&group->servers[i].call_count));
+        sent += servers[i].sent;
     }
+    assert_int_equal(sent, stats.lookups + stats.resends);
     assert_string_equal(servers[SERVERS].address, "");
     close_group(group);
 }
