@@ -38,8 +38,9 @@ static const char usage[] =
     "  --rows N          of the table (default 1000)\n"
     "  --bags N          of a lookup (default 4)\n"
     "  --indices N       of a bag (default 4)\n"
-    "  --latencies FILE  write two int64 of the host for each lookup: when it was due, by\n"
-    "                    CLOCK_MONOTONIC, and its latency, both in ns; -1: it failed\n";
+    "  --latencies FILE  write three int64 of the host for each lookup: when it was due, by\n"
+    "                    CLOCK_MONOTONIC, its latency, and the server's own time for it, all\n"
+    "                    in ns; -1: it failed\n";
 
 struct load {
     const char *address;
@@ -66,6 +67,7 @@ struct lookup {
     struct load *load;
     int64_t due_ns;
     int64_t latency_ns; /* -1: it failed */
+    int64_t server_ns;  /* the server's own time; -1: it failed */
 };
 
 static int64_t now_ns(void)
@@ -120,6 +122,8 @@ static void on_answer(const struct embag_completion *completion)
     enum embag_status status = completion->error.status;
     if (status == EMBAG_OK) {
         lookup->latency_ns = latency_ns;
+        lookup->server_ns =
+            (int64_t)(completion->answer->queue_us + completion->answer->compute_us) * NS_PER_US;
         check_values(load, (uint64_t)(lookup - load->lookups), completion->answer);
     } else {
         warnx("%s: %s", embag_status_name(status), completion->error.text);
@@ -141,7 +145,7 @@ static void send_lookup(struct load *load, int64_t due_ns)
         indices[i] = index_at(load, number, i);
     }
     struct lookup *lookup = &load->lookups[number];
-    *lookup = (struct lookup){.load = load, .due_ns = due_ns, .latency_ns = -1};
+    *lookup = (struct lookup){.load = load, .due_ns = due_ns, .latency_ns = -1, .server_ns = -1};
     struct embag_query query = {.table = "t",
         .reduction = EMBAG_SUM,
         .indices = {indices, count, 8},
@@ -237,8 +241,9 @@ static void write_latencies(const struct load *load)
         err(1, "%s", load->latencies_path);
     }
     for (uint64_t i = 0; i < load->begun; i++) {
-        int64_t both[] = {load->lookups[i].due_ns, load->lookups[i].latency_ns};
-        (void)fwrite(both, sizeof both, 1, file);
+        const struct lookup *lookup = &load->lookups[i];
+        int64_t times[] = {lookup->due_ns, lookup->latency_ns, lookup->server_ns};
+        (void)fwrite(times, sizeof times, 1, file);
     }
     if (fclose(file) != 0) {
         err(1, "%s", load->latencies_path);
