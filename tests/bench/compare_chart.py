@@ -95,8 +95,9 @@ def style():
 def draw(panels, subtitle):
     """Returns the text of the SVG file."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    rows = math.ceil(len(panels) / COLUMNS)
-    width, height = COLUMNS * WIDTH, HEAD + LEGEND + rows * HEIGHT
+    columns = min(COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width, height = columns * WIDTH, HEAD + LEGEND + rows * HEIGHT
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
              'font-family="sans-serif" font-size="12">', style(),
              f'<rect class="paper" width="{width}" height="{height}"/>',
@@ -108,6 +109,6 @@ def draw(panels, subtitle):
                      'width="14" height="5"/>')
         lines.append(text("legend", x + 20, HEAD + 11, name))
     for position, panel in enumerate(panels):
-        x, y = position % COLUMNS * WIDTH, HEAD + LEGEND + position // COLUMNS * HEIGHT
+        x, y = position % columns * WIDTH, HEAD + LEGEND + position // columns * HEIGHT
         lines += [f'<g transform="translate({x} {y})">', *draw_panel(panel, names), "</g>"]
     return "\n".join(lines + ["</svg>", ""])
