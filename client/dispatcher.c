@@ -3,6 +3,7 @@
 #include "client/models_call.h"
 #include "proto/link/request_message.h"
 #include "proto/link/retry.h"
+#include "proto/splitmix64.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -209,8 +210,7 @@ static void on_call_alarm(struct eb_alarm *alarm)
 
 static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
 {
-    dispatcher->random = dispatcher->random * 1664525 + 1013904223;
-    return dispatcher->random;
+    return (uint32_t)(eb_splitmix64_next(&dispatcher->random) >> 32);
 }
 
 /* Returns whether the call changes something, so that it is never sent twice. */
@@ -818,7 +818,7 @@ int eb_dispatcher_open(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     const struct eb_memory *memory, uv_buf_t read_buffer)
 {
     const struct eb_dispatcher_options *options = &dispatcher->options;
-    dispatcher->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)dispatcher;
+    dispatcher->random = uv_hrtime() ^ (uintptr_t)dispatcher;
     dispatcher->is_opening = true;
     dispatcher->wake.ring = on_dispatcher_wake;
     eb_resend_budget_init(&dispatcher->resends, EB_RESEND_LEAST_CLIENT);

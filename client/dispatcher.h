@@ -58,8 +58,8 @@ struct eb_dispatcher {
     uint64_t resent;      /* attempts after the first ones, without hedges */
     uint64_t hedges;
     uint64_t hedges_won; /* hedges that were answered first */
-    uint32_t random;
-    bool has_new; /* a call waits since the present round has sent calls */
+    uint64_t random;     /* state of splitmix64.h */
+    bool has_new;        /* a call waits since the present round has sent calls */
     bool is_opening;
     bool is_ending;
 };

@@ -3,6 +3,7 @@
 #include "proto/codec.h"
 #include "proto/link/request_message.h"
 #include "proto/link/retry.h"
+#include "proto/splitmix64.h"
 
 #include <stdlib.h>
 
@@ -132,7 +133,7 @@ struct eb_peer *eb_peer_create(const struct eb_peer_config *config, const struct
     peer->address = *address;
     peer->is_listed = true;
     eb_replica_init(&peer->replica);
-    peer->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)peer;
+    peer->random = uv_hrtime() ^ (uintptr_t)peer;
     peer->connection_count = count;
     configure_connections(peer);
     return peer;
@@ -203,8 +204,7 @@ bool eb_peer_is_closed(const struct eb_peer *peer)
 
 static uint32_t draw_peer_jitter(struct eb_peer *peer)
 {
-    peer->random = peer->random * 1664525 + 1013904223;
-    return peer->random;
+    return (uint32_t)(eb_splitmix64_next(&peer->random) >> 32);
 }
 
 /* Delays the next attempts to connect, because a connection was of no use. */

@@ -57,7 +57,7 @@ struct eb_peer {
     struct eb_error connect_error;
     /* A connection that served well is gone: it is replaced before a call needs it. */
     bool connects_early;
-    uint32_t random;
+    uint64_t random; /* state of splitmix64.h */
     struct eb_connection_config connection_config;
     struct eb_connection_handler handler; /* the owner's, except for the question */
     uint32_t connection_count; /* twice as many as wanted: new ones replace those that drain */

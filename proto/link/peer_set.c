@@ -1,5 +1,7 @@
 #include "proto/link/peer_set.h"
 
+#include "proto/splitmix64.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,8 +154,7 @@ static void on_set_close(struct eb_peer *peer, bool has_spoken, const struct eb_
 
 static uint32_t draw_number(struct eb_peer_set *set)
 {
-    set->random = set->random * 1664525 + 1013904223;
-    return set->random;
+    return (uint32_t)(eb_splitmix64_next(&set->random) >> 32);
 }
 
 /* Takes the addresses of a target over, in an order of this client's own: if there are too many,
@@ -245,7 +246,7 @@ int eb_peer_set_open(struct eb_peer_set *set)
 {
     bool has_names = false;
     int rc = 0;
-    set->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)set;
+    set->random = uv_hrtime() ^ (uintptr_t)set;
     set->config.on_open = on_set_open;
     set->config.on_close = on_set_close;
     set->config.on_instance = on_set_instance;

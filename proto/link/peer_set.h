@@ -37,7 +37,7 @@ struct eb_peer_set {
     struct eb_replica **replicas; /* [peers_max]; replicas[i] is that of peers[i] */
     struct eb_error
         resolve_error; /* why no name has an address; OK: one has, or is being resolved */
-    uint32_t random;
+    uint64_t random;   /* state of splitmix64.h */
     bool is_closing;
 };
 

@@ -1,6 +1,7 @@
 #include "proto/link/resolver.h"
 
 #include "proto/list.h"
+#include "proto/splitmix64.h"
 
 #include <assert.h>
 #include <netdb.h>
@@ -145,10 +146,9 @@ static bool start_job(struct eb_resolver_job *job)
 /* Returns a time after now_ns: the interval, of which 20 % either way are random. */
 static uint64_t find_next_ns(struct eb_resolver *resolver, uint64_t now_ns)
 {
-    resolver->random = resolver->random * 1664525 + 1013904223;
     uint64_t spread_ns = resolver->interval_ns / 5 * 2;
     return now_ns + resolver->interval_ns - spread_ns / 2 +
-           spread_ns * (resolver->random >> 16) / 65536;
+           spread_ns * (eb_splitmix64_next(&resolver->random) >> 48) / 65536;
 }
 
 static void on_job_over(struct eb_mail *mail)
@@ -177,7 +177,7 @@ int eb_resolver_open(struct eb_resolver *resolver, uv_loop_t *loop)
         resolver->ended_ns = 0;
         resolver->due_ns = 0;
         resolver->is_hurried = false;
-        resolver->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)resolver;
+        resolver->random = uv_hrtime() ^ (uintptr_t)resolver;
         resolver->is_open = true;
     }
     return rc;

@@ -36,7 +36,7 @@ struct eb_resolver {
     struct eb_resolver_job *job; /* NULL: nothing is being resolved */
     uint64_t due_ns;             /* time of the next resolution; UINT64_MAX while there is a job */
     uint64_t ended_ns;           /* when the last one ended; 0: none has */
-    uint32_t random;
+    uint64_t random;             /* state of splitmix64.h */
     bool is_hurried; /* the next resolution is due soon after the one that is under way */
     bool is_open;
 };
