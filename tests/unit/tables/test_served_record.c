@@ -80,14 +80,21 @@ static void parses_what_it_encoded(void **state)
     free(bytes);
 }
 
+/* Returns the bytes of the sample. The caller frees them. */
+static uint8_t *encode_sample(size_t *size)
+{
+    struct eb_served_record sample = make_sample();
+    struct eb_failure failure;
+    uint8_t *bytes = eb_served_record_encode(&sample, size, &failure);
+    assert_non_null(bytes);
+    return bytes;
+}
+
 static void ignores_zeros_behind_it(void **state)
 {
     (void)state;
-    struct eb_served_record sample = make_sample();
-    struct eb_failure failure;
     size_t size;
-    uint8_t *bytes = eb_served_record_encode(&sample, &size, &failure);
-    assert_non_null(bytes);
+    uint8_t *bytes = encode_sample(&size);
     uint8_t *padded = calloc(1, size + 100);
     assert_non_null(padded);
     memcpy(padded, bytes, size);
@@ -99,11 +106,8 @@ static void ignores_zeros_behind_it(void **state)
 static void finds_every_cut_and_flipped_bit(void **state)
 {
     (void)state;
-    struct eb_served_record sample = make_sample();
-    struct eb_failure failure;
     size_t size;
-    uint8_t *bytes = eb_served_record_encode(&sample, &size, &failure);
-    assert_non_null(bytes);
+    uint8_t *bytes = encode_sample(&size);
     for (size_t left = 0; left < size; left++) {
         uint8_t *cut = malloc(left + 1); /* so that the sanitizers see a read behind it */
         assert_non_null(cut);
