@@ -12,6 +12,7 @@
 
 #define NS_PER_US 1000
 #define RESOLVE_INTERVAL_NS UINT64_C(30000000000)
+#define RESCUE_STEP_NS 1000000 /* between looks for room for lookups at silent servers */
 
 /* ---- the end of calls ---- */
 
@@ -588,6 +589,18 @@ static void on_dispatcher_suspect(void *context, struct eb_peer *peer)
     }
 }
 
+/* Sends lookups at silent servers to others, which had no room before. */
+static void rescue_again(struct eb_dispatcher *dispatcher)
+{
+    struct eb_peer_set *servers = &dispatcher->servers;
+    dispatcher->rescue_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        if (servers->peers[i]->replica.suspicion.is_suspect) {
+            on_dispatcher_suspect(dispatcher, servers->peers[i]);
+        }
+    }
+}
+
 static const struct eb_connection_handler connection_handler = {
     on_heard, on_stream_message, on_dispatcher_message, on_dispatcher_end, on_drop};
 
@@ -724,13 +737,17 @@ static void on_hedge_alarm(struct eb_alarm *alarm)
 }
 
 /* Sends a call whose server is silent to another one as well: once for nothing, as after a lost
- * connection, and then as the budget allows. */
+ * connection, and then as the budget allows. If no other server has room, tries again soon. */
 static void rescue_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
-    bool may_retry = call->attempts <= dispatcher->options.retries_max;
-    struct eb_connection *connection = may_retry ? choose_second(dispatcher, call) : NULL;
-    if (connection && pay_resend(call, true, dispatcher->now_ns) &&
-        send_second(dispatcher, connection, call)) {
+    if (call->attempts > dispatcher->options.retries_max || call->path || !find_only_sent(call)) {
+        return;
+    }
+    struct eb_connection *connection = choose_second(dispatcher, call);
+    if (!connection) {
+        dispatcher->rescue_ns = dispatcher->now_ns + RESCUE_STEP_NS;
+    } else if (pay_resend(call, true, dispatcher->now_ns) &&
+               send_second(dispatcher, connection, call)) {
         dispatcher->resent++;
         call->is_hedged = false;
     }
@@ -788,6 +805,9 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
         return false;
     }
     eb_peer_set_settle(servers);
+    if (dispatcher->now_ns >= dispatcher->rescue_ns) {
+        rescue_again(dispatcher);
+    }
     dispatcher->has_new = false;
     for (int i = 0; i < EB_PRIORITY_COUNT; i++) {
         send_waiting(dispatcher, (enum eb_priority)i);
@@ -795,6 +815,7 @@ bool eb_dispatcher_run(struct eb_dispatcher *dispatcher)
     bool is_wanted = count_waiting(dispatcher) > 0 || dispatcher->is_opening;
     uint64_t next_ns = UINT64_MAX;
     bool again = eb_peer_set_run(servers, is_wanted, dispatcher->now_ns, &next_ns);
+    next_ns = dispatcher->rescue_ns < next_ns ? dispatcher->rescue_ns : next_ns;
     if (next_ns < UINT64_MAX) {
         eb_alarms_set(dispatcher->alarms, &dispatcher->wake, next_ns);
     }
@@ -821,6 +842,7 @@ int eb_dispatcher_open(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     dispatcher->random = uv_hrtime() ^ (uintptr_t)dispatcher;
     dispatcher->is_opening = true;
     dispatcher->wake.ring = on_dispatcher_wake;
+    dispatcher->rescue_ns = UINT64_MAX;
     eb_resend_budget_init(&dispatcher->resends, EB_RESEND_LEAST_CLIENT);
     eb_hedge_init(&dispatcher->hedging, options->hedge_percent, EB_HEDGE_DELAY_MIN_NS);
     for (int i = 0; i < EB_PRIORITY_COUNT; i++) {

@@ -54,8 +54,10 @@ struct eb_dispatcher {
     struct eb_resend_budget resends;
     struct eb_hedge hedging;
     struct eb_alarm wake; /* rings only to cause a round */
-    uint64_t lookups;     /* sent at least once */
-    uint64_t resent;      /* attempts after the first ones, without hedges */
+    /* When to look again for room for lookups at silent servers; UINT64_MAX: none waits for it. */
+    uint64_t rescue_ns;
+    uint64_t lookups; /* sent at least once */
+    uint64_t resent;  /* attempts after the first ones, without hedges */
     uint64_t hedges;
     uint64_t hedges_won; /* hedges that were answered first */
     uint64_t random;     /* state of splitmix64.h */
