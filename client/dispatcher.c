@@ -12,7 +12,8 @@
 
 #define NS_PER_US 1000
 #define RESOLVE_INTERVAL_NS UINT64_C(30000000000)
-#define RESCUE_STEP_NS 1000000 /* between looks for room for lookups at silent servers */
+#define RESCUE_STEP_NS                                                                             \
+    1000000 /* time between attempts to rescue lookups while no server has room */
 
 /* ---- the end of calls ---- */
 
@@ -228,15 +229,21 @@ static void pause_call(struct eb_call *call, uint64_t at_ns)
 }
 
 /* Returns whether another server than the last one takes the call now. After a refusal that names a
- * time, or if the version is missing, a server that was tried before will not do either. */
+ * time, or if the version is missing, the server before that is left out too. A missing version is
+ * worth waiting until the other server has room. */
 static bool has_other_server(const struct eb_call *call, const struct eb_retry_case *failure)
 {
-    bool is_refused = failure->status != EB_STATUS_UNAVAILABLE;
+    struct eb_peer_set *servers = &call->dispatcher->servers;
+    bool leaves_out_both = failure->status != EB_STATUS_UNAVAILABLE;
     struct eb_peer_terms terms = {.priority = call->priority,
         .now_ns = failure->now_ns,
-        .tried = {call->tried[0], is_refused ? call->tried[1] : NULL},
+        .tried = {call->tried[0], leaves_out_both ? call->tried[1] : NULL},
         .is_other = true};
-    return call->tried[0] && eb_peer_set_choose(&call->dispatcher->servers, &terms);
+    if (!call->tried[0]) {
+        return false;
+    }
+    return failure->status == EB_STATUS_NOT_FOUND ? eb_peer_set_has_untried(servers, &terms)
+                                                  : eb_peer_set_choose(servers, &terms) != NULL;
 }
 
 /* Takes what sending the call again costs. It is free the first time after a lost connection,
@@ -589,7 +596,7 @@ static void on_dispatcher_suspect(void *context, struct eb_peer *peer)
     }
 }
 
-/* Sends lookups at silent servers to others, which had no room before. */
+/* Rescues lookups at silent servers for which no other server had room before. */
 static void rescue_again(struct eb_dispatcher *dispatcher)
 {
     struct eb_peer_set *servers = &dispatcher->servers;
@@ -685,19 +692,19 @@ static struct eb_attempt *find_only_sent(struct eb_call *call)
     return is_sent(&call->attempt) ? &call->attempt : &call->hedge;
 }
 
-/* Returns a connection to another server for a second attempt; NULL if the call has two already, or
- * no other server takes it. */
-static struct eb_connection *choose_second(struct eb_dispatcher *dispatcher, struct eb_call *call)
+/* Sets *terms for a second attempt. Returns false if the call may not have one, or has two. */
+static bool describe_second(
+    const struct eb_dispatcher *dispatcher, struct eb_call *call, struct eb_peer_terms *terms)
 {
     const struct eb_attempt *first = find_only_sent(call);
-    if (!first || call->path) {
-        return NULL;
+    if (!first || call->path || call->attempts > dispatcher->options.retries_max) {
+        return false;
     }
-    struct eb_peer_terms terms = {.priority = call->priority,
+    *terms = (struct eb_peer_terms){.priority = call->priority,
         .now_ns = dispatcher->now_ns,
         .tried = {first->peer, call->tried[0] != first->peer ? call->tried[0] : call->tried[1]},
         .is_other = true};
-    return eb_peer_set_choose(&dispatcher->servers, &terms);
+    return true;
 }
 
 /* Sends a second attempt beside the one that is sent. Returns false if it cannot. */
@@ -725,8 +732,10 @@ static void on_hedge_alarm(struct eb_alarm *alarm)
     struct eb_dispatcher *dispatcher = call->dispatcher;
     struct eb_hedge_call described = describe_call(call);
     uint64_t now_ns = dispatcher->now_ns;
-    bool may_retry = call->attempts <= dispatcher->options.retries_max;
-    struct eb_connection *connection = may_retry ? choose_second(dispatcher, call) : NULL;
+    struct eb_peer_terms terms;
+    struct eb_connection *connection = describe_second(dispatcher, call, &terms)
+                                           ? eb_peer_set_choose(&dispatcher->servers, &terms)
+                                           : NULL;
     if (connection && eb_resend_budget_has(&dispatcher->resends, now_ns) &&
         eb_hedge_take(&dispatcher->hedging, &described, now_ns) &&
         send_second(dispatcher, connection, call)) {
@@ -737,16 +746,18 @@ static void on_hedge_alarm(struct eb_alarm *alarm)
 }
 
 /* Sends a call whose server is silent to another one as well: once for nothing, as after a lost
- * connection, and then as the budget allows. If no other server has room, tries again soon. */
+ * connection, and then as the budget allows. If another server only lacks room, the call is rescued
+ * later. */
 static void rescue_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
-    if (call->attempts > dispatcher->options.retries_max || call->path || !find_only_sent(call)) {
+    struct eb_peer_terms terms;
+    if (!describe_second(dispatcher, call, &terms)) {
         return;
     }
-    struct eb_connection *connection = choose_second(dispatcher, call);
-    if (!connection) {
+    struct eb_connection *connection = eb_peer_set_choose(&dispatcher->servers, &terms);
+    if (!connection && eb_peer_set_has_untried(&dispatcher->servers, &terms)) {
         dispatcher->rescue_ns = dispatcher->now_ns + RESCUE_STEP_NS;
-    } else if (pay_resend(call, true, dispatcher->now_ns) &&
+    } else if (connection && pay_resend(call, true, dispatcher->now_ns) &&
                send_second(dispatcher, connection, call)) {
         dispatcher->resent++;
         call->is_hedged = false;

@@ -54,7 +54,7 @@ struct eb_dispatcher {
     struct eb_resend_budget resends;
     struct eb_hedge hedging;
     struct eb_alarm wake; /* rings only to cause a round */
-    /* When to look again for room for lookups at silent servers; UINT64_MAX: none waits for it. */
+    /* When to try again to rescue lookups at silent servers; UINT64_MAX: never. */
     uint64_t rescue_ns;
     uint64_t lookups; /* sent at least once */
     uint64_t resent;  /* attempts after the first ones, without hedges */

@@ -347,6 +347,19 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
     return eb_peer_find_least_busy(peer, terms->priority, terms->may_write);
 }
 
+bool eb_peer_set_has_untried(const struct eb_peer_set *set, const struct eb_peer_terms *terms)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct eb_peer *peer = set->peers[i];
+        bool was_tried = terms->tried[0] == peer || terms->tried[1] == peer;
+        if (!was_tried && eb_peer_is_usable(peer) && !peer->is_twin &&
+            !peer->replica.suspicion.is_suspect) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool eb_peer_set_send(struct eb_peer_set *set, struct eb_connection *connection,
     struct eb_attempt *attempt, uint64_t now_ns)
 {

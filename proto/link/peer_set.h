@@ -88,6 +88,9 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
 uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set);
 /* Returns whether at least two servers have been connected at some time. */
 bool eb_peer_set_has_several(const struct eb_peer_set *set);
+/* Returns whether a server that is connected and not silent has not been tried yet, whether or not
+ * it has room. */
+bool eb_peer_set_has_untried(const struct eb_peer_set *set, const struct eb_peer_terms *terms);
 /* Counts the servers that are connected. */
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set);
 /* Returns whether a peer is connected or being connected to, or names are being resolved. */

@@ -103,6 +103,7 @@ static void print_seconds(void)
 static void print_delays(void)
 {
     unsigned count = atomic_load(&delay_count);
+    count = count < DELAYS_MAX ? count : DELAYS_MAX;
     for (unsigned i = 0; i < count; i++) {
         printf("%" PRId64 " %" PRId64 "\n", delays[i].begin_ns, delays[i].length_ns);
     }

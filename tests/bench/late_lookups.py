@@ -68,6 +68,8 @@ class Turn:
         gaps = np.array([tuple(map(int, line.split())) for line in gap_lines]).reshape(-1, 2)
         gaps[:, 1] = gaps[:, 0] + 2 * gaps[:, 1]
         self.is_delayed = overlaps(due, due + self.latency, gaps)
+        if self.is_delayed.all():
+            fail('the machine has delayed every lookup')
 
     def percentiles(self, of):
         """Returns the percentiles in us of the lookups that the mask `of` selects."""
