@@ -242,8 +242,10 @@ static bool has_other_server(const struct eb_call *call, const struct eb_retry_c
     if (!call->tried[0]) {
         return false;
     }
-    return failure->status == EB_STATUS_NOT_FOUND ? eb_peer_set_has_untried(servers, &terms)
-                                                  : eb_peer_set_choose(servers, &terms) != NULL;
+    if (failure->status == EB_STATUS_NOT_FOUND) {
+        return eb_peer_set_has_untried(servers, &terms);
+    }
+    return eb_peer_set_choose(servers, &terms);
 }
 
 /* Takes what sending the call again costs. It is free the first time after a lost connection,

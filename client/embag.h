@@ -90,7 +90,7 @@ struct embag_group {
  * an answer out when it is complete, so partial answers would not arrive any sooner. */
 struct embag_request {
     const char *model; /* NULL or empty: the server's only one */
-    uint64_t version;  /* 0: the version being served */
+    uint64_t version;  /* 0: the version being served; for several servers see embag_servers.h */
     const struct embag_query *queries;
     size_t query_count;
     enum embag_type output_type; /* unspecified: each table's own */

@@ -7,14 +7,18 @@
  *
  * Failures. A lookup whose connection is lost is sent to another server at once. So is one that a
  * server refuses for lack of resources or cannot answer now (UNAVAILABLE), and one that names a
- * version which this server does not have (NOT_FOUND): to stay with one version while servers
- * change theirs, name the version of an earlier answer. The first time after a lost connection is
- * free. All others, also those to the same server, are counted: at most 10 % of the lookups of the
- * last ten seconds, or 10 if that is more. Never more than retries_max for one lookup, and never
- * after its deadline. A server that fails over half of at least 20 lookups within ten seconds is
- * left out for a second, then for two, and so on up to a minute. A server from which nothing comes
- * for 50 ms or more although lookups are in flight is asked for a sign of life; if it gives none,
- * it gets no lookups until it does. At most half of the servers are left out.
+ * version or a label and gets NOT_FOUND. To stay with one version while servers change theirs, name
+ * the version of an earlier answer. Each of these counts as a failure of the server.
+ *
+ * Resends. The first one after a lost connection is free. All others, also those to the same
+ * server, are counted: at most 10 % of the lookups of the last ten seconds, or 10 if that is more.
+ * Never more than retries_max for one lookup, and never after its deadline.
+ *
+ * Servers that are left out. If over half of at least 20 lookups within ten seconds fail on a
+ * server, it is left out for a second, then for two, and so on up to a minute. If nothing comes
+ * from it for 50 ms or more although lookups are in flight, it is asked for a sign of life. If it
+ * gives none, its lookups are also sent to other servers as soon as these have room, and it gets no
+ * more until it answers. At most half of the servers are left out.
  *
  * Hedging, with options.hedge_percent. A lookup that is not answered after the time in which 98 %
  * of lookups of its size were answered in the last ten seconds (at least 0.3 ms) is also sent to a

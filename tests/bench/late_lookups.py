@@ -7,7 +7,8 @@ Every NAME is a server on one CPU with flags of its own; without one, it has one
 thread. The load runs on another CPU. It is open: a latency counts from when the lookup was due.
 embag-clock-gaps notes meanwhile when the machine was late by more than 0.2 ms. A lookup that was in
 flight during such a gap, or within the gap's length after it, counts as delayed by the machine. The
-table has the percentiles of all lookups and of those that were not delayed. `server` is the time of
+table has the percentiles of all lookups and of the others. The probe has real-time priority, so it
+does not see when an ordinary thread keeps a CPU. `server` is the time of
 the late lookups that the server itself knows of. --svg FILE draws the curves. tests/bench and
 tests/lib must be on PYTHONPATH, and the probe needs CAP_SYS_NICE.
 """
@@ -29,8 +30,8 @@ RATES = '500,1000,3000,10000,20000,30000'
 LATE_US = 1000
 WARMUP_SECONDS = 1
 PERCENTILES = (50, 99, 99.9)
-COLUMNS = ('server', 'lookups/s', 'p50 / p99 / p99.9 us, all', 'not delayed by the machine',
-           'late', 'of those by the machine', 'server us of the other late ones, median')
+COLUMNS = ('server', 'lookups/s', 'p50 / p99 / p99.9 us, all', 'outside pauses that the probe saw',
+           'late', 'of those in such pauses', 'server us of the other late ones, median')
 
 
 def read_options():
@@ -151,7 +152,7 @@ def main():
         print('| ' + ' | '.join(row_of(name, rate, figures)) + ' |')
     if options.svg:
         panels = []
-        for key, title in ('all', 'all lookups'), ('quiet', 'not delayed by the machine'):
+        for key, title in ('all', 'all lookups'), ('quiet', 'outside pauses that the probe saw'):
             curves = {'%s, p%g' % (name, share): [(rate, merged[name, rate][key][place])
                                                   for rate in rates]
                       for name in flags for place, share in enumerate(PERCENTILES)}
