@@ -134,8 +134,9 @@ class Group:
             load.report()    # The client is open.
             disturbance = Disturbance(disturb, load, seconds / 4)
             disturbance.start()
-            report = load.wait()
+            # Both read what the load prints.
             disturbance.join()
+            report = load.wait()
             if disturbance.error:
                 fail('the load was over before its disturbance: the machine is too busy\n%s'
                      % disturbance.error)
