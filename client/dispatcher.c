@@ -12,8 +12,7 @@
 
 #define NS_PER_US 1000
 #define RESOLVE_INTERVAL_NS UINT64_C(30000000000)
-#define RESCUE_STEP_NS                                                                             \
-    1000000 /* time between attempts to rescue lookups while no server has room */
+#define RESCUE_STEP_NS 1000000 /* between attempts to rescue lookups while no server has room */
 
 /* ---- the end of calls ---- */
 

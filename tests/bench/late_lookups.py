@@ -8,9 +8,9 @@ thread. The load runs on another CPU. It is open: a latency counts from when the
 embag-clock-gaps notes meanwhile when the machine was late by more than 0.2 ms. A lookup that was in
 flight during such a gap, or within the gap's length after it, counts as delayed by the machine. The
 table has the percentiles of all lookups and of the others. The probe has real-time priority, so it
-does not see when an ordinary thread keeps a CPU. `server` is the time of
-the late lookups that the server itself knows of. --svg FILE draws the curves. tests/bench and
-tests/lib must be on PYTHONPATH, and the probe needs CAP_SYS_NICE.
+does not see when an ordinary thread keeps a CPU. `server` is the time that the server itself knows
+of. --svg FILE draws the curves. tests/bench and tests/lib must be on PYTHONPATH. The probe needs
+CAP_SYS_NICE.
 """
 
 import argparse

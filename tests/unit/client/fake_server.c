@@ -303,6 +303,11 @@ static void end_unary(struct eb_grpc_call *call)
     }
 }
 
+static bool names_version(const struct eb_wire_request *request)
+{
+    return request->version > 0 || (request->version_label && request->version_label[0]);
+}
+
 /* Refuses the lookup if its model says so. Returns whether it did. */
 static bool refuse_lookup(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
@@ -311,7 +316,7 @@ static bool refuse_lookup(
     uint64_t id = request->request_id;
     if (strcmp(model, "refuse") == 0) {
         refuse(call, id, EB_STATUS_NOT_FOUND, "no such thing", 0);
-    } else if (request->version > 0 && atomic_load(&conn->server->lacks_version)) {
+    } else if (names_version(request) && atomic_load(&conn->server->lacks_version)) {
         refuse(call, id, EB_STATUS_NOT_FOUND, "no such version", 0);
     } else if (strcmp(model, "stranger") == 0) {
         refuse(call, id, EB_STATUS_UNAUTHENTICATED, "who are you", 0);

@@ -68,7 +68,7 @@ struct fake_server {
     atomic_uint done_count;    /* calls that have ended, for any reason */
     atomic_uint half_count;    /* streams that their clients have ended */
     atomic_int reload;         /* enum fake_server_reload */
-    atomic_bool lacks_version; /* requests that name a version get NOT_FOUND */
+    atomic_bool lacks_version; /* requests that name a version or label get NOT_FOUND */
     atomic_bool is_stalled;    /* requests that come from now on get no answer */
     unsigned turn;             /* requests for "busy" and "cut" so far; answers alternate */
     uint64_t instance;         /* told by GetServer; set between start and the first connection */

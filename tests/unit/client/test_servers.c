@@ -69,13 +69,13 @@ static void close_group(struct group *group)
     free(group);
 }
 
-/* Version 0 is the one that is served. */
-static enum embag_status look_up_version(struct group *group, const char *model, uint64_t version)
+/* Looks one index up. The request may name a model, and a version or a label. */
+static enum embag_status look_up_in(struct group *group, struct embag_request request)
 {
     int64_t index = 5;
     struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-    struct embag_request request = {
-        .model = model, .version = version, .queries = &query, .query_count = 1};
+    request.queries = &query;
+    request.query_count = 1;
     struct embag_answer *answer = NULL;
     enum embag_status status = embag_lookup(group->client, &request, &answer, &group->error);
     embag_answer_free(answer);
@@ -84,7 +84,7 @@ static enum embag_status look_up_version(struct group *group, const char *model,
 
 static enum embag_status look_up_one(struct group *group, const char *model)
 {
-    return look_up_version(group, model, 0);
+    return look_up_in(group, (struct embag_request){.model = model});
 }
 
 static unsigned count_calls(struct group *group)
@@ -190,7 +190,10 @@ static void finds_the_server_that_has_the_version(void **state)
     atomic_store(&group->servers[1].lacks_version, true);
     open_group(group, (struct embag_options){0});
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(look_up_version(group, "echo", 7), EMBAG_OK);
+        struct embag_request request = {.model = "echo",
+            .version = i % 2 == 0 ? 7 : 0,
+            .version_label = i % 2 == 0 ? NULL : "stable"};
+        assert_int_equal(look_up_in(group, request), EMBAG_OK);
     }
     close_group(group);
 }
@@ -203,7 +206,8 @@ static void asks_each_server_once_for_a_version_that_none_has(void **state)
         atomic_store(&group->servers[i].lacks_version, true);
     }
     open_group(group, (struct embag_options){0});
-    assert_int_equal(look_up_version(group, "echo", 7), EMBAG_NOT_FOUND);
+    struct embag_request request = {.model = "echo", .version = 7};
+    assert_int_equal(look_up_in(group, request), EMBAG_NOT_FOUND);
     assert_string_equal(group->error.text, "no such version");
     assert_int_equal(count_calls(group), SERVERS);
     /* Without a version, NOT_FOUND means that there is no such model, and no other server is asked.
