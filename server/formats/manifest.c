@@ -255,16 +255,42 @@ static bool check_files_to_write(const struct eb_manifest *manifest, struct eb_f
     return true;
 }
 
-/* Writes a name in double quotes. Only these two characters need a backslash, because names have no
- * control characters. */
+/* The characters of names that cannot stand in double quotes as they are. YAML 1.1 takes U+2028 and
+ * U+2029 for line breaks (5.4), allows a byte order mark at the start only (5.2), and refuses the
+ * last two (5.1). */
+static const struct {
+    const char *character;
+    const char *escape;
+} escapes[] = {
+    {"\"", "\\\""},
+    {"\\", "\\\\"},
+    {"\u2028", "\\L"},
+    {"\u2029", "\\P"},
+    {"\ufeff", "\\uFEFF"},
+    {"\xef\xbf\xbe", "\\uFFFE"},
+    {"\xef\xbf\xbf", "\\uFFFF"},
+};
+
+/* Writes the character at `at`, or its escape. Returns its bytes. */
+static size_t write_character(FILE *out, const char *at)
+{
+    for (size_t i = 0; i < sizeof escapes / sizeof escapes[0]; i++) {
+        size_t bytes = strlen(escapes[i].character);
+        if (strncmp(at, escapes[i].character, bytes) == 0) {
+            fputs(escapes[i].escape, out);
+            return bytes;
+        }
+    }
+    fputc(*at, out);
+    return 1;
+}
+
+/* Writes a name in double quotes. */
 static void write_quoted(FILE *out, const char *name)
 {
     fputc('"', out);
-    for (const char *at = name; *at; at++) {
-        if (*at == '"' || *at == '\\') {
-            fputc('\\', out);
-        }
-        fputc(*at, out);
+    for (const char *at = name; *at != '\0';) {
+        at += write_character(out, at);
     }
     fputc('"', out);
 }

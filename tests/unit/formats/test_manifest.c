@@ -163,8 +163,11 @@ static void reads_back_the_manifest_that_it_writes(void **state)
 {
     (void)state;
     struct eb_manifest_file files[] = {{"a \"quoted\\\" # name.npy", 0, UINT64_MAX},
-        {"yes", EB_MANIFEST_FILE_BYTES_MAX, 7}, {"\xc3\xa4: b.embag", 12, 0}};
-    struct eb_manifest manifest = {3, files};
+        {"yes", EB_MANIFEST_FILE_BYTES_MAX, 7}, {"\xc3\xa4: b.embag", 12, 0},
+        {"line \u2028 separator", 1, 1}, {"paragraph \u2029 separator", 2, 2},
+        {"\ufeffbyte order mark\ufeff", 3, 3}, {"\xef\xbf\xbe and \xef\xbf\xbf", 4, 4}};
+    size_t count = sizeof files / sizeof files[0];
+    struct eb_manifest manifest = {count, files};
     struct eb_manifest back;
     struct eb_failure failure = {.text = ""};
     size_t bytes;
@@ -173,8 +176,8 @@ static void reads_back_the_manifest_that_it_writes(void **state)
     assert_int_equal(bytes, strlen(text));
     parse_manifest(text, &back);
     free(text);
-    assert_int_equal(back.count, 3);
-    for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(back.count, count);
+    for (size_t i = 0; i < count; i++) {
         const struct eb_manifest_file *file = eb_manifest_find(&back, files[i].name);
         assert_non_null(file);
         assert_true(file->bytes == files[i].bytes && file->digest == files[i].digest);
