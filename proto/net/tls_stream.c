@@ -13,7 +13,8 @@
 #define PIECES_MAX 64             /* most pieces of the queue that are gathered for one record */
 
 struct output {
-    uint8_t *bytes; /* NULL: none */
+    const struct eb_memory *memory; /* where the bytes came from */
+    uint8_t *bytes;                 /* NULL: none */
     size_t count;
     size_t capacity;
 };
@@ -41,10 +42,10 @@ struct eb_tls_stream {
 
 /* ---- output ---- */
 
-static void give_output(const struct eb_tls_stream *stream, struct output *output)
+static void give_output(struct output *output)
 {
     if (output->bytes) {
-        stream->memory->give(stream->memory->context, output->bytes, output->capacity);
+        output->memory->give(output->memory->context, output->bytes, output->capacity);
     }
     *output = (struct output){0};
 }
@@ -72,8 +73,8 @@ static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
     if (count > 0) {
         memcpy(larger, output->bytes, count);
     }
-    give_output(stream, output);
-    *output = (struct output){.bytes = larger, .count = count, .capacity = capacity};
+    give_output(output);
+    *output = (struct output){stream->memory, larger, count, capacity};
     return true;
 }
 
@@ -252,8 +253,8 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream)
     }
     SSL_free(stream->ssl);
     BIO_meth_free(stream->method);
-    give_output(stream, &stream->filling);
-    give_output(stream, &stream->writing);
+    give_output(&stream->filling);
+    give_output(&stream->writing);
     free(stream);
 }
 
@@ -320,6 +321,32 @@ static bool check_protocol(struct eb_tls_stream *stream)
     return stream->is_checked;
 }
 
+/* Ends the stream if OpenSSL's result `got` is an error. Returns 0 if OpenSSL wants more bytes,
+ * otherwise -1. */
+static int judge_result(struct eb_tls_stream *stream, int got)
+{
+    if (stream->is_idling) {
+        return end_stream(stream, stream->side->idle_reason);
+    }
+    switch (SSL_get_error(stream->ssl, got)) {
+    case SSL_ERROR_WANT_READ: return 0;
+    case SSL_ERROR_ZERO_RETURN: return end_stream(stream, stream->side->ended_reason);
+    default: return fail_stream(stream, stream->is_ready ? "TLS" : "TLS handshake");
+    }
+}
+
+void eb_tls_stream_shake(struct eb_tls_stream *stream)
+{
+    if (stream->is_over || stream->is_ready) {
+        return;
+    }
+    ERR_clear_error();
+    int done = SSL_do_handshake(stream->ssl);
+    if (done != 1) {
+        (void)judge_result(stream, done); /* The stream keeps its end. */
+    }
+}
+
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes)
 {
     if (stream->is_over) {
@@ -336,14 +363,12 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
         count_data(stream, (size_t)got);
         return got;
     }
-    if (stream->is_idling) {
-        return end_stream(stream, stream->side->idle_reason);
-    }
-    switch (SSL_get_error(stream->ssl, got)) {
-    case SSL_ERROR_WANT_READ: return 0;
-    case SSL_ERROR_ZERO_RETURN: return end_stream(stream, stream->side->ended_reason);
-    default: return fail_stream(stream, stream->is_ready ? "TLS" : "TLS handshake");
-    }
+    return judge_result(stream, got);
+}
+
+void eb_tls_stream_set_memory(struct eb_tls_stream *stream, const struct eb_memory *memory)
+{
+    stream->memory = memory;
 }
 
 /* ---- writing ---- */
@@ -422,7 +447,7 @@ uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count)
 
 void eb_tls_stream_end_write(struct eb_tls_stream *stream)
 {
-    give_output(stream, &stream->writing);
+    give_output(&stream->writing);
 }
 
 /* ---- queries ---- */

@@ -1,6 +1,6 @@
 /* The TLS session of one connection, on the client's or the server's side: translates between bytes
  * on the wire and plain bytes. No socket, no clock. Both sides use HTTP/2 over it.
- * Thread: one at a time. Memory: waiting output comes from the given eb_memory, at most twice
+ * Thread: one at a time. Memory: waiting output comes from an eb_memory, at most twice
  * EB_TLS_OUTPUT_BYTES_MAX. OpenSSL itself uses some 40 KiB while bytes are in transit, less at
  * other times. */
 #pragma once
@@ -40,6 +40,13 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream);
  * returns 0 or -1. `now_ms` is any steady clock, for the side's idle_period_ms. */
 void eb_tls_stream_feed(
     struct eb_tls_stream *stream, const uint8_t *bytes, size_t count, uint64_t now_ms);
+/* Takes the handshake as far as the fed bytes allow. Does nothing once it is done or has failed.
+ * The next eb_tls_stream_read says how it went, and reads the bytes that follow the handshake. It
+ * would do all of this itself: this call is for a thread of its own, to which the stream belongs
+ * meanwhile, with all that it takes memory from. */
+void eb_tls_stream_shake(struct eb_tls_stream *stream);
+/* Takes memory from `memory` from now on. Output so far is given back to where it came from. */
+void eb_tls_stream_set_memory(struct eb_tls_stream *stream, const struct eb_memory *memory);
 /* Decrypts the next of the fed bytes into `out`, of EB_TLS_RECORD_BYTES or more. Returns the number
  * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. After
  * each of these results there may be output to write. */

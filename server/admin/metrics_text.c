@@ -157,7 +157,7 @@ static void write_handshakes(FILE *out, const struct eb_counters *total)
     fprintf(out, "%s_sum", name);
     write_seconds(out, (double)handshakes->sum_ns * 1e-9);
     fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(handshakes));
-    begin(out, busy, "counter", "Time that event loops spent on TLS handshakes.");
+    begin(out, busy, "counter", "CPU time of TLS handshakes.");
     fputs(busy, out);
     write_seconds(out, (double)total->handshake_ns * 1e-9);
 }

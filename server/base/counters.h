@@ -124,7 +124,7 @@ struct eb_counters {
     struct eb_histogram stages[EB_STAGE_COUNT];
     /* How long TLS handshakes took, from the peer's first bytes; of completed ones. */
     struct eb_histogram handshakes;
-    uint64_t handshake_ns; /* time that the loop has spent on TLS handshakes */
+    uint64_t handshake_ns; /* CPU time of TLS handshakes */
     /* How long the loop was busy between two polls for events. New events wait meanwhile. */
     struct eb_histogram lag;
 };

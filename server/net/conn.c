@@ -33,9 +33,20 @@ static const struct eb_conn_events *find_events(const struct eb_conn *conn)
     return &conn->loop->options->events;
 }
 
+/* Returns whether a step of the connection's TLS handshake is in progress. Meanwhile conn->tls
+ * belongs to the thread that takes the step. */
+static bool is_in_step(const struct eb_conn *conn)
+{
+    return conn->loop->shaker.step.conn == conn;
+}
+
 static void on_conn_closed(uv_handle_t *handle)
 {
     struct eb_conn *conn = handle->data;
+    if (is_in_step(conn)) { /* The loop frees the stream when the step is over. */
+        conn->loop->shaker.step.conn = NULL;
+        conn->tls = NULL;
+    }
     if (conn->session) {
         eb_grpc_server_destroy(conn->session);
         find_events(conn)->on_close(conn);
@@ -136,6 +147,7 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
  * could lose data that it has not read yet. */
 static void linger_conn(struct eb_conn *conn)
 {
+    assert(!is_in_step(conn)); /* Such a connection is neither read nor written. */
     if (conn->is_closing || conn->is_lingering) {
         return;
     }
@@ -210,15 +222,15 @@ static void resume_session(struct eb_conn *conn)
 }
 
 /* Returns whether the connection must not be read, because it waits for a slice or for a step of
- * its TLS handshake. */
+ * its TLS handshake, or is in such a step. */
 static bool is_waiting(const struct eb_conn *conn)
 {
-    return conn->run.is_waiting || conn->handshake.is_waiting;
+    return conn->run.is_waiting || conn->handshake.is_waiting || is_in_step(conn);
 }
 
 static bool is_shaking(const struct eb_conn *conn)
 {
-    return conn->tls && !eb_tls_stream_is_ready(conn->tls);
+    return conn->tls && (is_in_step(conn) || !eb_tls_stream_is_ready(conn->tls));
 }
 
 /* Returns whether the socket has bytes with which the TLS handshake may go on. If the peer has gone
@@ -322,7 +334,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
         return;
     }
     if (conn->handshake.is_waiting || has_handshake_bytes(conn)) {
-        return; /* on_unread queues it */
+        return; /* on_unread queues it, unless it waits already */
     }
     uint64_t now_ns = uv_hrtime();
     if (may_read(conn, now_ns)) {
@@ -336,7 +348,7 @@ static void on_unread(struct eb_conn *conn)
     if (is_shaking(conn) && !is_waiting(conn)) {
         wait_for_step(conn);
     }
-    unsigned looks_max = conn->handshake.is_waiting ? HANDSHAKE_VAIN_LOOKS_MAX : VAIN_LOOKS_MAX;
+    unsigned looks_max = is_shaking(conn) ? HANDSHAKE_VAIN_LOOKS_MAX : VAIN_LOOKS_MAX;
     if (is_waiting(conn) && ++conn->vain_looks > looks_max) {
         stop_polling(conn);
     }
@@ -346,7 +358,8 @@ static void on_unread(struct eb_conn *conn)
  * leave without giving a reason. */
 static void close_gone(struct eb_conn *conn, int rc)
 {
-    if (conn->tls && !conn->is_lingering && eb_tls_stream_is_shaking(conn->tls)) {
+    if (conn->tls && !conn->is_lingering &&
+        (is_in_step(conn) || eb_tls_stream_is_shaking(conn->tls))) {
         log_refused(conn, "the peer left during the TLS handshake; it may not trust tls_cert");
     }
     eb_conn_close(conn, rc == UV_EOF ? "closed by peer" : uv_strerror(rc));
@@ -360,8 +373,15 @@ static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t cou
     return alive;
 }
 
-static bool receive_conn_sealed(
-    struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
+/* Notes that the handshake is done. From now on the output counts against the loop's memory. */
+static void end_handshake(struct eb_conn *conn)
+{
+    eb_tls_stream_set_memory(conn->tls, &conn->loop->receive_memory);
+    eb_histogram_add(&conn->loop->counters.handshakes, uv_hrtime() - conn->shaking_since_ns);
+}
+
+/* Processes the bytes that the stream has been fed with. */
+static bool receive_conn_sealed(struct eb_conn *conn, uint64_t now_ms)
 {
     uint8_t record[EB_TLS_RECORD_BYTES];
     int got;
@@ -370,14 +390,43 @@ static bool receive_conn_sealed(
     if (was_shaking && conn->shaking_since_ns == 0) {
         conn->shaking_since_ns = uv_hrtime();
     }
-    eb_tls_stream_feed(conn->tls, bytes, count, now_ms);
     while (alive && (got = eb_tls_stream_read(conn->tls, record, sizeof record)) != 0) {
         alive = got > 0 && eb_grpc_server_receive(conn->session, record, (size_t)got, now_ms);
     }
     if (was_shaking && !is_shaking(conn)) {
-        eb_histogram_add(&conn->loop->counters.handshakes, uv_hrtime() - conn->shaking_since_ns);
+        end_handshake(conn);
     }
     return alive;
+}
+
+static bool receive_bytes(struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
+{
+    if (!conn->tls) {
+        return receive_plain(conn, bytes, count, now_ms);
+    }
+    eb_tls_stream_feed(conn->tls, bytes, count, now_ms);
+    return receive_conn_sealed(conn, now_ms);
+}
+
+/* Follows up on input that was processed: times an incomplete header block, and ends a connection
+ * that is not `alive`. */
+static void end_receive(struct eb_conn *conn, bool alive, uint64_t now_ms)
+{
+    if (!eb_grpc_server_is_in_headers(conn->session)) {
+        conn->headers_since_ms = 0;
+    } else if (conn->headers_since_ms == 0) {
+        conn->headers_since_ms = now_ms;
+    }
+    if (alive) {
+        return;
+    }
+    /* Writes as many of the session's last bytes as the socket takes at once. */
+    eb_conn_flush(conn);
+    if (*find_conn_reason(conn)) {
+        end_refused(conn);
+    } else {
+        linger_conn(conn); /* The peer has ended its side by TLS, and closes next. */
+    }
 }
 
 /* Drops input after our side has ended. Resets the connection if the peer was given up and keeps
@@ -414,21 +463,9 @@ static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
     uint64_t message_count = conn->message_count;
     uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
     const uint8_t *bytes = (const uint8_t *)buffer->base;
-    bool alive = conn->tls ? receive_conn_sealed(conn, bytes, (size_t)count, now_ms)
-                           : receive_plain(conn, bytes, (size_t)count, now_ms);
-    if (!eb_grpc_server_is_in_headers(conn->session)) {
-        conn->headers_since_ms = 0;
-    } else if (conn->headers_since_ms == 0) {
-        conn->headers_since_ms = now_ms;
-    }
+    bool alive = receive_bytes(conn, bytes, (size_t)count, now_ms);
+    end_receive(conn, alive, now_ms);
     if (!alive) {
-        /* Writes as many of the session's last bytes as the socket takes at once. */
-        eb_conn_flush(conn);
-        if (*find_conn_reason(conn)) {
-            end_refused(conn);
-        } else {
-            linger_conn(conn); /* The peer has ended its side by TLS, and closes next. */
-        }
         return;
     }
     conn->is_read_out = (size_t)count < buffer->len;
@@ -493,26 +530,33 @@ static void renew_slice(struct eb_conn *conn)
     find_events(conn)->on_written(conn);
 }
 
-/* Reads the socket once, as libuv would. Returns whether there may be more for this slice. */
+/* Reads the socket once, as libuv would. Returns the number of bytes read, 0 if there are none now,
+ * or a negative libuv code. */
+static ssize_t receive_once(const struct eb_conn *conn, void *bytes, size_t bytes_max)
+{
+    ssize_t count;
+    do {
+        count = recv(find_socket(conn), bytes, bytes_max, 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) {
+        return errno == EAGAIN ? 0 : uv_translate_sys_error(errno);
+    }
+    return count == 0 ? UV_EOF : count;
+}
+
+/* Reads the socket once. Returns whether there may be more for this slice. */
 static bool read_socket(struct eb_conn *conn)
 {
     uv_buf_t buffer = begin_read(conn, uv_hrtime());
     if (buffer.len == 0) {
         return false;
     }
-    ssize_t count;
-    do {
-        count = recv(find_socket(conn), buffer.base, buffer.len, 0);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0 && errno == EAGAIN) {
+    ssize_t count = receive_once(conn, buffer.base, buffer.len);
+    if (count == 0) {
         conn->is_read_out = true;
         return false;
     }
-    on_conn_read(&conn->peer.stream,
-        count > 0    ? count
-        : count == 0 ? UV_EOF
-                     : uv_translate_sys_error(errno),
-        &buffer);
+    on_conn_read(&conn->peer.stream, count, &buffer);
     return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->slice.is_over;
 }
 
@@ -537,18 +581,46 @@ void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
     }
 }
 
-void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns)
+/* Excludes the time that it waited for its step from all limits: it is not the peer's fault. */
+static void postpone_handshake(struct eb_conn *conn, uint64_t now_ns, uint64_t now_ms)
 {
-    if (eb_conn_is_ending(conn)) {
-        return;
-    }
-    /* The time that it waited is not the peer's fault. */
-    uint64_t now_ms = uv_now(&conn->loop->uv);
     uint64_t waited_ms = (now_ns - conn->waiting_since_ns) / 1000000;
     conn->opened_ms += waited_ms;
     conn->opened_ms = conn->opened_ms < now_ms ? conn->opened_ms : now_ms;
     eb_conn_age_postpone(&conn->age, waited_ms, now_ms);
-    read_for_slice(conn);
+}
+
+void eb_conn_begin_step(struct eb_conn *conn, uint64_t now_ns)
+{
+    struct eb_loop *loop = conn->loop;
+    uint64_t now_ms = uv_now(&loop->uv);
+    if (eb_conn_is_ending(conn)) {
+        return;
+    }
+    postpone_handshake(conn, now_ns, now_ms);
+    ssize_t count = receive_once(conn, loop->shaker.step.bytes, EB_HANDSHAKE_STEP_BYTES);
+    if (count < 0) {
+        close_gone(conn, (int)count);
+        return;
+    }
+    if (count == 0) {
+        eb_conn_mark(conn); /* It is polled again. */
+        return;
+    }
+    loop->counters.received_bytes += (uint64_t)count;
+    conn->age.heard_ms = now_ms;
+    eb_tls_stream_feed(conn->tls, loop->shaker.step.bytes, (size_t)count, now_ms);
+    eb_handshake_thread_begin(&loop->shaker, conn, conn->tls);
+}
+
+void eb_conn_end_step(struct eb_conn *conn)
+{
+    uint64_t now_ms = uv_now(&conn->loop->uv);
+    renew_slice(conn);
+    eb_time_slice_enter(&conn->slice, &conn->loop->reader, uv_hrtime());
+    end_receive(conn, receive_conn_sealed(conn, now_ms), now_ms);
+    eb_time_slice_leave(&conn->slice);
+    eb_conn_mark(conn); /* Writes what the step has left, and polls the socket again. */
 }
 
 void eb_conn_time_out(struct eb_conn *conn)
@@ -574,7 +646,8 @@ static void go_on_after_write(struct eb_conn *conn)
     if (is_waiting(conn)) {
         return;
     }
-    if (conn->slice.is_over && (!conn->is_read_out || find_events(conn)->has_waiting(conn))) {
+    if (conn->slice.is_over && !is_shaking(conn) &&
+        (!conn->is_read_out || find_events(conn)->has_waiting(conn))) {
         eb_run_usage_add(&conn->usage);
         conn->slice.slice_ns = conn->loop->limits.conn.slice_ns;
         wait_for_slice(conn, eb_conn_looked_ns(conn));
@@ -590,6 +663,9 @@ static void go_on_after_write(struct eb_conn *conn)
 void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->is_closing && !conn->is_lingering && conn->output.writing_bytes == 0;
+    if (is_in_step(conn)) {
+        return; /* eb_conn_end_step marks it again. */
+    }
     eb_time_slice_leave(&conn->slice);
     if (again) {
         (void)eb_time_slice_look(&conn->slice, uv_hrtime());
@@ -694,11 +770,14 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         eb_conn_close(conn, silent ? "no HTTP/2 preface in time" : "headers not complete in time");
         return;
     }
+    if (is_in_step(conn)) {
+        return;
+    }
     if (eb_socket_output_is_stalled(&conn->output, now_ms, limits->write_timeout_ms)) {
         reset_conn(conn, "peer does not read");
         return;
     }
-    if (!conn->handshake.is_waiting) { /* eb_conn_shake excludes the time of the wait. */
+    if (!conn->handshake.is_waiting) { /* postpone_handshake excludes the time of the wait. */
         apply_age(conn, now_ms);
     }
     if (conn->is_closing || eb_grpc_server_call_count(conn->session) == 0) {
@@ -757,7 +836,8 @@ static int open_conn_tls(struct eb_conn *conn)
     if (!tls) {
         return 0;
     }
-    conn->tls = eb_tls_accept(tls, &conn->loop->receive_memory);
+    /* Not of the loop's memory: during the handshake another thread takes it. */
+    conn->tls = eb_tls_accept(tls, &eb_memory_heap);
     return conn->tls ? 0 : UV_ENOMEM;
 }
 

@@ -11,6 +11,7 @@
 #include "server/base/log_rate_limit.h"
 #include "server/net/buffer_pool.h"
 #include "server/net/handshake_queue.h"
+#include "server/net/handshake_thread.h"
 #include "server/net/listener.h"
 #include "server/net/loop_options.h"
 #include "server/net/run_queue.h"
@@ -35,7 +36,7 @@ struct eb_loop {
     uv_timer_t tick;
     uv_prepare_t before_sleep;
     uv_idle_t stay_awake; /* active while a connection has more to write, waits for a slice, or may
-                             take a step of its handshake */
+                             begin a step of its handshake */
     uv_timer_t next_handshake; /* active while handshakes wait and none may begin yet */
     struct eb_hangup_watch hangups;
     struct eb_mailbox mailbox;
@@ -55,6 +56,7 @@ struct eb_loop {
     struct eb_list late;   /* those that the last flush did not reach, linked by eb_conn.marked */
     struct eb_run_queue waiting; /* those that wait for a time slice, linked by eb_conn.run */
     struct eb_handshake_queue handshakes; /* those that wait for a step of their TLS handshake */
+    struct eb_handshake_thread shaker;    /* takes the steps; not started if the loop has no TLS */
     atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -91,7 +93,8 @@ struct eb_conn {
     struct eb_address address; /* the peer's */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
-    struct eb_tls_stream *tls;      /* between session and socket; NULL for plain bytes */
+    struct eb_tls_stream *tls;      /* between session and socket; NULL for plain bytes; not to be
+                                       used during a step of the handshake */
     struct eb_receive_quota *quota; /* NULL only while opening fails */
     void *user;                     /* the service's state */
     uv_shutdown_t shutdown;
@@ -129,8 +132,11 @@ void eb_conn_flush(struct eb_conn *conn);
 /* Gives a waiting connection its time slice: for the slice's length, processes input that was kept
  * back, then reads the socket. */
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
-/* Takes one step of the connection's TLS handshake: reads the socket. */
-void eb_conn_shake(struct eb_conn *conn, uint64_t now_ns);
+/* Begins one step of the connection's TLS handshake: reads the socket, and gives the loop's
+ * `shaker` what has come. */
+void eb_conn_begin_step(struct eb_conn *conn, uint64_t now_ns);
+/* Goes on with a connection that is not closed and whose step is over. */
+void eb_conn_end_step(struct eb_conn *conn);
 /* Closes a connection whose time for its TLS handshake is over. */
 void eb_conn_time_out(struct eb_conn *conn);
 /* Closes a waiting connection whose peer has gone. */

@@ -1,14 +1,13 @@
 /* A loop's queue of connections whose next TLS handshake bytes have arrived, and the rate at which
  * it begins handshakes.
  *
- * Answering a client's hello takes a loop some 0.3 ms and cannot be interrupted. So a loop takes
- * at most one step of one handshake between serving other connections, and begins only so many
- * handshakes per second. Handshakes begin in the order of arrival. A connection that the rate would
- * not let begin before its time is over is refused when it arrives: work for a peer that has given
- * up would be wasted. A busy loop may begin fewer handshakes than the rate allows. Connections that
- * it cannot begin with in time stay in the queue until their time is over. A connection whose
- * handshake has begun waits apart from those whose handshake has not, and the two kinds alternate,
- * so that neither starves.
+ * Answering a client's hello takes some 0.3 ms of CPU. So a loop has at most one step of one
+ * handshake in progress, and begins only so many handshakes per second. Handshakes begin in the
+ * order of arrival. A connection that the rate would not let begin before its time is over is
+ * refused when it arrives: work for a peer that has given up would be wasted. A busy loop may begin
+ * fewer handshakes than the rate allows. Connections that it cannot begin with in time stay in the
+ * queue until their time is over. A connection whose handshake has begun waits apart from those
+ * whose handshake has not, and the two kinds alternate, so that neither starves.
  * Thread: its loop's. Memory: none; its lists run through the connections. Time is passed in. */
 #pragma once
 

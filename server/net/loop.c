@@ -1,5 +1,6 @@
 #include "server/net/loop.h"
 
+#include "proto/net/tls_stream.h"
 #include "server/base/log.h"
 #include "server/net/conn.h"
 #include "server/net/conn_private.h"
@@ -227,43 +228,63 @@ static struct eb_conn *find_shaking(struct eb_handshake_entry *entry)
     return entry ? EB_CONTAINER_OF(entry, struct eb_conn, handshake) : NULL;
 }
 
-/* Takes one step of one handshake, if one may be taken now. A step cannot be interrupted, so others
- * are served before the next one. */
+/* Begins a step of a handshake, if none is in progress and one may begin now. */
 static void run_handshake(struct eb_loop *loop)
 {
-    uint64_t begun_ns = uv_hrtime();
+    uint64_t now_ns = uv_hrtime();
     struct eb_conn *conn = NULL;
     for (int i = 0; i < TIME_OUTS_PER_CYCLE_MAX; i++) {
-        conn = find_shaking(eb_handshake_queue_pop_late(&loop->handshakes, begun_ns));
+        conn = find_shaking(eb_handshake_queue_pop_late(&loop->handshakes, now_ns));
         if (!conn) {
             break;
         }
         eb_conn_time_out(conn);
     }
+    if (eb_handshake_thread_is_busy(&loop->shaker)) {
+        return;
+    }
     conn = find_shaking(
-        eb_handshake_queue_pop(&loop->handshakes, loop->limits.handshakes_per_s_max, begun_ns));
+        eb_handshake_queue_pop(&loop->handshakes, loop->limits.handshakes_per_s_max, now_ns));
     if (!conn) {
         return;
     }
-    eb_loop_wake(loop, begun_ns);
+    eb_loop_wake(loop, now_ns);
     loop->seen_ns = 0;
-    eb_conn_shake(conn, begun_ns);
-    eb_list_remove(&conn->marked);
-    eb_conn_flush(conn);
-    loop->counters.handshake_ns += uv_hrtime() - begun_ns;
+    eb_conn_begin_step(conn, now_ns);
+    if (eb_handshake_thread_is_busy(&loop->shaker)) {
+        eb_loop_hold(loop); /* The loop must not end before the step. */
+    }
 }
 
-/* Does nothing: it only wakes the loop, which takes a step of a handshake in each cycle. */
+static void on_step_over(struct eb_mail *mail)
+{
+    struct eb_handshake_step *step = EB_CONTAINER_OF(mail, struct eb_handshake_step, mail);
+    struct eb_loop *loop = EB_CONTAINER_OF(step, struct eb_loop, shaker.step);
+    struct eb_conn *conn = step->conn;
+    struct eb_tls_stream *stream = step->stream;
+    step->conn = NULL;
+    step->stream = NULL;
+    loop->counters.handshake_ns += step->cpu_ns;
+    if (!conn) {
+        eb_tls_stream_destroy(stream);
+    } else if (!eb_conn_is_ending(conn)) {
+        eb_conn_end_step(conn);
+    }
+    eb_loop_release(loop);
+}
+
+/* Does nothing: it only wakes the loop, which begins a step of a handshake in each cycle. */
 static void on_next_handshake(uv_timer_t *timer)
 {
     (void)timer;
 }
 
-/* Returns whether a step of a handshake may be taken now. If not, makes the loop wake when one
- * may. */
+/* Returns whether a step of a handshake may begin now. If not, makes the loop wake when one may:
+ * the end of the step in progress will, or else a timer. */
 static bool has_handshake(struct eb_loop *loop)
 {
-    if (eb_handshake_queue_count(&loop->handshakes) == 0) {
+    if (eb_handshake_queue_count(&loop->handshakes) == 0 ||
+        eb_handshake_thread_is_busy(&loop->shaker)) {
         return false;
     }
     uint64_t pause_ns = eb_handshake_queue_pause_ns(
@@ -534,6 +555,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
     loop->end_mail.deliver = on_loop_end_mail;
+    loop->shaker.step.mail.deliver = on_step_over;
     eb_buffer_pool_init(&loop->receive_pool, options->receive_memory_bytes);
     eb_buffer_pool_init(&loop->answer_pool, options->answer_memory_bytes);
     loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
@@ -558,8 +580,12 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
 {
     loop->drained_to = mailbox;
     loop->drained = drained;
+    int rc = loop->tls ? eb_handshake_thread_start(&loop->shaker, &loop->mailbox) : 0;
+    if (rc < 0) {
+        return rc;
+    }
     loop->is_started = true; /* set before the thread can read it */
-    int rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
+    rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
     loop->is_started = rc == 0;
     return rc;
 }
@@ -576,6 +602,7 @@ void eb_loop_destroy(struct eb_loop *loop)
         end_loop(loop);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
     }
+    eb_handshake_thread_stop(&loop->shaker);
     int rc = uv_loop_close(&loop->uv);
     assert(rc == 0);
     eb_buffer_pool_deinit(&loop->receive_pool);

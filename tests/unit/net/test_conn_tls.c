@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +19,7 @@
 /* Clients that connect at once. With one handshake per second, those that wait do so for longer
  * than any test runs. */
 #define CROWD 120
+#define ROUNDS 5
 
 static struct eb_scratch scratch;
 static struct tls_authority authority;
@@ -82,8 +84,8 @@ static void send_client_bytes(struct fixture *fixture)
     send_output(fixture->client, fixture->socket);
 }
 
-/* Runs a client's handshake to its end, and sends the handshake's last bytes. */
-static void shake_hands_with(SSL *client, int socket)
+/* Runs a client's handshake to its end, but does not send the handshake's last bytes. */
+static void shake_hands_unsent(SSL *client, int socket)
 {
     while (SSL_do_handshake(client) != 1) {
         char bytes[4096];
@@ -93,6 +95,11 @@ static void shake_hands_with(SSL *client, int socket)
         assert_true(got > 0);
         assert_int_equal(BIO_write(SSL_get_rbio(client), bytes, (int)got), got);
     }
+}
+
+static void shake_hands_with(SSL *client, int socket)
+{
+    shake_hands_unsent(client, socket);
     send_output(client, socket);
 }
 
@@ -406,6 +413,59 @@ static void drains_while_handshakes_wait(void **state)
     assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
 }
 
+/* ---- handshakes in progress ---- */
+
+static void limit_no_handshakes(const struct fixture *fixture)
+{
+    struct new_limit none = {.header_timeout_ms = 3600000};
+    loop_host_act(fixture->host.loops[0], set_new_limit, &none);
+}
+
+static void reads_what_comes_with_the_last_bytes_of_a_handshake(void **state)
+{
+    struct fixture *fixture = *state;
+    limit_no_handshakes(fixture);
+    for (int i = 0; i < CROWD; i++) {
+        SSL_free(fixture->client);
+        close(fixture->socket);
+        fixture->client = tls_client_create(&scratch, "h2", NULL);
+        fixture->socket = wire_connect(&fixture->address, 0);
+        shake_hands_unsent(fixture->client, fixture->socket);
+        greet_server(fixture);
+    }
+}
+
+/* They leave before, during and after the steps of their handshakes. */
+static void survives_peers_that_leave_during_their_handshakes(void **state)
+{
+    struct fixture *fixture = *state;
+    limit_no_handshakes(fixture);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < CROWD; i++) {
+            SSL *client = tls_client_create(&scratch, "h2", NULL);
+            int socket = wire_connect(&fixture->address, 0);
+            struct linger reset = {.l_onoff = i % 2};
+            assert_int_equal(SSL_do_handshake(client), -1);
+            send_output(client, socket);
+            assert_int_equal(setsockopt(socket, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+            uv_sleep(i % 8 == 0);
+            close(socket);
+            SSL_free(client);
+        }
+        assert_true(loop_host_wait_conns(&fixture->host, 1, TIMEOUT_MS));
+    }
+    greet_server(fixture);
+}
+
+static void ends_while_handshakes_are_in_progress(void **state)
+{
+    struct fixture *fixture = *state;
+    limit_no_handshakes(fixture);
+    send_crowd(fixture);
+    loop_host_cut(&fixture->host);
+    assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
+}
+
 EB_TEST_GROUP(conn_tls)
 {
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -423,6 +483,9 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(spends_no_steps_on_peers_that_have_gone),
         FIXTURE(answers_peers_without_tls_while_handshakes_wait),
         FIXTURE(drains_while_handshakes_wait),
+        FIXTURE(reads_what_comes_with_the_last_bytes_of_a_handshake),
+        FIXTURE(survives_peers_that_leave_during_their_handshakes),
+        FIXTURE(ends_while_handshakes_are_in_progress),
     };
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }

@@ -31,6 +31,7 @@ struct fixture {
     size_t got_bytes;
     size_t sealed_bytes; /* encrypted bytes that the server has written */
     uint64_t now_ms;
+    bool takes_steps; /* whether eb_tls_stream_shake precedes each read */
     bool is_over;
 };
 
@@ -124,6 +125,9 @@ static bool feed(struct fixture *fixture)
         assert_non_null(part);
         memcpy(part, bytes + at, left < portion ? left : portion);
         eb_tls_stream_feed(fixture->stream, part, left < portion ? left : portion, fixture->now_ms);
+        if (fixture->takes_steps) {
+            eb_tls_stream_shake(fixture->stream);
+        }
         read_plain(fixture);
         free(part);
     }
@@ -207,6 +211,65 @@ static void reads_whatever_the_portions_are(void **state)
         assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
         close_fixture(&fixture);
     }
+}
+
+static void shakes_hands_in_steps_whatever_the_portions_are(void **state)
+{
+    (void)state;
+    static const size_t portions[] = {1, 5, 64, 0};
+    for (size_t i = 0; i < sizeof portions / sizeof portions[0]; i++) {
+        struct fixture fixture;
+        open_fixture(&fixture, true, tls_client_create(&scratch, "h2", "client"));
+        fixture.portion = portions[i];
+        fixture.takes_steps = true;
+        assert_true(shake_both_hands(&fixture));
+        send_from_client(&fixture, 40000);
+        assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
+        close_fixture(&fixture);
+    }
+}
+
+/* The step itself reports nothing: the next read does. */
+static void keeps_the_end_of_a_handshake_that_fails_in_a_step(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    uint8_t hello[] = {EB_TLS_HANDSHAKE_RECORD, 3, 1, 0xff, 0xff}; /* too long */
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    eb_tls_stream_feed(fixture.stream, hello, sizeof hello, 0);
+    eb_tls_stream_shake(fixture.stream);
+    eb_tls_stream_shake(fixture.stream);
+    read_plain(&fixture);
+    assert_true(fixture.is_over);
+    assert_non_null(strstr(eb_tls_stream_reason(fixture.stream), "TLS handshake: "));
+    assert_true(write_output(&fixture)); /* the alert */
+    close_fixture(&fixture);
+}
+
+/* The output of the handshake was not written yet when the memory changes. */
+static void gives_output_back_to_where_it_came_from(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    struct lender other;
+    lender_init(&other, 0);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    (void)SSL_do_handshake(fixture.client);
+    assert_true(feed(&fixture));
+    assert_true(write_output(&fixture));
+    assert_int_equal(SSL_do_handshake(fixture.client), 1);
+    assert_true(feed(&fixture));
+    assert_true(eb_tls_stream_is_ready(fixture.stream));
+    assert_int_equal(fixture.lender.lent_count, 1); /* the session tickets */
+    eb_tls_stream_set_memory(fixture.stream, &other.memory);
+    uint8_t bytes[EB_TLS_RECORD_BYTES] = {0};
+    assert_true(eb_send_queue_copy(fixture.queue, bytes, sizeof bytes));
+    assert_true(eb_tls_stream_seal(fixture.stream, fixture.queue));
+    assert_int_equal(fixture.lender.lent_count, 0);
+    assert_int_equal(other.lent_count, 1);
+    assert_true(write_output(&fixture));
+    assert_int_equal(other.lent_count, 0);
+    close_fixture(&fixture);
 }
 
 /* Feeds the client's first flight in two portions, split at every byte. */
@@ -698,6 +761,9 @@ EB_TEST_GROUP(tls_stream)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_whatever_the_portions_are),
+        cmocka_unit_test(shakes_hands_in_steps_whatever_the_portions_are),
+        cmocka_unit_test(keeps_the_end_of_a_handshake_that_fails_in_a_step),
+        cmocka_unit_test(gives_output_back_to_where_it_came_from),
         cmocka_unit_test(reads_every_split_of_a_hello),
         cmocka_unit_test(seals_small_pieces_together_in_full_records),
         cmocka_unit_test(keeps_the_queue_until_hands_are_shaken),
