@@ -154,8 +154,8 @@ class Installing(InstalledTest):
                 self.assertRegex(text, r'(?m)^\.SH "?%s"?$' % heading, page)
 
     def test_guides_rules_and_dashboard_are_there(self):
-        for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'LOAD.md', 'MODELS.md',
-                     'monitoring/alerts.yaml', 'monitoring/dashboard.json',
+        for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'latency.svg', 'LOAD.md',
+                     'MODELS.md', 'monitoring/alerts.yaml', 'monitoring/dashboard.json',
                      'monitoring/prometheus.yaml', 'systemd/noswap.conf'):
             self.machine.run('test', '-s', os.path.join(DOCUMENTS, name))
 
