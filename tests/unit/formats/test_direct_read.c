@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -31,8 +32,11 @@ struct case_state {
     struct eb_direct_read_bytes before;
 };
 
+enum cache { CACHE_AS_IT_IS, CACHE_EMPTY, CACHE_FULL };
+
 static struct {
     long file_system; /* what fstatfs says; 0: the truth */
+    enum cache cache; /* what the page cache seems to hold */
     int refusal;      /* of reads with O_DIRECT; 0: none */
     unsigned interruptions;
     size_t bytes_max; /* of one read with O_DIRECT */
@@ -80,6 +84,20 @@ ssize_t __wrap_pread(int descriptor, void *out, size_t bytes, off_t offset)
     fake.direct_reads++;
     fake.direct_begin = (uint64_t)offset;
     return __real_pread(descriptor, out, bytes < fake.bytes_max ? bytes : fake.bytes_max, offset);
+}
+
+ssize_t __wrap_preadv2(
+    int descriptor, const struct iovec *ranges, int count, off_t offset, int flags);
+ssize_t __real_preadv2(
+    int descriptor, const struct iovec *ranges, int count, off_t offset, int flags);
+ssize_t __wrap_preadv2(
+    int descriptor, const struct iovec *ranges, int count, off_t offset, int flags)
+{
+    if (fake.cache == CACHE_EMPTY) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return __real_preadv2(descriptor, ranges, count, offset, fake.cache == CACHE_FULL ? 0 : flags);
 }
 
 /* Drops the file from the page cache, if its file system can do without it there. */
@@ -236,8 +254,9 @@ static void read_scattered(struct case_state *test, unsigned count)
 static void asks_the_page_cache_again_after_seven_ranges(void **state)
 {
     struct case_state *test = *state;
+    fake.cache = CACHE_EMPTY;
     read_scattered(test, 1);
-    put_in_page_cache(test);
+    fake.cache = CACHE_FULL;
     test->before = eb_direct_read_count();
     expect_range(test, 9, REQUEST_BYTES);
     read_scattered(test, 6);
