@@ -1,5 +1,5 @@
 /* The source of memory for the functions of this folder. The program that uses these functions
- * provides the memory, so that a peer's bytes always count against a cap.
+ * provides the memory, so that a peer's bytes count against a cap.
  * Thread: as the provider says; one session or arena is used by one thread at a time. */
 #pragma once
 
@@ -13,5 +13,6 @@ struct eb_memory {
     void *context;
 };
 
-/* The C library's heap without a cap: for clients, tools and tests. */
+/* The C library's heap without a cap: for clients, tools and tests, and for the few bytes of a TLS
+ * handshake, which other limits bound. */
 extern const struct eb_memory eb_memory_heap;

@@ -323,7 +323,7 @@ static bool check_protocol(struct eb_tls_stream *stream)
 
 /* Ends the stream if OpenSSL's result `got` is an error. Returns 0 if OpenSSL wants more bytes,
  * otherwise -1. */
-static int judge_result(struct eb_tls_stream *stream, int got)
+static int check_result(struct eb_tls_stream *stream, int got)
 {
     if (stream->is_idling) {
         return end_stream(stream, stream->side->idle_reason);
@@ -335,7 +335,7 @@ static int judge_result(struct eb_tls_stream *stream, int got)
     }
 }
 
-void eb_tls_stream_shake(struct eb_tls_stream *stream)
+void eb_tls_stream_handshake(struct eb_tls_stream *stream)
 {
     if (stream->is_over || stream->is_ready) {
         return;
@@ -343,7 +343,7 @@ void eb_tls_stream_shake(struct eb_tls_stream *stream)
     ERR_clear_error();
     int done = SSL_do_handshake(stream->ssl);
     if (done != 1) {
-        (void)judge_result(stream, done); /* The stream keeps its end. */
+        (void)check_result(stream, done); /* The stream keeps its end. */
     }
 }
 
@@ -363,7 +363,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
         count_data(stream, (size_t)got);
         return got;
     }
-    return judge_result(stream, got);
+    return check_result(stream, got);
 }
 
 void eb_tls_stream_set_memory(struct eb_tls_stream *stream, const struct eb_memory *memory)

@@ -41,11 +41,13 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream);
 void eb_tls_stream_feed(
     struct eb_tls_stream *stream, const uint8_t *bytes, size_t count, uint64_t now_ms);
 /* Takes the handshake as far as the fed bytes allow. Does nothing once it is done or has failed.
- * The next eb_tls_stream_read says how it went, and reads the bytes that follow the handshake. It
- * would do all of this itself: this call is for a thread of its own, to which the stream belongs
- * meanwhile, with all that it takes memory from. */
-void eb_tls_stream_shake(struct eb_tls_stream *stream);
-/* Takes memory from `memory` from now on. Output so far is given back to where it came from. */
+ * The next eb_tls_stream_read says how it went, and reads the bytes that follow the handshake.
+ * eb_tls_stream_read does this too. Call this to compute the handshake on another thread, which
+ * then has the stream and its eb_memory until the call returns; only eb_tls_stream_end_write may be
+ * called meanwhile. */
+void eb_tls_stream_handshake(struct eb_tls_stream *stream);
+/* Takes memory for output from `memory` from now on, and keeps the pointer for the stream's life.
+ * Output that waits already still goes back to where it came from. */
 void eb_tls_stream_set_memory(struct eb_tls_stream *stream, const struct eb_memory *memory);
 /* Decrypts the next of the fed bytes into `out`, of EB_TLS_RECORD_BYTES or more. Returns the number
  * of bytes in `out`, 0 if all was read, or -1 if the stream is over, with its reason set. After

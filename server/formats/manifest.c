@@ -256,8 +256,8 @@ static bool check_files_to_write(const struct eb_manifest *manifest, struct eb_f
 }
 
 /* The characters of names that cannot stand in double quotes as they are. YAML 1.1 takes U+2028 and
- * U+2029 for line breaks (5.4), allows a byte order mark at the start only (5.2), and refuses the
- * last two (5.1). */
+ * U+2029 for line breaks (section 5.4 of its specification), allows a byte order mark at the start
+ * only (5.2), and refuses the last two (5.1). */
 static const struct {
     const char *character;
     const char *escape;

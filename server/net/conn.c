@@ -21,9 +21,9 @@
  * stops polling the socket. This many polls cost as much as stopping and starting to read, some
  * four system calls. With thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
-/* The same number for a connection that waits for a step of its TLS handshake. Most get their step
- * before the second time; the wait of the others is long. While a socket is not polled, a peer that
- * gives up is noticed, and no step is spent on it. */
+/* The same number for a connection that waits for a step of its TLS handshake, or is in one. Most
+ * get their step before the second time; the wait of the others is long. While a socket is not
+ * polled, a peer that gives up is noticed, and no step is spent on it. */
 #define HANDSHAKE_VAIN_LOOKS_MAX 1
 /* The first slice of a new connection is 1 / 2 slice: thousands may be new at once. */
 #define FIRST_SLICE_PART 2
@@ -37,14 +37,14 @@ static const struct eb_conn_events *find_events(const struct eb_conn *conn)
  * belongs to the thread that takes the step. */
 static bool is_in_step(const struct eb_conn *conn)
 {
-    return conn->loop->shaker.step.conn == conn;
+    return eb_handshake_thread_has(&conn->loop->handshake_thread, conn);
 }
 
 static void on_conn_closed(uv_handle_t *handle)
 {
     struct eb_conn *conn = handle->data;
     if (is_in_step(conn)) { /* The loop frees the stream when the step is over. */
-        conn->loop->shaker.step.conn = NULL;
+        eb_handshake_thread_forget(&conn->loop->handshake_thread);
         conn->tls = NULL;
     }
     if (conn->session) {
@@ -598,26 +598,29 @@ void eb_conn_begin_step(struct eb_conn *conn, uint64_t now_ns)
         return;
     }
     postpone_handshake(conn, now_ns, now_ms);
-    ssize_t count = receive_once(conn, loop->shaker.step.bytes, EB_HANDSHAKE_STEP_BYTES);
+    ssize_t count = receive_once(conn, loop->handshake_thread.step.bytes, EB_HANDSHAKE_STEP_BYTES);
     if (count < 0) {
         close_gone(conn, (int)count);
         return;
     }
+    conn->vain_looks = 0;
     if (count == 0) {
         eb_conn_mark(conn); /* It is polled again. */
         return;
     }
     loop->counters.received_bytes += (uint64_t)count;
     conn->age.heard_ms = now_ms;
-    eb_tls_stream_feed(conn->tls, loop->shaker.step.bytes, (size_t)count, now_ms);
-    eb_handshake_thread_begin(&loop->shaker, conn, conn->tls);
+    eb_tls_stream_feed(conn->tls, loop->handshake_thread.step.bytes, (size_t)count, now_ms);
+    eb_handshake_thread_begin(&loop->handshake_thread, conn, conn->tls);
 }
 
 void eb_conn_end_step(struct eb_conn *conn)
 {
     uint64_t now_ms = uv_now(&conn->loop->uv);
+    uint64_t now_ns = uv_hrtime();
     renew_slice(conn);
-    eb_time_slice_enter(&conn->slice, &conn->loop->reader, uv_hrtime());
+    eb_time_slice_enter(&conn->slice, &conn->loop->reader, now_ns);
+    (void)look_at_slice(conn, now_ns); /* The slice begins. */
     end_receive(conn, receive_conn_sealed(conn, now_ms), now_ms);
     eb_time_slice_leave(&conn->slice);
     eb_conn_mark(conn); /* Writes what the step has left, and polls the socket again. */
@@ -836,7 +839,8 @@ static int open_conn_tls(struct eb_conn *conn)
     if (!tls) {
         return 0;
     }
-    /* Not of the loop's memory: during the handshake another thread takes it. */
+    /* The heap, not the loop's memory: another thread allocates during the handshake. The output of
+     * a handshake is one flight, which waits only while the socket does not take it. */
     conn->tls = eb_tls_accept(tls, &eb_memory_heap);
     return conn->tls ? 0 : UV_ENOMEM;
 }

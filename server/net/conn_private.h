@@ -1,6 +1,7 @@
 /* The structs of an event loop and of its connections, and the functions of each that the other
  * calls. Only for loop.c and conn.c.
- * Thread: the loop's, except members that are atomic or set before it starts. Memory: a loop lives
+ * Thread: the loop's, except members that are atomic or set before it starts, and what
+ * `handshake_thread` has during a step. Memory: a loop lives
  * from eb_loop_create to eb_loop_destroy, a connection from eb_conn_open to its last callback. */
 #pragma once
 
@@ -56,7 +57,8 @@ struct eb_loop {
     struct eb_list late;   /* those that the last flush did not reach, linked by eb_conn.marked */
     struct eb_run_queue waiting; /* those that wait for a time slice, linked by eb_conn.run */
     struct eb_handshake_queue handshakes; /* those that wait for a step of their TLS handshake */
-    struct eb_handshake_thread shaker;    /* takes the steps; not started if the loop has no TLS */
+    struct eb_handshake_thread
+        handshake_thread;            /* takes the steps; not started if the loop has no TLS */
     atomic_uint_fast64_t conn_count; /* connections that are open, or on their way to this loop */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -133,7 +135,7 @@ void eb_conn_flush(struct eb_conn *conn);
  * back, then reads the socket. */
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
 /* Begins one step of the connection's TLS handshake: reads the socket, and gives the loop's
- * `shaker` what has come. */
+ * `handshake_thread` what has come. */
 void eb_conn_begin_step(struct eb_conn *conn, uint64_t now_ns);
 /* Goes on with a connection that is not closed and whose step is over. */
 void eb_conn_end_step(struct eb_conn *conn);

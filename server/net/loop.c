@@ -228,22 +228,27 @@ static struct eb_conn *find_shaking(struct eb_handshake_entry *entry)
     return entry ? EB_CONTAINER_OF(entry, struct eb_conn, handshake) : NULL;
 }
 
+/* Closes connections whose time for the handshake is over before it has begun. */
+static void time_out_handshakes(struct eb_loop *loop)
+{
+    uint64_t now_ns = uv_hrtime();
+    for (int i = 0; i < TIME_OUTS_PER_CYCLE_MAX; i++) {
+        struct eb_conn *conn = find_shaking(eb_handshake_queue_pop_late(&loop->handshakes, now_ns));
+        if (!conn) {
+            return;
+        }
+        eb_conn_time_out(conn);
+    }
+}
+
 /* Begins a step of a handshake, if none is in progress and one may begin now. */
 static void run_handshake(struct eb_loop *loop)
 {
     uint64_t now_ns = uv_hrtime();
-    struct eb_conn *conn = NULL;
-    for (int i = 0; i < TIME_OUTS_PER_CYCLE_MAX; i++) {
-        conn = find_shaking(eb_handshake_queue_pop_late(&loop->handshakes, now_ns));
-        if (!conn) {
-            break;
-        }
-        eb_conn_time_out(conn);
-    }
-    if (eb_handshake_thread_is_busy(&loop->shaker)) {
+    if (eb_handshake_thread_is_busy(&loop->handshake_thread)) {
         return;
     }
-    conn = find_shaking(
+    struct eb_conn *conn = find_shaking(
         eb_handshake_queue_pop(&loop->handshakes, loop->limits.handshakes_per_s_max, now_ns));
     if (!conn) {
         return;
@@ -251,7 +256,7 @@ static void run_handshake(struct eb_loop *loop)
     eb_loop_wake(loop, now_ns);
     loop->seen_ns = 0;
     eb_conn_begin_step(conn, now_ns);
-    if (eb_handshake_thread_is_busy(&loop->shaker)) {
+    if (eb_handshake_thread_is_busy(&loop->handshake_thread)) {
         eb_loop_hold(loop); /* The loop must not end before the step. */
     }
 }
@@ -259,17 +264,16 @@ static void run_handshake(struct eb_loop *loop)
 static void on_step_over(struct eb_mail *mail)
 {
     struct eb_handshake_step *step = EB_CONTAINER_OF(mail, struct eb_handshake_step, mail);
-    struct eb_loop *loop = EB_CONTAINER_OF(step, struct eb_loop, shaker.step);
+    struct eb_loop *loop = EB_CONTAINER_OF(step, struct eb_loop, handshake_thread.step);
     struct eb_conn *conn = step->conn;
-    struct eb_tls_stream *stream = step->stream;
-    step->conn = NULL;
-    step->stream = NULL;
+    struct eb_tls_stream *stream = eb_handshake_thread_end(&loop->handshake_thread);
     loop->counters.handshake_ns += step->cpu_ns;
     if (!conn) {
         eb_tls_stream_destroy(stream);
     } else if (!eb_conn_is_ending(conn)) {
         eb_conn_end_step(conn);
     }
+    run_handshake(loop); /* so that the thread need not wait until the loop's cycle ends */
     eb_loop_release(loop);
 }
 
@@ -284,7 +288,7 @@ static void on_next_handshake(uv_timer_t *timer)
 static bool has_handshake(struct eb_loop *loop)
 {
     if (eb_handshake_queue_count(&loop->handshakes) == 0 ||
-        eb_handshake_thread_is_busy(&loop->shaker)) {
+        eb_handshake_thread_is_busy(&loop->handshake_thread)) {
         return false;
     }
     uint64_t pause_ns = eb_handshake_queue_pause_ns(
@@ -310,6 +314,7 @@ static void on_loop_before_sleep(uv_prepare_t *prepare)
         run_waiting(loop, waiting_count);
     }
     if (eb_handshake_queue_count(&loop->handshakes) > 0) {
+        time_out_handshakes(loop);
         run_handshake(loop);
     }
     loop->reading_since_ns = 0;
@@ -555,7 +560,6 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
     loop->end_mail.deliver = on_loop_end_mail;
-    loop->shaker.step.mail.deliver = on_step_over;
     eb_buffer_pool_init(&loop->receive_pool, options->receive_memory_bytes);
     eb_buffer_pool_init(&loop->answer_pool, options->answer_memory_bytes);
     loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
@@ -580,13 +584,18 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
 {
     loop->drained_to = mailbox;
     loop->drained = drained;
-    int rc = loop->tls ? eb_handshake_thread_start(&loop->shaker, &loop->mailbox) : 0;
-    if (rc < 0) {
-        return rc;
+    if (loop->tls) {
+        int rc = eb_handshake_thread_start(&loop->handshake_thread, &loop->mailbox, on_step_over);
+        if (rc < 0) {
+            return rc;
+        }
     }
     loop->is_started = true; /* set before the thread can read it */
-    rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
+    int rc = uv_thread_create(&loop->thread, run_loop_thread, loop);
     loop->is_started = rc == 0;
+    if (rc < 0) {
+        eb_handshake_thread_stop(&loop->handshake_thread);
+    }
     return rc;
 }
 
@@ -602,7 +611,7 @@ void eb_loop_destroy(struct eb_loop *loop)
         end_loop(loop);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
     }
-    eb_handshake_thread_stop(&loop->shaker);
+    eb_handshake_thread_stop(&loop->handshake_thread);
     int rc = uv_loop_close(&loop->uv);
     assert(rc == 0);
     eb_buffer_pool_deinit(&loop->receive_pool);

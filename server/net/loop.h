@@ -17,10 +17,10 @@ int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options)
 /* Takes an open listener. Called only before start. If it is `shared`, its connections are handed
  * to all loops in turn. Returns 0 or a negative libuv code. */
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared);
-/* Starts the thread. Posts `drained` to `mailbox` once, when no connection and no hold is left
- * after eb_loop_drain. Returns 0 or a negative libuv code. */
+/* Starts the threads. Posts `drained` to `mailbox` once, when no connection and no hold is left
+ * after eb_loop_drain. Returns 0 or a negative libuv code; then nothing is started. */
 int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_mail *drained);
-/* Waits for the thread's end, if it was started, and frees the loop. Accepts NULL. */
+/* Waits for the threads' end, if they were started, and frees the loop. Accepts NULL. */
 void eb_loop_destroy(struct eb_loop *loop);
 
 /* Any thread; each at most once, in this order. Drain stops accepting, lets calls end, and cuts

@@ -24,6 +24,18 @@
 static struct eb_scratch scratch;
 static struct tls_authority authority;
 
+static unsigned refused_thread; /* which of the next threads is refused; 0: none */
+
+int __real_uv_thread_create(uv_thread_t *thread, uv_thread_cb run, void *argument);
+int __wrap_uv_thread_create(uv_thread_t *thread, uv_thread_cb run, void *argument);
+int __wrap_uv_thread_create(uv_thread_t *thread, uv_thread_cb run, void *argument)
+{
+    if (refused_thread > 0 && --refused_thread == 0) {
+        return UV_EAGAIN;
+    }
+    return __real_uv_thread_create(thread, run, argument);
+}
+
 /* A server and one client. The test moves the client's bytes. */
 struct fixture {
     struct loop_host host;
@@ -466,6 +478,26 @@ static void ends_while_handshakes_are_in_progress(void **state)
     assert_true(loop_host_wait_drained(&fixture->host, TIMEOUT_MS));
 }
 
+/* A loop with TLS has two threads. */
+static void starts_again_after_a_thread_was_refused(void **state)
+{
+    (void)state;
+    struct loop_host host;
+    struct eb_tls *tls = open_server_tls();
+    loop_host_init(&host);
+    host.options.tls = tls;
+    loop_host_create(&host);
+    for (unsigned i = 1; i <= 2; i++) {
+        refused_thread = i;
+        assert_int_equal(
+            eb_loop_start(host.loops[0], &host.mailbox, &host.words[0].mail), UV_EAGAIN);
+        assert_int_equal(refused_thread, 0);
+    }
+    loop_host_start(&host);
+    loop_host_stop(&host);
+    eb_tls_drop(tls);
+}
+
 EB_TEST_GROUP(conn_tls)
 {
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -486,6 +518,7 @@ EB_TEST_GROUP(conn_tls)
         FIXTURE(reads_what_comes_with_the_last_bytes_of_a_handshake),
         FIXTURE(survives_peers_that_leave_during_their_handshakes),
         FIXTURE(ends_while_handshakes_are_in_progress),
+        cmocka_unit_test(starts_again_after_a_thread_was_refused),
     };
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
 }

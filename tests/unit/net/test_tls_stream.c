@@ -31,7 +31,7 @@ struct fixture {
     size_t got_bytes;
     size_t sealed_bytes; /* encrypted bytes that the server has written */
     uint64_t now_ms;
-    bool takes_steps; /* whether eb_tls_stream_shake precedes each read */
+    bool takes_steps; /* whether eb_tls_stream_handshake precedes each read */
     bool is_over;
 };
 
@@ -126,7 +126,7 @@ static bool feed(struct fixture *fixture)
         memcpy(part, bytes + at, left < portion ? left : portion);
         eb_tls_stream_feed(fixture->stream, part, left < portion ? left : portion, fixture->now_ms);
         if (fixture->takes_steps) {
-            eb_tls_stream_shake(fixture->stream);
+            eb_tls_stream_handshake(fixture->stream);
         }
         read_plain(fixture);
         free(part);
@@ -237,8 +237,8 @@ static void keeps_the_end_of_a_handshake_that_fails_in_a_step(void **state)
     uint8_t hello[] = {EB_TLS_HANDSHAKE_RECORD, 3, 1, 0xff, 0xff}; /* too long */
     open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
     eb_tls_stream_feed(fixture.stream, hello, sizeof hello, 0);
-    eb_tls_stream_shake(fixture.stream);
-    eb_tls_stream_shake(fixture.stream);
+    eb_tls_stream_handshake(fixture.stream);
+    eb_tls_stream_handshake(fixture.stream);
     read_plain(&fixture);
     assert_true(fixture.is_over);
     assert_non_null(strstr(eb_tls_stream_reason(fixture.stream), "TLS handshake: "));
