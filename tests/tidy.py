@@ -55,6 +55,7 @@ PROJECT_INCLUDES = {
     "server/publish/": ("proto/", "proto/net/", *MODELS, "server/publish/"),
     "server/net/": ("proto/", "proto/net/", "server/base/", "server/net/"),
     "server/work/": ("proto/", "kernels/", "server/base/", "server/work/"),
+    "server/route/": ("proto/", "kernels/", *FORMATS, "server/route/"),
     # server/stats/ includes the models because it counts per table.
     "server/stats/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/work/", "server/stats/"),
     "server/rpc/": ("proto/", "proto/net/", "kernels/", *MODELS, "server/publish/", "server/net/",
@@ -127,6 +128,7 @@ TARGET_LINKS = {
     "embag_publish": ("embag_models", "embag_net"),
     "embag_server_net": ("embag_base", "embag_net", "openssl"),
     "embag_work": ("embag_base", "embag_kernels", "uv"),
+    "embag_route": ("embag_formats", "embag_proto"),
     "embag_stats": ("embag_models", "embag_net", "embag_work"),
     "embag_rpc": ("embag_publish", "embag_server_net", "embag_stats", "embag_work",
                   "embag_proto_generated"),
