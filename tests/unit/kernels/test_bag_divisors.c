@@ -121,6 +121,20 @@ static void divides_each_bag_by_its_divisor(void **state)
     }
 }
 
+/* Compares the divided results of a query with the reference's. */
+static void assert_variants_agree(struct fixture *fixture, const struct eb_bag_query *query)
+{
+    uint8_t *expected = pool_divided(fixture, query, eb_bag_ops_find("ref"), true);
+    for (size_t n = 0; eb_bag_ops_at(n); n++) {
+        if (eb_bag_ops_runs_here(eb_bag_ops_at(n))) {
+            uint8_t *actual = pool_divided(fixture, query, eb_bag_ops_at(n), true);
+            assert_memory_equal(actual, expected, BAGS * fixture->bag.extent.result_row_bytes);
+            free(actual);
+        }
+    }
+    free(expected);
+}
+
 static void every_variant_gives_the_same_bits(void **state)
 {
     struct fixture *fixture = *state;
@@ -130,16 +144,7 @@ static void every_variant_gives_the_same_bits(void **state)
         for (uint32_t elements = 1; elements <= ELEMENTS_MAX; elements += 3) {
             fill_table(fixture, types[t], elements);
             struct eb_bag_query query = mean_of(fixture, EB_REDUCTION_MEAN, outputs[elements % 4]);
-            uint8_t *expected = pool_divided(fixture, &query, eb_bag_ops_find("ref"), true);
-            for (size_t n = 0; eb_bag_ops_at(n); n++) {
-                if (eb_bag_ops_runs_here(eb_bag_ops_at(n))) {
-                    uint8_t *actual = pool_divided(fixture, &query, eb_bag_ops_at(n), true);
-                    assert_memory_equal(
-                        actual, expected, BAGS * fixture->bag.extent.result_row_bytes);
-                    free(actual);
-                }
-            }
-            free(expected);
+            assert_variants_agree(fixture, &query);
         }
     }
 }
