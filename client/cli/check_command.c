@@ -199,8 +199,12 @@ static void print_place(const struct eb_packed_format *format)
     if (eb_packed_format_is_whole(format)) {
         return;
     }
-    printf(", from row %" PRIu64 " of", format->row_first);
-    if (format->parts > 1) {
+    if (format->by_key) {
+        printf(", part %" PRIu32 " of %" PRIu32 " by keys of", format->part, format->parts);
+    } else {
+        printf(", from row %" PRIu64 " of", format->row_first);
+    }
+    if (format->parts > 1 && !format->by_key) {
         printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
     }
     printf(" a table of %" PRIu64 " row%s", format->rows_total, format->rows_total == 1 ? "" : "s");

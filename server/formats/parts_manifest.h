@@ -34,7 +34,7 @@
 struct eb_table_file;
 
 /* Most tables of a version in parts. The number of digests, which may be tables times parts, is
- * bounded by the manifest's bytes (EB_MANIFEST_BYTES_MAX). */
+ * bounded by the manifest's bytes (manifest_text.h). */
 #define EB_PARTS_TABLES_MAX 65536u
 /* Most bytes of a lineage, or of a table's name. */
 #define EB_PARTS_NAME_BYTES_MAX 245u
@@ -89,7 +89,7 @@ bool eb_parts_manifest_read(
     struct eb_table_file *file, struct eb_parts_manifest *manifest, struct eb_failure *failure);
 /* Returns the text of a manifest, which the caller frees, and its length; ignores
  * manifest->digest. Returns NULL with *failure set if out of memory, if eb_parts_manifest_parse
- * would refuse it, or if the text is too long. */
+ * would refuse it, if the tables are not sorted, or if the text is too long. */
 char *eb_parts_manifest_write(
     const struct eb_parts_manifest *manifest, size_t *text_bytes, struct eb_failure *failure);
 /* Accepts a zeroed manifest. */

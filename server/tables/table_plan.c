@@ -179,7 +179,7 @@ static bool check_layout_packed(
     uint64_t rows = 0;
     for (size_t i = 0; i < table->rows.count && pieces[i].packed; i++) {
         const struct eb_packed_format *packed = pieces[i].packed;
-        if (packed->parts != 1) {
+        if (packed->parts != 1 || packed->by_key) {
             return eb_failure_set(planning->failure,
                 "%s: it holds part %" PRIu32 " of %" PRIu32
                 " of its table's rows; a server cannot serve parts, so pack all rows",
