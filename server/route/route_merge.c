@@ -192,10 +192,22 @@ static bool check_result(const struct eb_route_merge *merge, const struct eb_rou
            refuse_result(sub, error, "too many of its indices are missing", result->missing);
 }
 
+/* Returns whether a result says that a whole table does not have the key that fills empty bags. */
+static bool is_default_error(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    const struct eb_wire_result *result)
+{
+    return sub->is_whole && sub->has_default && merge->split->query->rule.by_key &&
+           result->error_code == EB_STATUS_OUT_OF_RANGE;
+}
+
 bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     const struct eb_wire_result *result, struct eb_error *error)
 {
     const struct eb_route_sub *sub = &merge->split->subs[number];
+    if (is_default_error(merge, sub, result)) {
+        merge->is_default_missing = true;
+        return true;
+    }
     if (!check_result(merge, sub, result, error) ||
         (sub->reports_missing && !take_missing(merge, sub, result, error))) {
         return false;
@@ -205,7 +217,11 @@ bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     if (result->values_bytes > 0) {
         memcpy(to, result->values, result->values_bytes);
     }
-    merge->missing_count += result->missing;
+    if (sub->is_default) {
+        merge->is_default_missing = result->missing > 0;
+    } else if (merge->split->query->rule.by_key) {
+        merge->missing_count += result->missing;
+    }
     return true;
 }
 
@@ -373,6 +389,19 @@ static bool list_by_row(
     return true;
 }
 
+/* Lists the rows of a result that needs no more than to be copied. */
+static bool list_whole(struct eb_arena *arena, struct eb_bag_job *job)
+{
+    int64_t *rows = eb_arena_take(arena, job->bag_count * sizeof *rows);
+    for (uint32_t i = 0; rows && i < job->bag_count; i++) {
+        rows[i] = i;
+    }
+    job->rows = rows;
+    job->reduction = EB_REDUCTION_NONE;
+    job->has_zero_rows = false;
+    return rows;
+}
+
 /* Returns the divisor of a bag in the type of f32 sums, taken over the whole bag in index order. */
 static float find_divisor_f32(const struct eb_route_merge *merge, uint32_t bag)
 {
@@ -458,6 +487,9 @@ bool eb_route_merge_end(
         .out = from->out,
         .out_stride_bytes = from->out_stride_bytes,
     };
+    if (split->is_whole) {
+        return list_whole(arena, job);
+    }
     if (split->by_row ? !list_by_row(merge, arena, job) : !list_merged(merge, arena, job)) {
         return false;
     }

@@ -19,8 +19,9 @@ struct eb_route_merge {
     bool *is_missing;     /* [rows of the job] keys that no part has; NULL if dense */
     uint8_t *default_row; /* fills empty bags, in the output type; NULL: zeros do */
     uint64_t default_row_bytes;
-    uint64_t missing_count; /* missing keys; of a dense table, those of the job */
-    struct eb_table table;  /* the scratch table */
+    uint64_t missing_count;  /* missing keys; of a dense table, those of the job */
+    bool is_default_missing; /* the key that fills empty bags is not in the table */
+    struct eb_table table;   /* the scratch table */
 };
 
 /* Begins. *split and its query must outlive *merge. Computes the default row if it is the default
@@ -38,8 +39,8 @@ bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
 uint32_t eb_route_merge_find_missing(const struct eb_route_merge *merge);
 
 /* Sets *job to the one that computes the query's result, once all results have been taken. `out`
- * and `out_stride_bytes` are those of the query's job. The policy must not be ERROR if a key is
- * missing. Returns false if the arena is full. */
+ * and `out_stride_bytes` are those of the query's job. Must not be called if the default key is
+ * missing, or if a key is missing and the policy is ERROR. Returns false if the arena is full. */
 bool eb_route_merge_end(
     struct eb_route_merge *merge, struct eb_arena *arena, struct eb_bag_job *job);
 

@@ -222,7 +222,7 @@ static bool needs_default(const struct eb_route_query *query)
     return is_any_empty;
 }
 
-/* Adds the sub-query for the default row. A default key that the table lacks is an error. */
+/* Adds the sub-query for the default row. */
 static bool add_default(struct eb_route_split *split, struct eb_arena *arena)
 {
     const struct eb_route_query *query = split->query;
@@ -231,7 +231,7 @@ static bool add_default(struct eb_route_split *split, struct eb_arena *arena)
         .part = eb_part_of(&query->rule, query->default_index),
         .is_default = true,
         .reduction = EB_REDUCTION_NONE,
-        .missing = EB_MISSING_ERROR,
+        .missing = query->rule.by_key ? EB_MISSING_SKIP : EB_MISSING_ERROR,
         .output_type = query->job->output_type,
         .index_count = 1,
         .bag_count = 1,
@@ -276,4 +276,80 @@ bool eb_route_split(
     }
     deal_rows(&dealing, of_part);
     return !needs_default(query) || add_default(split, arena);
+}
+
+/* ---- tables that are not divided ---- */
+
+/* Returns the policy of the sub-query on a whole table. Checking has replaced the missing row
+ * numbers of a dense table: by EB_ROW_ZERO and EB_ROW_VECTOR, which name no row there either. */
+static enum eb_missing choose_whole_missing(const struct eb_route_query *query)
+{
+    const struct eb_bag_job *job = query->job;
+    if (query->rule.by_key) {
+        return query->missing == EB_MISSING_ERROR ? EB_MISSING_SKIP : query->missing;
+    }
+    if (job->has_vector_rows) {
+        return EB_MISSING_UNKNOWN_ROW;
+    }
+    return job->has_zero_rows ? EB_MISSING_ZERO : EB_MISSING_ERROR;
+}
+
+/* Copies the rows, weights and bags of the job. */
+static void copy_whole(const struct eb_bag_job *job, struct eb_route_sub *sub)
+{
+    uint32_t count = sub->index_count;
+    if (count > 0) {
+        memcpy(sub->indices, job->rows, count * sizeof *sub->indices);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sub->positions[i] = i;
+    }
+    sub->index_count = 0;
+    for (; sub->weights && sub->index_count < count; sub->index_count++) {
+        deal_weight(job, sub->index_count, sub);
+    }
+    sub->index_count = count;
+    for (uint32_t bag = 0; sub->lengths && bag < sub->bag_count; bag++) {
+        sub->lengths[bag] = (int32_t)(job->starts[bag + 1] - job->starts[bag]);
+        sub->bags[bag] = bag;
+    }
+}
+
+bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, struct eb_arena *arena,
+    struct eb_route_split *split)
+{
+    const struct eb_bag_job *job = query->job;
+    struct eb_route_sub *sub = eb_arena_take(arena, sizeof *sub);
+    if (!sub) {
+        return false;
+    }
+    *split = (struct eb_route_split){
+        .query = query,
+        .is_whole = true,
+        .by_row = !job->starts,
+        .result_type = job->output_type,
+        .sub_count = 1,
+        .subs = sub,
+        .result_row_count = job->bag_count,
+    };
+    *sub = (struct eb_route_sub){
+        .part = part,
+        .is_whole = true,
+        .has_default = query->has_default,
+        .default_index = query->default_index,
+        .reduction = job->reduction,
+        .missing = choose_whole_missing(query),
+        .reports_missing =
+            query->rule.by_key && (query->missing == EB_MISSING_ERROR || query->wants_missing),
+        .output_type = job->output_type,
+        .weights_type = find_sum_type(job->table->type),
+        .index_count = eb_route_row_count(job),
+        .bag_count = job->bag_count,
+    };
+    if (!take_sub_arrays(split, arena, sub)) {
+        return false;
+    }
+    copy_whole(job, sub);
+    split->by_row = true;
+    return true;
 }

@@ -4,7 +4,8 @@
  *
  * A sub-query on rows that are pooled asks for sums (or for maxima or minima) in the accumulator's
  * type, of the bags that have rows in its part. NONE, and the mean of integers, ask for the rows
- * themselves. One more sub-query asks for the row that fills empty bags.
+ * themselves. One more sub-query asks for the row that fills empty bags. A query on a table that
+ * lies whole in one part becomes one sub-query, whose result is the query's.
  *
  * Thread: pure. Memory: everything comes from the arena and borrows from the job. */
 #pragma once
@@ -29,7 +30,10 @@ struct eb_route_query {
 
 struct eb_route_sub {
     uint32_t part;
-    bool is_default; /* the sub-query for the row that fills empty bags */
+    bool is_default;  /* the sub-query for the row that fills empty bags */
+    bool is_whole;    /* it asks for the query's own result, from a table that is not divided */
+    bool has_default; /* only if is_whole: it names the row or key that fills empty bags */
+    int64_t default_index; /* that row or key */
     enum eb_reduction reduction;
     enum eb_missing missing;
     bool reports_missing; /* its result must list the positions of missing keys */
@@ -48,6 +52,7 @@ struct eb_route_sub {
 
 struct eb_route_split {
     const struct eb_route_query *query;
+    bool is_whole; /* the only sub-query asks for the query's own result */
     /* Whether the sub-queries ask for rows that are pooled or copied only when they are merged. */
     bool by_row;
     enum eb_type result_type; /* type of the rows of all results but the default row's */
@@ -64,6 +69,11 @@ struct eb_route_split {
  * Returns false if the arena is full. */
 bool eb_route_split(
     const struct eb_route_query *query, struct eb_arena *arena, struct eb_route_split *split);
+
+/* Does the same for a query on a table that lies whole in the part with this number; the rule only
+ * says whether the table is keyed. */
+bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, struct eb_arena *arena,
+    struct eb_route_split *split);
 
 /* Returns the number of entries in a job's row list. */
 static inline uint32_t eb_route_row_count(const struct eb_bag_job *job)

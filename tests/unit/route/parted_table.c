@@ -183,6 +183,11 @@ static void make_part(struct parted_table *table, uint32_t part)
             of_part->unknown_row = EB_ROW_VECTOR;
         }
     }
+    if (table->options.is_whole) {
+        of_part->vector = table->whole.vector;
+        of_part->unknown_row =
+            table->options.is_keyed ? of_part->unknown_row : table->whole.unknown_row;
+    }
     free(keys);
 }
 
@@ -389,6 +394,8 @@ static struct eb_bag_query sub_query(
     query.reduction = sub->reduction;
     query.missing = sub->missing;
     query.output_type = sub->output_type;
+    query.has_default = sub->has_default;
+    query.default_index = sub->default_index;
     query.indices = (struct eb_int_array){sub->indices, sub->index_count * sizeof(int64_t), 8};
     if (sub->lengths) {
         query.layout = EB_LAYOUT_LENGTHS;
@@ -462,7 +469,11 @@ uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *quer
         .has_default = query->has_default,
         .default_index = query->default_index,
     };
-    assert_true(eb_route_split(&route, &table->arena, &split));
+    if (table->options.is_whole) {
+        assert_true(eb_route_split_whole(&route, 0, &table->arena, &split));
+    } else {
+        assert_true(eb_route_split(&route, &table->arena, &split));
+    }
     assert_true(eb_route_merge_begin(&split, ops, &table->arena, &merge));
     take_answers(table, &merge);
     assert_true(eb_route_merge_end(&merge, &table->arena, &job));

@@ -21,6 +21,7 @@ struct parted_options {
     bool has_unknown_row;
     bool has_vector;
     bool unknown_is_vector; /* with has_vector */
+    bool is_whole;          /* it is not divided; parts is 1 */
     /* Values, scales and weights are so few and small that every sum is exact in f32. */
     bool is_exact;
 };
