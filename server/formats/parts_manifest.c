@@ -3,6 +3,7 @@
 #include "server/base/name.h"
 #include "server/base/yaml_load.h"
 #include "server/formats/manifest_text.h"
+#include "server/formats/packed_format.h"
 #include "server/formats/piece_name.h"
 #include "server/formats/table_file.h"
 
@@ -591,4 +592,56 @@ const struct eb_parts_table *eb_parts_manifest_find(
 struct eb_part_rule eb_parts_manifest_rule(const struct eb_parts_manifest *manifest, bool by_key)
 {
     return (struct eb_part_rule){manifest->parts, by_key, manifest->salt};
+}
+
+/* ---- a packed file ---- */
+
+/* Returns whether the file holds the rows of the table that it should, as far as their numbers and
+ * keys tell. */
+static bool is_division(const struct eb_parts_manifest *manifest,
+    const struct eb_parts_table *table, uint32_t number, const struct eb_packed_format *format)
+{
+    bool is_divided = table->placement == EB_PLACEMENT_ROWS;
+    bool by_key = is_divided && table->is_keyed;
+    int64_t unknown_row = table->has_unknown_row ? (int64_t)table->unknown_row : -1;
+    bool has_all = by_key || format->tensor.dims[0] == eb_packed_format_part_rows(table->rows_total,
+                                                           format->parts, format->part);
+    return format->parts == (is_divided ? manifest->parts : 1) && format->part == number &&
+           format->row_first == 0 && format->rows_total == table->rows_total && has_all &&
+           format->by_key == by_key && format->salt == (by_key ? manifest->salt : 0) &&
+           format->unknown_row == unknown_row;
+}
+
+static bool is_of_type(const struct eb_parts_table *table, const struct eb_packed_format *format)
+{
+    return format->type == table->type && format->tensor.storage == table->storage &&
+           format->tensor.rank == 1 + table->shape_count &&
+           memcmp(format->tensor.dims + 1, table->shape,
+               table->shape_count * sizeof table->shape[0]) == 0 &&
+           (format->tensor.dims[0] == 0 || eb_packed_format_is_keyed(format) == table->is_keyed);
+}
+
+bool eb_parts_manifest_check(const struct eb_parts_manifest *manifest,
+    const struct eb_parts_table *table, uint32_t number, const struct eb_packed_format *format,
+    struct eb_failure *failure)
+{
+    if (!is_of_type(table, format)) {
+        return eb_failure_set(failure,
+            "its type, storage, shape or keys are not those of table '%.64s' in the manifest; "
+            "split the version again",
+            table->name);
+    }
+    if (!is_division(manifest, table, number, format)) {
+        return eb_failure_set(failure,
+            "it holds %" PRIu64 " rows, of part %" PRIu32 " of %" PRIu32 " of %" PRIu64
+            ", but the manifest expects part %" PRIu32 " of %" PRIu64
+            " rows of table '%.64s'; use files that were split together",
+            format->tensor.dims[0], format->part, format->parts, format->rows_total, number,
+            table->rows_total, table->name);
+    }
+    return format->digest == table->digests[number] ||
+           eb_failure_set(failure,
+               "its digest is %016" PRIx64 ", but the manifest lists %016" PRIx64
+               "; copy the file again, and the manifest last",
+               format->digest, table->digests[number]);
 }

@@ -101,6 +101,15 @@ const struct eb_parts_table *eb_parts_manifest_find(
 /* Returns how the rows of the manifest's tables are divided, for a table that is keyed or not. */
 struct eb_part_rule eb_parts_manifest_rule(const struct eb_parts_manifest *manifest, bool by_key);
 
+struct eb_packed_format;
+
+/* Compares the header of a table's packed file with the manifest. `number` is that of the file
+ * among the table's, from 0. Returns false with *failure set, without the path, if the file is
+ * another one. */
+bool eb_parts_manifest_check(const struct eb_parts_manifest *manifest,
+    const struct eb_parts_table *table, uint32_t number, const struct eb_packed_format *format,
+    struct eb_failure *failure);
+
 #define EB_PART_FOLDER_BYTES 32
 /* Writes the name of a part's folder, "part-00003-of-00016". */
 void eb_part_folder_name(uint32_t part, uint32_t parts, char name[EB_PART_FOLDER_BYTES]);
