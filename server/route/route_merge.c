@@ -177,6 +177,9 @@ static bool check_result(const struct eb_route_merge *merge, const struct eb_rou
 {
     uint32_t elements = merge->split->query->job->table->row_elements;
     uint64_t row_bytes = sub->is_default ? merge->default_row_bytes : merge->row_bytes;
+    if (result->error_code != 0) {
+        return refuse_result(sub, error, "it is an error", result->error_code);
+    }
     if (result->type != (int32_t)sub->output_type) {
         return refuse_result(sub, error, "its type is another one", (uint64_t)result->type);
     }
