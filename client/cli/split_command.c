@@ -366,10 +366,12 @@ static void drop_version(struct splitting *splitting)
     (void)remove_directory(splitting, splitting->paths.hidden);
 }
 
-/* Describes a table for the manifest, without its digests. */
+/* Describes a table for the manifest, with digests of 0. */
 static bool describe_table(const struct eb_planned_table *planned,
-    const struct eb_split_table *placed, struct eb_parts_table *out, struct eb_failure *failure)
+    const struct eb_split_table *placed, uint32_t parts, struct eb_parts_table *out,
+    struct eb_failure *failure)
 {
+    bool is_divided = placed->placement == EB_PLACEMENT_ROWS;
     *out = (struct eb_parts_table){
         .name = strdup(planned->name),
         .placement = placed->placement,
@@ -381,17 +383,60 @@ static bool describe_table(const struct eb_planned_table *planned,
         .storage = planned->storage,
         .shape_count = planned->tensor.rank - 1,
         .rows_total = planned->tensor.dims[0],
+        .digest_count = is_divided ? parts : 1,
     };
     memcpy(out->shape, planned->tensor.dims + 1, out->shape_count * sizeof out->shape[0]);
-    return out->name || eb_failure_set(failure, "out of memory");
+    out->digests = calloc(out->digest_count, sizeof *out->digests);
+    return (out->name && out->digests) || eb_failure_set(failure, "out of memory");
 }
 
-/* Writes the files of one table, and adds it to the manifest. */
+static int compare_described(const void *left, const void *right)
+{
+    const struct eb_parts_table *a = left;
+    const struct eb_parts_table *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* Describes all tables in the manifest, whose digests are set later. Returns false with *failure
+ * set if the manifest could not be read back: a table has a name that no file may have, say. */
+static bool describe_tables(struct splitting *splitting)
+{
+    const struct eb_table_plan *plan = &splitting->plan;
+    struct eb_parts_manifest *manifest = &splitting->manifest;
+    for (size_t i = 0; i < plan->table_count; i++) {
+        if (!describe_table(&plan->tables[i], &splitting->placement.tables[i],
+                splitting->placement.parts, &manifest->tables[manifest->count++],
+                splitting->failure)) {
+            return false;
+        }
+    }
+    qsort(manifest->tables, manifest->count, sizeof *manifest->tables, compare_described);
+    size_t text_bytes;
+    char *text = eb_parts_manifest_write(manifest, &text_bytes, splitting->failure);
+    free(text);
+    return text;
+}
+
+static bool write_split_manifest(struct splitting *splitting)
+{
+    size_t text_bytes;
+    char *text = eb_parts_manifest_write(&splitting->manifest, &text_bytes, splitting->failure);
+    char *path =
+        text ? eb_directory_join(splitting->paths.hidden, EB_MANIFEST_NAME, splitting->failure)
+             : NULL;
+    bool is_good = path && write_split_text(splitting, path, text, text_bytes);
+    free(path);
+    free(text);
+    return is_good;
+}
+
+/* Writes the files of one table, and sets its digests in the manifest. */
 static bool write_table(struct splitting *splitting, size_t i, struct eb_progress_bar *bar)
 {
     const struct eb_planned_table *planned = &splitting->plan.tables[i];
     const struct eb_split_table *placed = &splitting->placement.tables[i];
-    struct eb_parts_table *table = &splitting->manifest.tables[splitting->manifest.count++];
+    const struct eb_parts_table *table =
+        eb_parts_manifest_find(&splitting->manifest, planned->name);
     struct eb_split_job job = {
         .plan = &splitting->plan,
         .table = planned,
@@ -403,37 +448,7 @@ static bool write_table(struct splitting *splitting, size_t i, struct eb_progres
         .thread_count = (unsigned)splitting->options->threads,
         .bar = bar,
     };
-    if (!describe_table(planned, placed, table, splitting->failure)) {
-        return false;
-    }
-    table->digest_count = eb_split_job_files(&job);
-    table->digests = calloc(table->digest_count, sizeof *table->digests);
-    if (!table->digests) {
-        return eb_failure_set(splitting->failure, "out of memory");
-    }
     return eb_split_table(&job, table->digests, splitting->failure);
-}
-
-static int compare_described(const void *left, const void *right)
-{
-    const struct eb_parts_table *a = left;
-    const struct eb_parts_table *b = right;
-    return strcmp(a->name, b->name);
-}
-
-static bool write_split_manifest(struct splitting *splitting)
-{
-    struct eb_parts_manifest *manifest = &splitting->manifest;
-    size_t text_bytes;
-    qsort(manifest->tables, manifest->count, sizeof *manifest->tables, compare_described);
-    char *text = eb_parts_manifest_write(manifest, &text_bytes, splitting->failure);
-    char *path =
-        text ? eb_directory_join(splitting->paths.hidden, EB_MANIFEST_NAME, splitting->failure)
-             : NULL;
-    bool is_good = path && write_split_text(splitting, path, text, text_bytes);
-    free(path);
-    free(text);
-    return is_good;
 }
 
 static bool write_tables(struct splitting *splitting)
@@ -494,7 +509,7 @@ static bool write_version(struct splitting *splitting)
     if (!manifest->lineage || !manifest->tables) {
         return eb_failure_set(splitting->failure, "out of memory");
     }
-    if (!begin_version(splitting)) {
+    if (!describe_tables(splitting) || !begin_version(splitting)) {
         return false;
     }
     bool is_good = write_tables(splitting) && write_split_manifest(splitting) &&

@@ -260,6 +260,14 @@ class RefusalTest(WithVersion):
             self.assert_refused(what, self.version, '--parts', '2', '--placement', file, '--out',
                                 self.path('out'))
 
+    def test_refuses_names_before_it_writes(self):
+        out = ('--parts', '2', '--out', self.path('out'))
+        self.assert_refused('lineage', self.version, *out, '--lineage', 'two\nlines')
+        self.write('models/ranking/model.yaml',
+                   'tables: [{name: x-00000-of-00002, source: codes}]\n')
+        self.assert_refused('x-00000-of-00002', self.version, *out)
+        self.assertFalse(os.path.exists(self.path('out')))
+
     def test_refuses_an_existing_version(self):
         version = self.split(2)
         before = manifest_of(version)
