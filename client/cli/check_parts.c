@@ -240,8 +240,9 @@ bool eb_check_parts(const char *directory, bool *is_sound, struct eb_failure *fa
     struct checking checking = {directory, &manifest, true, failure};
     bool is_good = check_parts_files(&checking);
     if (is_good && checking.is_sound) {
-        printf("%s: %" PRIu32 " parts and %zu tables are as the manifest lists them\n",
-            eb_output_printable(directory).bytes, manifest.parts, manifest.count);
+        printf("%s: %" PRIu32 " part%s and %zu table%s are as the manifest lists them\n",
+            eb_output_printable(directory).bytes, manifest.parts, manifest.parts == 1 ? "" : "s",
+            manifest.count, manifest.count == 1 ? "" : "s");
     }
     *is_sound = *is_sound && checking.is_sound;
     eb_parts_manifest_deinit(&manifest);

@@ -252,8 +252,9 @@ static void print_placement(const struct eb_split_plan *placement)
         most = placement->part_bytes[part] > most ? placement->part_bytes[part] : most;
         sum += placement->part_bytes[part];
     }
-    printf("%" PRIu32 " parts: %s on average, the largest has %s; everywhere: %s\n",
-        placement->parts, eb_output_size(sum / placement->parts).bytes, eb_output_size(most).bytes,
+    printf("%" PRIu32 " part%s: %s on average, the largest has %s; everywhere: %s\n",
+        placement->parts, placement->parts == 1 ? "" : "s",
+        eb_output_size(sum / placement->parts).bytes, eb_output_size(most).bytes,
         eb_output_size(placement->everywhere_bytes).bytes);
 }
 
