@@ -47,6 +47,10 @@ static const char usage[] =
     "                         the part with the fewest bytes if that then has at most a tenth\n"
     "                         more than its share;\n"
     "                         otherwise its rows are divided\n"
+    "  --metrics FILE         divide tables by what is looked up in them too: FILE has the "
+    "metrics\n"
+    "                         of a server that has served the model for a while, as\n"
+    "                         curl http://HOST:8601/metrics prints them; -: standard input\n"
     "  --lineage NAME         versions of the same lineage may take each other's place\n"
     "  --salt HEX             16 hex digits that choose the parts of keys (default: random).\n"
     "                         The same input and salt give the same files\n"
@@ -58,6 +62,7 @@ struct options {
     uint64_t parts;
     const char *out;
     const char *placement;
+    const char *metrics;
     uint64_t everywhere_below;
     const char *lineage;
     const char *salt_text;
@@ -72,6 +77,7 @@ static const struct eb_flag flags[] = {
     {"parts", EB_FLAG_NUMBER, AT(parts), 1, EB_SPLIT_PARTS_MAX, NULL},
     {"out", EB_FLAG_TEXT, AT(out), 0, 0, NULL},
     {"placement", EB_FLAG_TEXT, AT(placement), 0, 0, NULL},
+    {"metrics", EB_FLAG_TEXT, AT(metrics), 0, 0, NULL},
     {"everywhere-below", EB_FLAG_NUMBER, AT(everywhere_below), 0, UINT64_MAX, NULL},
     {"lineage", EB_FLAG_TEXT, AT(lineage), 0, 0, NULL},
     {"salt", EB_FLAG_TEXT, AT(salt_text), 0, 0, NULL},
@@ -231,6 +237,11 @@ static bool list_tables(struct splitting *splitting)
         };
     }
     const char *given = splitting->options->placement;
+    const char *metrics = splitting->options->metrics;
+    if (metrics && !eb_split_plan_read_metrics(
+                       placement, metrics, splitting->paths.model, splitting->failure)) {
+        return false;
+    }
     return (!given || eb_split_plan_read(placement, given, splitting->failure)) &&
            eb_split_plan_place(placement, splitting->failure);
 }

@@ -208,6 +208,23 @@ class SplitTest(WithVersion):
         self.assertIn('2 parts: ', output)
         self.assertFalse(os.path.exists(self.path('out')))
 
+    def test_divides_busy_tables(self):
+        metrics = self.write('metrics', 'embag_table_bags_total{model="other",table="codes"} 9\n'
+                             'embag_table_rows_touched_total{model="ranking",table="flat"} 5e3\n'
+                             'embag_table_bags_total{model="ranking",table="flat"} 10\n'
+                             'embag_table_rows_touched_total{model="ranking",table="gone"} 7\n')
+        flags = ('--parts', '2', '--dry-run', '--everywhere-below', '0')
+        _, output, _ = embag('split', self.version, *flags)
+        self.assertRegex(output, r'flat .* whole')
+        code, output, errors = embag('split', self.version, *flags, '--metrics', metrics)
+        self.assertEqual((code, errors), (0, ''))
+        self.assertRegex(output, r'flat .* rows')
+        for text, what in ('', 'there is no embag_table'), ('nonsense', 'there is no embag_table'):
+            code, _, errors = embag('split', self.version, *flags, '--metrics',
+                                    self.write('metrics', text))
+            self.assertEqual(code, 1)
+            self.assertIn(what, errors)
+
     def test_joined_pieces_are_dealt_as_one_table(self):
         rows = self.tables['numbers']
         for i, piece in enumerate(np.array_split(rows, 3)):

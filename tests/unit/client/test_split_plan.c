@@ -65,6 +65,22 @@ static void the_largest_are_placed_first(void **state)
     eb_split_plan_deinit(&plan);
 }
 
+static void busy_tables_are_divided(void **state)
+{
+    (void)state;
+    struct eb_split_table tables[] = {{.name = "a", .bytes = 100, .rows = 9, .work = 900},
+        {.name = "b", .bytes = 450, .rows = 9, .work = 50},
+        {.name = "c", .bytes = 450, .rows = 9, .work = 50}};
+    struct eb_split_plan plan = {.parts = 2, .count = 3, .tables = tables};
+    place(&plan);
+    assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
+    assert_int_equal(tables[1].placement, EB_PLACEMENT_WHOLE);
+    assert_int_equal(tables[2].placement, EB_PLACEMENT_WHOLE);
+    assert_int_not_equal(tables[1].part, tables[2].part);
+    assert_int_equal(plan.part_work[0], 500);
+    eb_split_plan_deinit(&plan);
+}
+
 static void given_placements_are_kept(void **state)
 {
     (void)state;
@@ -152,6 +168,7 @@ EB_TEST_GROUP(split_plan)
         cmocka_unit_test(small_tables_lie_everywhere),
         cmocka_unit_test(the_smallest_lie_everywhere_up_to_a_limit),
         cmocka_unit_test(the_largest_are_placed_first),
+        cmocka_unit_test(busy_tables_are_divided),
         cmocka_unit_test(given_placements_are_kept),
         cmocka_unit_test(model_yaml_keeps_what_requests_need),
         cmocka_unit_test(nothing_is_left_of_an_empty_model_yaml),
