@@ -54,6 +54,9 @@ struct eb_named_table {
     uint64_t dims[EB_TENSOR_RANK_MAX];
     uint64_t resident_bytes;    /* bytes of rows, gaps between them, keys and their index */
     struct eb_page_count pages; /* pages that resident_bytes had when the table was published */
+    /* 1 + the part whose rows these are; 0: the table is not divided. Each query reads it, so it is
+     * next to what else a query reads. */
+    uint32_t part;
     struct eb_table table;
     const uint8_t *base;      /* beginning of its rows and the gaps between them */
     struct eb_key_index keys; /* the index that table.keys points to if it is not NULL */
@@ -67,7 +70,6 @@ struct eb_named_table {
     uint64_t source_key;    /* the one in its resident file, if it is in one */
     bool is_in_file;        /* it is in a resident file */
     size_t file_slot;       /* its position in its resident file, if it is in one */
-    uint32_t part;          /* 1 + the part whose rows these are; 0: the table is not divided */
     /* Defaults for requests that do not set the same members. */
     enum eb_missing missing; /* UNSPECIFIED means ERROR */
     bool has_default;
