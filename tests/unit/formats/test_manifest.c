@@ -117,6 +117,11 @@ static void limits_the_length_of_names(void **state)
     }
 }
 
+/* Not with a sanitizer: libcyaml makes room for one file after the other, and a sanitizer's realloc
+ * copies all of them each time. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HAS_MANY_FILES
+
 /* Returns a manifest of `count` files with short names, which the caller frees. */
 static char *list_many(size_t count)
 {
@@ -143,6 +148,8 @@ static void limits_the_number_of_files(void **state)
     expect_refused(yaml, strlen(yaml), "files");
     free(yaml);
 }
+
+#endif
 
 static void limits_the_bytes(void **state)
 {
@@ -214,7 +221,9 @@ EB_TEST_GROUP(manifest)
         cmocka_unit_test(reads_what_the_importer_writes),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(limits_the_length_of_names),
+#ifdef HAS_MANY_FILES
         cmocka_unit_test(limits_the_number_of_files),
+#endif
         cmocka_unit_test(limits_the_bytes),
         cmocka_unit_test(reads_back_the_manifest_that_it_writes),
         cmocka_unit_test(does_not_write_what_it_would_refuse),
