@@ -248,7 +248,6 @@ static void follow_next(struct eb_flip *flip, const struct eb_flip_input *input)
     if (!is_next_wanted(flip, input)) {
         const struct eb_flip_version *next = choose_next(flip, input, flip->passed);
         if (!next) { /* What came after a version that took too long has failed. */
-            flip->passed = 0;
             next = choose_next(flip, input, 0);
         }
         flip->next = next ? next->number : 0;
