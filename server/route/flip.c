@@ -92,15 +92,16 @@ static struct eb_flip_time *find_flip_time(
     return NULL;
 }
 
-/* Adds the version to `to`, with what was known of it, unless it is there. */
+/* Adds the version to `to`, with what was known of it, unless it is there. Leaves it out if nothing
+ * needs to be remembered of it, or if there are too many. */
 static void keep_time(struct eb_flip *to, struct eb_flip *from,
     const struct eb_flip_version *version, uint64_t now_ns)
 {
+    const struct eb_flip_time *known = find_flip_time(from, version);
+    struct eb_flip_time time = {version->number, version->digest, EB_FLIP_NEVER, 0};
     if (to->time_count == EB_FLIP_TIMES_MAX || find_flip_time(to, version)) {
         return;
     }
-    const struct eb_flip_time *known = find_flip_time(from, version);
-    struct eb_flip_time time = {version->number, version->digest, EB_FLIP_NEVER, 0};
     if (known) {
         time = *known;
     }
@@ -109,7 +110,9 @@ static void keep_time(struct eb_flip *to, struct eb_flip *from,
     } else if (time.since_ns == EB_FLIP_NEVER) {
         time.since_ns = now_ns;
     }
-    to->times[to->time_count++] = time;
+    if (time.since_ns != EB_FLIP_NEVER || time.return_ns != 0 || is_served_here(to, version)) {
+        to->times[to->time_count++] = time;
+    }
 }
 
 static void follow_times(struct eb_flip *flip, const struct eb_flip_input *input)

@@ -42,8 +42,9 @@
 
 /* Most claims of one model. Kept and pinned versions beyond it are not claimed. */
 #define EB_FLIP_CLAIMS_MAX 8
-/* Most versions whose times are known: what a command serves and the next one, then the highest. A
- * version beyond them is not flipped to. */
+/* Most versions that could be served, or were backed out of, that are remembered: what is served,
+ * what a command serves and the next one, then the highest. A version beyond them is not flipped
+ * to. */
 #define EB_FLIP_TIMES_MAX 16
 /* Time for which a version is complete before it is served. */
 #define EB_FLIP_STEADY_NS UINT64_C(2000000000)
