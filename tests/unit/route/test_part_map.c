@@ -302,6 +302,36 @@ static void tells_what_routers_serve_and_claim(void **state)
     assert_false(view.is_claimed || view.is_served);
 }
 
+static void counts_a_server_with_several_versions_once(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_part_holding two[] = {hold(0, EB_PART_READY), hold(0, EB_PART_READY)};
+    two[1].version = 6;
+    assert_true(take_list(&fixture->map, 0, 9, two, 2));
+    assert_int_equal(eb_part_map_count_connected(&fixture->map, 0, PARTS), 1);
+    have_part(&fixture->map, 1, 1, EB_PART_READY);
+    have_part(&fixture->map, 2, 2, EB_PART_READY);
+    assert_true(eb_part_map_view(&fixture->map, fixture->set, 2).has_replicas);
+}
+
+static void copies_what_it_takes(void **state)
+{
+    struct fixture *fixture = *state;
+    char model[] = "m";
+    char text[] = "gone";
+    uint32_t part = 2;
+    struct eb_part_holding failed = hold(0, EB_PART_FAILED);
+    failed.model = model;
+    failed.error = text;
+    failed.owned = &part;
+    assert_true(take_list(&fixture->map, 0, 9, &failed, 1));
+    model[0] = text[0] = 'x';
+    part = 1;
+    struct eb_part_view view = eb_part_map_view(&fixture->map, fixture->set, 1);
+    assert_int_equal(view.failed_part, 2);
+    assert_string_equal(view.error, "gone");
+}
+
 /* ---- limits ---- */
 
 /* Checks that a list is refused, and that its peer then holds nothing. */
@@ -627,6 +657,8 @@ EB_TEST_GROUP(part_map)
         MAP_TEST(takes_versions_that_are_not_loaded_for_those_of_the_role),
         MAP_TEST(tells_other_files_apart),
         MAP_TEST(tells_what_routers_serve_and_claim),
+        MAP_TEST(counts_a_server_with_several_versions_once),
+        MAP_TEST(copies_what_it_takes),
         MAP_TEST(refuses_messages_that_contradict_themselves),
         MAP_TEST(refuses_too_many_holdings),
         MAP_TEST(refuses_too_long_texts),
