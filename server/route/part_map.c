@@ -450,17 +450,37 @@ static void refresh_set(const struct eb_part_map *map, struct eb_part_set *set)
 }
 
 /* Returns how many parts of the set a peer has. */
-static size_t count_parts_of_set(
-    const struct eb_part_peer *peer, const struct eb_part_key *key, bool *is_touched)
+static size_t count_parts_of_set(const struct eb_part_peer *peer, const struct eb_part_key *key)
 {
     size_t count = 0;
     size_t at = find_holdings(peer, key->model, key->version);
     const struct eb_part_holding *holding = holding_at(peer, at, key->model, key->version);
     for (; holding; holding = holding_at(peer, ++at, key->model, key->version)) {
-        *is_touched = true;
         count += is_of_set(holding, key) ? holding->owned_count : 0;
     }
     return count;
+}
+
+/* Returns whether two messages of one peer say the same of a set's version. It may return false if
+ * they say it in another order. */
+static bool is_same_version(
+    const struct eb_part_peer *a, const struct eb_part_peer *b, const struct eb_part_key *key)
+{
+    size_t at = find_holdings(a, key->model, key->version);
+    size_t other = find_holdings(b, key->model, key->version);
+    const struct eb_part_holding *left = holding_at(a, at, key->model, key->version);
+    const struct eb_part_holding *right = holding_at(b, other, key->model, key->version);
+    if ((left || right) && a->instance != b->instance) {
+        return false;
+    }
+    while (left && right) {
+        if (!is_same_holding(left, right)) {
+            return false;
+        }
+        left = holding_at(a, ++at, key->model, key->version);
+        right = holding_at(b, ++other, key->model, key->version);
+    }
+    return !left && !right;
 }
 
 /* Makes room for `count` peers. Returns false if out of memory. */
@@ -483,8 +503,7 @@ static bool reserve_sets(struct eb_part_map *map, const struct eb_part_peer *pee
 {
     for (struct eb_list *link = map->sets.next; link != &map->sets; link = link->next) {
         struct eb_part_set *set = EB_CONTAINER_OF(link, struct eb_part_set, link);
-        bool is_touched = false;
-        size_t more = count_parts_of_set(peer, &set->key, &is_touched);
+        size_t more = count_parts_of_set(peer, &set->key);
         if (!reserve_peers(set, set->first[set->key.parts] + more)) {
             return false;
         }
@@ -492,7 +511,7 @@ static bool reserve_sets(struct eb_part_map *map, const struct eb_part_peer *pee
     return true;
 }
 
-/* Replaces what a peer has said, and refreshes the sets that it belongs or belonged to. */
+/* Replaces what a peer has said, and refreshes the sets for which that makes a difference. */
 static void replace_peer(
     struct eb_part_map *map, uint32_t number, const struct eb_part_peer *replacement)
 {
@@ -507,10 +526,7 @@ static void replace_peer(
     map->changes++;
     for (struct eb_list *link = map->sets.next; link != &map->sets; link = link->next) {
         struct eb_part_set *set = EB_CONTAINER_OF(link, struct eb_part_set, link);
-        bool is_touched = false;
-        (void)count_parts_of_set(&former, &set->key, &is_touched);
-        (void)count_parts_of_set(replacement, &set->key, &is_touched);
-        if (is_touched) {
+        if (!is_same_version(&former, replacement, &set->key)) {
             refresh_set(map, set);
         }
     }
@@ -592,14 +608,13 @@ struct eb_part_set *eb_part_map_open(struct eb_part_map *map, const struct eb_pa
         return NULL;
     }
     size_t count = 0;
-    bool is_touched = false;
     eb_list_init(&set->link);
     set->key = *key;
     set->key.model = strdup(key->model);
     set->first = calloc((size_t)key->parts + 1, sizeof *set->first);
     set->rows = calloc(key->parts, sizeof *set->rows);
     for (uint32_t i = 0; i < map->connected_count; i++) {
-        count += count_parts_of_set(&map->peers[map->connected[i]], key, &is_touched);
+        count += count_parts_of_set(&map->peers[map->connected[i]], key);
     }
     if (!set->key.model || !set->first || !set->rows || !reserve_peers(set, count)) {
         eb_part_map_close(set);
