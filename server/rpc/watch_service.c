@@ -80,8 +80,9 @@ static struct eb_outgoing *make_holdings(
     const struct eb_snapshot *snapshot = loop->lookups.snapshot;
     size_t count = list_holdings(snapshot, caller, NULL);
     struct eb_outgoing *message = NULL;
-    eb_arena_reset(&loop->arena, (count + 1) * sizeof(struct eb_wire_holding));
-    struct eb_wire_holding *items = eb_arena_take(&loop->arena, (count + 1) * sizeof *items);
+    size_t items_bytes = (count + 1) * sizeof(struct eb_wire_holding);
+    eb_arena_reset(&loop->arena, eb_arena_round(items_bytes));
+    struct eb_wire_holding *items = eb_arena_take(&loop->arena, items_bytes);
     if (items) {
         struct eb_wire_holdings holdings = {
             .count = list_holdings(snapshot, caller, items),
