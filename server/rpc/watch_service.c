@@ -107,7 +107,7 @@ void eb_watch_service_tell(struct eb_rpc_call *call)
 {
     struct eb_error error;
     if (!call->models || call->is_finished ||
-        eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
+        eb_conn_waiting_bytes(call->conn->conn) >= EB_WATCH_WAITING_BYTES_MAX) {
         return;
     }
     const struct eb_principal *caller = eb_auth_call_renew(call, &error);

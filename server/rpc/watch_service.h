@@ -14,6 +14,11 @@
  * all the time; the changes in between are sent together. */
 #define EB_WATCH_INTERVAL_MS 50
 
+/* A watch is sent nothing more while this many bytes wait to be written to its connection. It is
+ * far more than EB_RPC_STREAMING_WAITING_BYTES_MAX, because routers take a server for hung that
+ * sends no holdings for some seconds, and answers to their lookups wait on the same connection. */
+#define EB_WATCH_WAITING_BYTES_MAX (1u << 20)
+
 /* Sends the watches of a loop the holdings, unless it has done so less than EB_WATCH_INTERVAL_MS
  * ago; then it does so when that time is over. Called when the loop's snapshot was replaced, when
  * the server begins to leave, and by on_loop_later. */

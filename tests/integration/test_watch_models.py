@@ -121,7 +121,7 @@ class Holdings(VersionsTest):
     def test_say_that_the_server_drains(self):
         self.publish(1)
         self.serve()
-        watch = self.watch()
+        watch = self.watch(claims=[claim(1)])
         self.assertFalse(watch.next().draining)
         self.server.terminate()
         watch.until(lambda message: message.draining)

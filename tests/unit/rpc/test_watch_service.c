@@ -315,6 +315,48 @@ static void leaves_out_error_texts_that_do_not_fit(void **state)
     free(text);
 }
 
+static void sends_no_more_than_a_peer_reads(void **state)
+{
+    (void)state;
+    uint64_t bytes_max = 2 * EB_WATCH_WAITING_BYTES_MAX;
+    struct eb_snapshot_version *versions = calloc(EB_WATCH_HOLDINGS_MAX, sizeof *versions);
+    assert_non_null(versions);
+    for (size_t i = 0; i < EB_WATCH_HOLDINGS_MAX; i++) {
+        versions[i].number = i + 1;
+        versions[i].state = EB_VERSION_LOADING;
+    }
+    struct eb_snapshot_model model = {.name = (char *)"a model with a name that is rather long",
+        .version_count = EB_WATCH_HOLDINGS_MAX,
+        .versions = versions};
+    struct eb_snapshot snapshot = {.count = 1, .models = &model};
+    fixture->host.loops.options.limits.tick_ms = 1;
+    start_watching();
+    show_snapshot(&snapshot);
+    ask_watch(&fixture->calls[0], NULL, 0);
+    wire_peer_send(&fixture->peer);
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    while (loop_host_taken_bytes(&fixture->host.loops) < EB_WATCH_WAITING_BYTES_MAX &&
+           uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+    for (int i = 0; i < 20; i++) {
+        uint64_t taken_bytes = loop_host_taken_bytes(&fixture->host.loops);
+        assert_true(taken_bytes >= EB_WATCH_WAITING_BYTES_MAX && taken_bytes < bytes_max);
+        uv_sleep(1);
+    }
+    show_snapshot(fixture->host.snapshot);
+    /* A peer that reads again gets the last state. */
+    struct watch_call *call = &fixture->calls[0];
+    bool is_read = true;
+    while (call->count != 1 && is_read) {
+        call->wanted = call->wire.message_count + 1;
+        call->has_wanted = false;
+        is_read = wire_peer_run(&fixture->peer, &call->has_wanted, SERVICE_HOST_TIMEOUT_MS);
+    }
+    assert_true(is_read);
+    free(versions);
+}
+
 static void lets_a_connection_watch_so_often_and_no_more(void **state)
 {
     (void)state;
@@ -473,6 +515,7 @@ EB_TEST_GROUP(watch_service)
         FIXTURE(tells_changes_together),
         FIXTURE(tells_so_many_holdings_and_no_more),
         FIXTURE(leaves_out_error_texts_that_do_not_fit),
+        FIXTURE(sends_no_more_than_a_peer_reads),
         FIXTURE(lets_a_connection_watch_so_often_and_no_more),
         FIXTURE(says_that_it_drains_before_it_ends),
         FIXTURE(says_that_it_will_drain),
