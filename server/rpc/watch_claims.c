@@ -91,6 +91,11 @@ bool eb_watch_claims_begin(struct eb_service_loop *loop, const struct eb_princip
     if (request->claim_count == 0) {
         return true;
     }
+    if (!caller->is_router) {
+        eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
+            "claims: \"%s\" is not a router; set router: true for it in auth_file", caller->name);
+        return false;
+    }
     if (request->claim_count > EB_WATCH_LOOP_CLAIMS_MAX - loop->claim_count) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "calls claim %zu versions already; the limit is %d; end some of them first",

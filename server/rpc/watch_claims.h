@@ -12,8 +12,9 @@
 struct eb_watch_claims;
 
 /* Sends the request's claims to the manager, apart from those of models that the caller may not
- * see. Sets *claims, to NULL if there is none. Returns false with *error set if the loop has too
- * many claims or is out of memory. */
+ * see. Sets *claims, to NULL if there is none. Returns false with *error set: PERMISSION_DENIED if
+ * the caller is no router, RESOURCE_EXHAUSTED if the loop has too many claims or is out of
+ * memory. */
 bool eb_watch_claims_begin(struct eb_service_loop *loop, const struct eb_principal *caller,
     const struct eb_wire_watch_request *request, struct eb_watch_claims **claims,
     struct eb_error *error);

@@ -15,7 +15,7 @@ CLAIMS_MAX = 64   # EB_WATCH_CLAIMS_MAX
 LEVEL = 1
 WATCH = ('--watch-poll-ms', '100')
 AUTH = '''principals:
-  - {name: one, token_file: one.token, models: [m]}
+  - {name: one, token_file: one.token, models: [m], router: true}
   - {name: all, token_file: all.token, models: ["*"]}
 '''
 TOKENS = {'one': 'a-token-of-this-test', 'all': 'another-token-of-this-test'}
@@ -172,6 +172,9 @@ class Holdings(VersionsTest):
         self.assertEqual(code.name, 'UNAUTHENTICATED')
         one = self.watch(token=TOKENS['one'], claims=[claim(1), claim(1, model='other')])
         self.assertEqual({h.model for h in one.next().holdings}, {'m'})
+        code, text = error_of(self.watch(token=TOKENS['all'], claims=[claim(1)]).next)
+        self.assertEqual(code.name, 'PERMISSION_DENIED')
+        self.assertIn('router: true', text)
         all_models = self.watch(token=TOKENS['all'])
         message = all_models.until(lambda message: holding(message, 1).claimed)
         self.assertEqual({h.model for h in message.holdings}, {'m', 'other'})
