@@ -37,6 +37,23 @@
  * MEAN divides the exact sum (64 bits: the wrapped one) and truncates. The bits of a result depend
  * on nothing else: not on the instruction set, the threads, the layout or the cut into tiles.
  *
+ * Tables in parts. The rows of a table may be divided among P parts, on several servers
+ * (server/formats/part_of.h). The rows of a bag that lie in part p are summed as above, in index
+ * order, which gives S_p in the accumulator's type (for codes acc + B, rounded). Then
+ *
+ *   SUM             acc = -0.0;  each p = 0 .. P - 1 in which the bag has rows: acc = acc + S_p
+ *   MAX, MIN        their rule, applied to the results of the parts in order of p
+ *
+ * and the steps after a sum follow as above. n and the sums of w are taken over the whole bag, in
+ * index order. The mean of integers divides the exact sum of the whole bag. A missing row number is
+ * replaced by the unknown row before its part is found. A missing key under UNKNOWN_ROW belongs to
+ * the part of the key. EB_ROW_VECTOR rows of a table without keys lie in no part: they are one more
+ * part after the last one. EB_ROW_ZERO rows lie in no part: if a bag has any, acc = acc + 0 comes
+ * last, or +0 is the last value of MAX and MIN. So the bits depend only on the request and on the
+ * version, to which P belongs. They are those of the undivided table for NONE, for empty bags and
+ * for integers; and if all rows of a bag lie in one part, but for the sign of zeros if some are
+ * EB_ROW_ZERO. MAX and MIN always have them, but for the sign of zeros.
+ *
  * Thread: all functions are pure. A checked job is immutable, so any number of threads may pool
  * disjoint ranges of its bags. Memory: nothing is allocated. Scratch, result and the query's arrays
  * are the caller's. They must outlive the job, and the arrays must not change, because a checked
@@ -195,6 +212,10 @@ struct eb_bag_job {
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
     uint64_t out_stride_bytes;
+    /* [bag_count] in the accumulator's type: divides the sums of bags that are not empty, in place
+     * of the divisor that their own rows would give, with MEAN, WEIGHTED_MEAN and SQRTN of
+     * floating-point tables. NULL except in a job that merges the sums of parts. */
+    const void *divisors;
 };
 
 /* A row number in eb_bag_job.rows: a row of exact +0 in place of a missing one. */

@@ -275,6 +275,9 @@ static __attribute__((noinline)) uint64_t take_named_rows(const struct eb_bag_in
         return fns->take_rows(slice, table->row_count, missing_row, rows);
     }
     uint64_t count = widen_indices(slice, rows);
+    if (table->keys == &eb_key_index_remote) {
+        return 0;
+    }
     if (table->keys) {
         return fns->take_keys(table->keys, missing_row, rows, count);
     }
@@ -336,12 +339,17 @@ static inline bool are_all_rows(const struct eb_bag_index_fns *index, const eb_b
 }
 
 /* Finds the row of the query's default_index, which must be given. No id map changes it. The row is
- * -1 if the default_index of a dense table is -1. Returns false if default_index names no row. Not
+ * -1 if the default_index of a dense table is -1, and 0 if it is a key that is looked up elsewhere.
+ * Returns false if default_index names no row. Not
  * inlined into eb_bag_check, because most queries have no default. */
 static __attribute__((noinline)) bool find_default_row(
     const struct eb_bag_query *query, int64_t *row)
 {
     const struct eb_table *table = query->table;
+    if (table->keys == &eb_key_index_remote) {
+        *row = 0;
+        return true;
+    }
     if (table->keys) {
         *row = eb_key_index_find(table->keys, query->default_index);
         return *row >= 0;
@@ -544,6 +552,13 @@ static uint32_t chunk_end(const struct pass *pass, uint32_t first)
     return pass->index_count - first < CHUNK ? pass->index_count : first + CHUNK;
 }
 
+/* Returns whether a row stands for a skipped index. Keys that are looked up elsewhere may have the
+ * same number, but none of them is missing. */
+static bool is_skipped(const struct pass *pass, int64_t row)
+{
+    return row == ROW_SKIPPED && pass->missing_count > 0;
+}
+
 /* Finds the rows of indices first .. end - 1, and counts each bag's rows in starts[bag + 1]. */
 static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
@@ -552,7 +567,7 @@ static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t
     }
     for (uint32_t i = first; i < end; i++) {
         int64_t bag = load_entry(&pass->query->bounds, i);
-        pass->starts[bag + 1] += rows[i - first] != ROW_SKIPPED;
+        pass->starts[bag + 1] += !is_skipped(pass, rows[i - first]);
     }
     return true;
 }
@@ -561,7 +576,7 @@ static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t
 static void sort_chunk(struct pass *pass, uint32_t first, uint32_t end, const int64_t *rows)
 {
     for (uint32_t i = first; i < end; i++) {
-        if (rows[i - first] == ROW_SKIPPED) {
+        if (is_skipped(pass, rows[i - first])) {
             continue;
         }
         uint32_t slot = pass->starts[load_entry(&pass->query->bounds, i)]++;

@@ -344,9 +344,12 @@ static INLINE void sum_rows(struct shape shape, const struct source *of_function
  * registers from those loops. */
 #define COLD __attribute__((cold, noinline))
 
-/* Returns the divisor of bag b's sum, computed in the reference's order. */
+/* Returns the divisor of bag b's sum: the job's, or the one computed in the reference's order. */
 static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 {
+    if (job->divisors) {
+        return ((const ACC *)job->divisors)[b];
+    }
     uint32_t count = job->starts[b + 1] - job->starts[b];
     const ACC *weights = job->weights ? (const ACC *)job->weights + job->starts[b] : NULL;
     ACC weight_sum = weights ? 0 : (ACC)count;
@@ -517,14 +520,14 @@ static INLINE uint8_t *find_out(const struct pass *pass, uint32_t b)
 }
 
 /* If the bag before pooled the same rows, copies these columns of its result. Returns whether the
- * rows were the same. */
+ * rows were the same. Bags with divisors of their own are not compared. */
 static COLD bool repeat_column(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
     size_t count = job->starts[b + 1] - job->starts[b];
     const eb_bag_row *rows = job->rows + job->starts[b];
     const ACC *weights = job->weights ? (const ACC *)job->weights + job->starts[b] : NULL;
-    if (memcmp(rows, rows - count, count * sizeof rows[0]) != 0 ||
+    if (job->divisors || memcmp(rows, rows - count, count * sizeof rows[0]) != 0 ||
         (weights && memcmp(weights, weights - count, count * sizeof weights[0]) != 0)) {
         return false;
     }

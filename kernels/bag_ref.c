@@ -16,6 +16,7 @@ struct reference_bag {
     uint32_t end;
     uint32_t element_first; /* first of the columns to compute */
     uint32_t element_end;
+    uint32_t number; /* of the bag */
 };
 
 static const uint8_t *row_at(const struct eb_table *table, int64_t row)
@@ -143,7 +144,7 @@ static void fill_row(const struct eb_bag_range *range, uint8_t *out)
     filled.reduction = EB_REDUCTION_NONE;
     filled.rows = &range->job->default_row;
     filled.weights = NULL;
-    struct reference_bag bag = {&filled, 0, 1, range->element_first, range->element_end};
+    struct reference_bag bag = {&filled, 0, 1, range->element_first, range->element_end, 0};
     pool_row(&bag, out);
 }
 
@@ -158,6 +159,7 @@ static void pool_reference(const struct eb_bag_range *range, const struct eb_bag
             .end = job->starts ? job->starts[b + 1] : b + 1,
             .element_first = range->element_first,
             .element_end = range->element_end,
+            .number = b,
         };
         uint8_t *out = job->out + b * job->out_stride_bytes;
         if (bag.first == bag.end) {

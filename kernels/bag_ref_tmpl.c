@@ -109,6 +109,9 @@ static ACC OF_ACC(divisor)(const struct reference_bag *bag)
     const ACC *weights = bag->job->weights;
     ACC weight_sum = 0;
     ACC square_sum = 0;
+    if (bag->job->divisors) {
+        return ((const ACC *)bag->job->divisors)[bag->number];
+    }
     for (uint32_t i = bag->first; i < bag->end; i++) {
         ACC weight = weights ? weights[i] : 1;
         weight_sum = weight_sum + weight;

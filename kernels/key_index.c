@@ -16,6 +16,8 @@
 
 /* ---- looking up one key, and checking an index ---- */
 
+const struct eb_key_index eb_key_index_remote;
+
 static uint32_t find_key_row(const struct eb_key_bucket *bucket, int64_t key)
 {
     return eb_key_matched_row(bucket, eb_key_match(bucket, key));

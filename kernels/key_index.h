@@ -32,6 +32,11 @@ struct eb_key_index {
     uint32_t partition_buckets;
 };
 
+/* Stands for the index of a keyed table whose rows are elsewhere, on other servers. A check then
+ * leaves keys as they are: those of a checked job are in place of its row numbers, and none is
+ * missing. Never read. */
+extern const struct eb_key_index eb_key_index_remote;
+
 /* Replaces each of `count` keys with the number of its row, or with `missing_row` if it has no row.
  * Returns how many keys have no row. Buckets are prefetched ahead of their use. */
 uint64_t eb_key_index_take_rows(

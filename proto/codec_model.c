@@ -23,6 +23,9 @@ static void write_model_table(struct eb_field_writer *writer, const struct eb_wi
         eb_field_put_present(writer, EB_FIELD_TABLE_UNKNOWN_ROW, (uint64_t)table->unknown_row);
     }
     eb_field_put_fixed64(writer, EB_FIELD_TABLE_DIGEST, table->digest);
+    if (table->placement) {
+        eb_field_put_text(writer, EB_FIELD_TABLE_PLACEMENT, table->placement);
+    }
     eb_field_put_bytes(
         writer, EB_FIELD_TABLE_DEFAULT_VECTOR, table->default_vector, table->default_vector_bytes);
     eb_field_put_number(writer, EB_FIELD_TABLE_UNKNOWN_VECTOR, table->unknown_vector);
@@ -72,6 +75,14 @@ static size_t measure_model_group(const struct eb_wire_feature_list *group)
     return counter.bytes;
 }
 
+/* Writes the parts, the number 0 included. */
+static void put_owned_parts(struct eb_field_writer *writer, const struct eb_wire_version *version)
+{
+    for (size_t i = 0; i < version->owned_part_count; i++) {
+        eb_field_put_present(writer, EB_FIELD_MODEL_VERSION_OWNED_PARTS, version->owned_parts[i]);
+    }
+}
+
 static void write_model_version(
     struct eb_field_writer *writer, const struct eb_wire_version *version)
 {
@@ -96,6 +107,8 @@ static void write_model_version(
     for (size_t i = 0; i < version->label_count; i++) {
         eb_field_put_text(writer, EB_FIELD_MODEL_VERSION_LABELS, version->labels[i]);
     }
+    eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_PARTS, version->parts);
+    put_owned_parts(writer, version);
     eb_field_put_text(writer, EB_FIELD_MODEL_VERSION_ERROR, version->error);
     eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_BYTES, version->bytes);
     eb_field_put_number(writer, EB_FIELD_MODEL_VERSION_LOADED_UNIX_MS, version->loaded_unix_ms);
@@ -210,6 +223,7 @@ static struct eb_wire_table translate_table(const Embag__V1__Table *table)
         .keyed = table->keyed,
         .resident_bytes = table->resident_bytes,
         .digest = table->digest,
+        .placement = table->placement,
         .missing = (int32_t)table->missing,
         .has_default = table->default_row_case != 0,
         .default_index = table->default_index,
@@ -291,6 +305,9 @@ static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVers
         .loaded_unix_ms = version->loaded_unix_ms,
         .load_ms = version->load_ms,
         .held = version->held,
+        .parts = version->parts,
+        .owned_part_count = version->n_owned_parts,
+        .owned_parts = version->owned_parts,
         .table_count = version->n_tables,
         .tables = tables,
     };

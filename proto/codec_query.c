@@ -146,10 +146,7 @@ static inline bool take_floats(struct query_reading *reading, uint32_t tag)
 static inline bool pass_by(struct query_reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
-    bool is_between =
-        field.number > EB_FIELD_BAG_QUERY_LENGTHS_I64 && field.number < EB_FIELD_BAG_QUERY_MAX_LEN;
-    return (is_between || field.number > EB_FIELD_BAG_QUERY_MAX) &&
-           !eb_field_reader_data(&reading->rest, &field);
+    return field.number > EB_FIELD_BAG_QUERY_MAX && !eb_field_reader_data(&reading->rest, &field);
 }
 
 /* Takes one field of a query, whose tag has been read. Each form of an array is a case of its own,
@@ -205,6 +202,9 @@ static inline __attribute__((always_inline)) bool take_query_field(
         return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I32, &out->lengths);
     case EB_TAG_BYTES(EB_FIELD_BAG_QUERY_LENGTHS_I64):
         return take_array(reading, EB_FIELD_BAG_QUERY_LENGTHS_I64, &out->lengths);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_PART): return take_uint32(reading, &out->part);
+    case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_OUTPUT_TYPE):
+        return take_enum(reading, &out->output_type);
     case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_MAX_LEN):
         return take_uint32(reading, &out->sequence.max_len);
     case EB_TAG_NUMBER(EB_FIELD_BAG_QUERY_KEEP_FIRST):
@@ -240,6 +240,8 @@ static __attribute__((noinline, cold)) bool refuse_enums(
            eb_codec_check_enum(
                position, "weights_type", &embag__v1__data_type__descriptor, query->weights_type) &&
            eb_codec_check_enum(
+               position, "output_type", &embag__v1__data_type__descriptor, query->output_type) &&
+           eb_codec_check_enum(
                position, "layout", &embag__v1__bag_layout__descriptor, query->layout);
 }
 
@@ -249,6 +251,7 @@ static inline bool check_query_enums(
     return (eb_codec_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
                eb_codec_is_value(&embag__v1__missing__descriptor, query->missing) &&
                eb_codec_is_value(&embag__v1__data_type__descriptor, query->weights_type) &&
+               eb_codec_is_value(&embag__v1__data_type__descriptor, query->output_type) &&
                eb_codec_is_value(&embag__v1__bag_layout__descriptor, query->layout)) ||
            refuse_enums(position, query);
 }
@@ -435,6 +438,8 @@ void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_q
     eb_field_put_number(writer, EB_FIELD_BAG_QUERY_NUM_BAGS, query->num_bags);
     eb_codec_put_array(
         writer, &query->lengths, EB_FIELD_BAG_QUERY_LENGTHS_I64, EB_FIELD_BAG_QUERY_LENGTHS_I32);
+    eb_field_put_number(writer, EB_FIELD_BAG_QUERY_PART, query->part);
+    eb_field_put_enum(writer, EB_FIELD_BAG_QUERY_OUTPUT_TYPE, query->output_type);
     eb_field_put_number(writer, EB_FIELD_BAG_QUERY_MAX_LEN, query->sequence.max_len);
     eb_field_put_number(writer, EB_FIELD_BAG_QUERY_KEEP_FIRST, query->sequence.keep_first);
     eb_field_put_number(writer, EB_FIELD_BAG_QUERY_PAD, query->sequence.pad);

@@ -151,6 +151,7 @@ static inline __attribute__((always_inline)) void write_before_results(
     eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_REQUEST_ID, response->request_id);
     eb_field_put_text(writer, EB_FIELD_LOOKUP_RESPONSE_MODEL, response->model);
     eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_VERSION, response->version);
+    eb_field_put_fixed64(writer, EB_FIELD_LOOKUP_RESPONSE_DIGEST, response->digest);
     if (!response->is_timed) {
         eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_MORE, response->more);
         eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_QUEUE_US, response->queue_us);
@@ -359,8 +360,10 @@ static bool take_response_field(
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_COMPUTE_US):
         out->compute_us = (uint32_t)value;
         return true;
-    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SEQUENCE):
     case EB_TAG_FIXED64(EB_FIELD_LOOKUP_RESPONSE_DIGEST):
+        memcpy(&out->digest, field->data.at, sizeof out->digest);
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SEQUENCE):
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SHARD_EPOCH):
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_INCOMPLETE): return true;
     default: return field->number > EB_FIELD_LOOKUP_RESPONSE_MAX;

@@ -72,7 +72,8 @@ struct eb_wire_query {
     const void *weights; /* weights or weights_f32 */
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not given */
-    int32_t output_type;  /* type for this query alone, for ModelInfer; 0: the request's */
+    int32_t output_type;  /* type for this query alone; 0: the request's */
+    uint32_t part;        /* 1 + number of the part that the indices are of; 0: none */
     struct eb_wire_sequence sequence;
     /* An error that the codec found in this query; its text names the query. NULL if there is none.
      * Kept in the query so that errors are reported in the order of the queries, whether the codec
@@ -181,6 +182,7 @@ struct eb_wire_response {
     uint64_t request_id;
     const char *model;
     uint64_t version;
+    uint64_t digest; /* of the version's manifest; 0: not given */
     uint32_t error_code;
     const char *error_message;
     uint32_t retry_after_ms;
@@ -239,6 +241,7 @@ struct eb_wire_table {
     const void *default_vector; /* values of `type`; NULL if there are none */
     size_t default_vector_bytes;
     bool unknown_vector;
+    const char *placement; /* empty unless the version is in parts; encoding: may be NULL */
 };
 
 /* Feature. */
@@ -272,6 +275,9 @@ struct eb_wire_version {
     uint64_t digest;
     uint64_t loaded_unix_ms;
     uint64_t load_ms;
+    uint32_t parts; /* 0: the version is not in parts */
+    size_t owned_part_count;
+    const uint32_t *owned_parts;
     bool held;
     size_t table_count;
     const struct eb_wire_table *tables;

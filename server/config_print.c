@@ -90,6 +90,7 @@ static void print_allowed(FILE *out, const struct eb_config_setting *setting)
     case EB_CONFIG_LISTEN: return;
     case EB_CONFIG_SOCKET:
     case EB_CONFIG_PREFETCH:
+    case EB_CONFIG_PART:
     case EB_CONFIG_LEVEL:
     case EB_CONFIG_CHOICE: fprintf(out, " (%s)", setting->value); return;
     case EB_CONFIG_COUNT:

@@ -35,6 +35,12 @@ const struct eb_config_setting eb_config_settings[] = {
         "version that kills the process twice while it loads is not loaded again, and another one "
         "is served; it must exist and be writable; default: none",
         NULL},
+    {"part", EB_CONFIG_PART, EB_CONFIG_START, AT(part), 0, 1, EB_PART_CHOICE_BYTES - 1,
+        "K/P|hostname/P",
+        "makes this a part server, which loads only part K, from 0, of versions that embag split "
+        "has divided into P parts; with hostname/P, K is the number at the end of the host's "
+        "name, modulo P; other versions do not exist for it; default: none",
+        NULL},
     {"listen", EB_CONFIG_LISTEN, EB_CONFIG_START, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "ADDRESS",
         "address to serve gRPC on: HOST:PORT, [V6]:PORT or unix:PATH; separate several with "
@@ -303,6 +309,14 @@ static bool apply_prefetch(const struct attempt *attempt)
                                                                 : refuse_setting(attempt, why.text);
 }
 
+static bool apply_part(const struct attempt *attempt)
+{
+    struct eb_failure why;
+    struct eb_part_choice choice;
+    return eb_part_choice_read(attempt->text, &choice, &why) ? apply_text(attempt)
+                                                             : refuse_setting(attempt, why.text);
+}
+
 static void clear_listen(struct eb_config *config)
 {
     while (config->listen_count > 0) {
@@ -465,6 +479,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     case EB_CONFIG_SOCKET: return apply_socket(&attempt);
     case EB_CONFIG_PORT: return apply_port(&attempt);
     case EB_CONFIG_PREFETCH: return apply_prefetch(&attempt);
+    case EB_CONFIG_PART: return apply_part(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);
     case EB_CONFIG_CHOICE: return apply_choice(&attempt);
@@ -562,6 +577,7 @@ struct eb_log_field eb_config_setting_field(
     case EB_CONFIG_TEXT:
     case EB_CONFIG_SOCKET:
     case EB_CONFIG_PORT:
+    case EB_CONFIG_PART:
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
     case EB_CONFIG_PREFETCH:
@@ -586,6 +602,7 @@ void eb_config_deinit(struct eb_config *config)
     free(config->model_repository);
     free(config->resident_dir);
     free(config->state_dir);
+    free(config->part);
     free(config->admin_listen);
     free(config->http_listen);
     free(config->tls_cert);

@@ -9,6 +9,7 @@
 #include "server/base/limits.h"
 #include "server/base/log.h"
 #include "server/base/page_size.h"
+#include "server/part_choice.h"
 #include "server/publish/manager.h"
 #include "server/stats/access_log.h"
 #include "server/tables/numa_policy.h"
@@ -26,7 +27,7 @@
 #define EB_CONFIG_NONE "none"
 
 /* Number of settings that are not limits, and of all settings. */
-#define EB_CONFIG_GENERAL_COUNT 28
+#define EB_CONFIG_GENERAL_COUNT 29
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, effect, fallback, min, max, what) +1
 
@@ -62,6 +63,7 @@ struct eb_config {
     size_t listen_count;         /* resolved: at least 1 */
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *state_dir;             /* NULL if the server keeps no state */
+    char *part;                  /* K/P or hostname/P; NULL if the server is no part server */
     char *admin_listen;          /* unix:PATH, form checked; NULL if not set */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
     enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
@@ -99,6 +101,7 @@ enum eb_config_kind {
     EB_CONFIG_SOCKET,   /* char *, unix:PATH */
     EB_CONFIG_PORT,     /* char *, HOST:PORT, [V6]:PORT or none */
     EB_CONFIG_PREFETCH, /* char *, a text that eb_kernel_choice_check_prefetch accepts */
+    EB_CONFIG_PART,     /* char *, a text that eb_part_choice_read accepts */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
     EB_CONFIG_LEVEL,    /* enum eb_log_level */
     EB_CONFIG_CHOICE,   /* an enum whose values are indices of `choices`; the default is 0 */

@@ -229,12 +229,23 @@ static void note_load_times(struct eb_process *process)
     start_ns[EB_STATS_START_LOAD] = times.load_ns - adopt_ns;
 }
 
+/* Returns the part that this server has. */
+static struct eb_part_choice find_part(const struct eb_config *config)
+{
+    struct eb_part_choice choice = {0};
+    struct eb_failure failure;
+    bool is_good = !config->part || eb_part_choice_read(config->part, &choice, &failure);
+    assert(is_good); /* The setting has been checked. */
+    return choice;
+}
+
 static bool open_models(struct eb_process *process)
 {
     struct eb_manager_options options = {
         .directory = process->config->model_repository,
         .markers = &process->markers,
         .tables = {.name_bytes_max = (uint32_t)process->config->limits.name_bytes_max,
+            .part = find_part(process->config),
             .ops = process->ops,
             .memory = {.pages = process->config->huge_pages, .numa = process->config->numa},
             .resident = {.dir = process->config->resident_dir ? &process->resident : NULL,
@@ -458,6 +469,7 @@ static bool open_executor(struct eb_process *process)
             .threads = config->threads,
             .cpus = eb_machine_cpu_count(""),
             .instance = draw_instance(),
+            .part = find_part(process->config),
             .admin_listen = config->admin_listen,
             .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),

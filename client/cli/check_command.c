@@ -1,6 +1,7 @@
 #include "client/cli/commands.h"
 
 #include "client/cli/arguments.h"
+#include "client/cli/check_parts.h"
 #include "client/cli/output.h"
 #include "client/cli/pack_keys.h"
 #include "client/cli/progress_bar.h"
@@ -40,7 +41,8 @@ static const char usage[] =
     "Checks table files (NAME.npy, NAME.safetensors, NAME.embag) and key files (NAME.keys.npy),\n"
     "and prints the memory that each table needs. Every byte of a packed table is checked.\n"
     "A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and then it is\n"
-    "loaded as the server would load it, with MODEL/model.yaml and into as much memory.\n"
+    "loaded as the server would load it, with MODEL/model.yaml and into as much memory. The\n"
+    "files of a version in parts are compared with its manifest instead.\n"
     "\n"
     "  --row-bytes-max N      the server's setting row_bytes_max (default 65536)\n"
     "  --name-bytes-max N     the server's setting name_bytes_max (default 255)\n"
@@ -199,8 +201,12 @@ static void print_place(const struct eb_packed_format *format)
     if (eb_packed_format_is_whole(format)) {
         return;
     }
-    printf(", from row %" PRIu64 " of", format->row_first);
-    if (format->parts > 1) {
+    if (format->by_key) {
+        printf(", part %" PRIu32 " of %" PRIu32 " by keys of", format->part, format->parts);
+    } else {
+        printf(", from row %" PRIu64 " of", format->row_first);
+    }
+    if (format->parts > 1 && !format->by_key) {
         printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
     }
     printf(" a table of %" PRIu64 " row%s", format->rows_total, format->rows_total == 1 ? "" : "s");
@@ -396,6 +402,9 @@ static bool check_directory(const char *path, const struct options *options)
     struct eb_failure failure;
     struct eb_model_config config = {0};
     bool is_sound = true;
+    if (eb_check_parts_is(path)) {
+        return eb_check_parts(path, &is_sound, &failure) ? is_sound : complain(&failure);
+    }
     char *config_path = eb_directory_join(path, "../model.yaml", &failure);
     if (!config_path) {
         return complain(&failure);

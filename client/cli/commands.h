@@ -18,6 +18,8 @@ int eb_publish_command_main(int argument_count, char **arguments);
 int eb_settings_command_main(int argument_count, char **arguments);
 /* `embag pack`: makes a packed file of a table, quantised or as it is. */
 int eb_pack_command_main(int argument_count, char **arguments);
+/* `embag split`: divides a version among part servers. */
+int eb_split_command_main(int argument_count, char **arguments);
 /* `embag check`: checks files of tables and keys, and prints the memory they will need. */
 int eb_check_command_main(int argument_count, char **arguments);
 /* `embag manifest`: writes the list of a version's files with their digests, or checks it. */

@@ -13,6 +13,7 @@ static const char usage[] =
     "  publish      serve a version on several servers when all have it in memory\n"
     "  settings     list a server's settings, or reload them\n"
     "  pack         convert a table to a packed table, quantised or unchanged\n"
+    "  split        divide a version among part servers\n"
     "  check        check table files, and print the memory that they need\n"
     "  manifest     write or check the list of a version's files\n"
     "  resident     list, check or delete the tables that a server keeps in memory\n"
@@ -30,6 +31,7 @@ static const struct {
     {"publish", eb_publish_command_main},
     {"settings", eb_settings_command_main},
     {"pack", eb_pack_command_main},
+    {"split", eb_split_command_main},
     {"check", eb_check_command_main},
     {"manifest", eb_manifest_command_main},
     {"resident", eb_resident_command_main},
@@ -58,8 +60,8 @@ static int dispatch_command(int argument_count, char **arguments)
         }
     }
     fprintf(stderr,
-        "embag: unknown command \"%s\": expected lookup, models, publish, settings, pack, check, "
-        "manifest, resident, make-model or demo\n",
+        "embag: unknown command \"%s\": expected lookup, models, publish, settings, pack, split, "
+        "check, manifest, resident, make-model or demo\n",
         name);
     return 2;
 }

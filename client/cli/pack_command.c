@@ -325,6 +325,9 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
             "own, fp8 or codes",
             eb_type_name(plan->table->type), eb_storage_name(plan->storage));
     }
+    if (source->is_packed && source->reader.format.by_key) {
+        return eb_failure_set(failure, "it is a part by keys; pack the whole table again");
+    }
     if (plan->parts > 1 && source->is_packed &&
         (!eb_packed_format_is_whole(&source->reader.format) ||
             eb_packed_format_is_keyed(&source->reader.format))) {

@@ -87,6 +87,7 @@ page embag-models "list, load, unload and serve the versions of models" embag mo
 page embag-publish "serve a version on several servers" embag publish
 page embag-settings "list and reload the settings of a server" embag settings
 page embag-pack "pack, quantise and split a table" embag pack
+page embag-split "divide a version among part servers" embag split
 page embag-check "check table files and the memory that they need" embag check
 page embag-manifest "write or check the list of a version's files" embag manifest
 page embag-resident "list, check or delete the tables in a resident_dir" embag resident

@@ -1,5 +1,7 @@
 #include "server/contents/file_name.h"
 
+#include "server/formats/piece_name.h"
+
 #include <string.h>
 
 /* The first suffix that matches decides. */
@@ -14,44 +16,6 @@ static const struct {
     {".safetensors.index.json", EB_FILE_SAFETENSORS_INDEX},
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
-
-static const char split_pattern[] = "-00000-of-00000";
-#define SPLIT_BYTES (sizeof split_pattern - 1)
-#define SPLIT_PART 1 /* positions of the two numbers: the piece, and the number of pieces */
-#define SPLIT_PARTS 10
-
-static bool is_split(const char *at)
-{
-    for (size_t i = 0; i < SPLIT_BYTES; i++) {
-        bool is_digit = at[i] >= '0' && at[i] <= '9';
-        if (split_pattern[i] == '0' ? !is_digit : at[i] != split_pattern[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint32_t read_digits(const char *at)
-{
-    uint32_t number = 0;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        number = number * 10 + (uint32_t)(*at - '0');
-    }
-    return number;
-}
-
-/* If the base ends in -PIECE-of-PIECES, shortens the base by that and sets the two numbers in
- * `out`. */
-static void split(const char *name, struct eb_file_name *out)
-{
-    if (out->base_bytes < SPLIT_BYTES || !is_split(name + out->base_bytes - SPLIT_BYTES)) {
-        return;
-    }
-    out->base_bytes -= SPLIT_BYTES;
-    out->is_split = true;
-    out->piece = read_digits(name + out->base_bytes + SPLIT_PART);
-    out->pieces = read_digits(name + out->base_bytes + SPLIT_PARTS);
-}
 
 /* A command of the Python package (client/python/IMPORT.md). */
 #define IMPORT "embag-import FILE --out REPOSITORY/MODEL"
@@ -102,7 +66,8 @@ struct eb_file_name eb_file_name_parse(const char *name)
         if (has_file_suffix(name, kinds[i].suffix)) {
             out.kind = kinds[i].kind;
             out.base_bytes = bytes - strlen(kinds[i].suffix);
-            split(name, &out);
+            out.is_split =
+                eb_piece_name_split(name, out.base_bytes, &out.base_bytes, &out.piece, &out.pieces);
             return out;
         }
     }

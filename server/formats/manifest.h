@@ -16,6 +16,7 @@
 #pragma once
 
 #include "server/base/failure.h"
+#include "server/formats/manifest_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,13 +24,9 @@
 
 struct eb_table_file;
 
-#define EB_MANIFEST_NAME "manifest.yaml"
-
-/* Limits. A manifest that exceeds one of them is refused. They bound the memory and the time that
- * reading it takes. */
-#define EB_MANIFEST_BYTES_MAX (16 << 20) /* bytes of the manifest */
-#define EB_MANIFEST_FILES_MAX 32768      /* a version with more tables needs safetensors */
-#define EB_MANIFEST_NAME_BYTES_MAX 255u  /* as Linux allows */
+/* Limits, besides that of the manifest's bytes (manifest_text.h). */
+#define EB_MANIFEST_FILES_MAX 32768     /* a version with more tables needs safetensors */
+#define EB_MANIFEST_NAME_BYTES_MAX 255u /* as Linux allows */
 #define EB_MANIFEST_FILE_BYTES_MAX (UINT64_C(1) << 44) /* bytes of a listed file */
 
 struct eb_manifest_file {
@@ -44,7 +41,8 @@ struct eb_manifest {
 };
 
 /* Parses a manifest. If it is not valid, returns false with *manifest empty: *failure has the
- * position, such as "files[2].bytes" (counted from 0), the value and what is expected. */
+ * position, such as "files[2].bytes" (counted from 0), the value and what is expected. A manifest
+ * of a version in parts (parts_manifest.h) is refused with the number of parts. */
 bool eb_manifest_parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_manifest *manifest,
     struct eb_failure *failure);
 /* Reads and parses the manifest in an open file. Returns false with *manifest empty and *failure

@@ -37,10 +37,14 @@ struct header {
     uint64_t file_bytes;
     struct eb_packed_section sections[EB_PACKED_KIND_COUNT];
     uint64_t packing;
-    uint8_t zeros[296];
+    uint32_t by_key;
+    uint32_t zero;
+    uint64_t salt;
+    uint8_t zeros[280];
 };
 static_assert(sizeof(struct header) == EB_PACKED_FORMAT_HEADER_BYTES, "no gaps");
 static_assert(offsetof(struct header, sections) == 160, "as the table in the header file says");
+static_assert(offsetof(struct header, salt) == 224, "as the table in the header file says");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are little-endian");
 
 static uint64_t align(uint64_t offset)
@@ -61,13 +65,51 @@ uint64_t eb_packed_format_part_rows(uint64_t rows_total, uint32_t parts, uint32_
 
 bool eb_packed_format_is_whole(const struct eb_packed_format *format)
 {
-    return format->tensor.dims[0] == format->rows_total;
+    return !format->by_key && format->tensor.dims[0] == format->rows_total;
 }
 
 bool eb_packed_format_is_keyed(const struct eb_packed_format *format)
 {
-    return format->sections[EB_PACKED_KEYS].bytes > 0 ||
+    return format->by_key || format->sections[EB_PACKED_KEYS].bytes > 0 ||
            format->sections[EB_PACKED_KEY_INDEX].bytes > 0;
+}
+
+/* Checks which rows a part by row numbers holds. */
+static bool check_rows_by_number(const struct eb_packed_format *format, struct eb_failure *failure)
+{
+    uint64_t rows = eb_packed_format_part_rows(format->rows_total, format->parts, format->part);
+    if (format->row_first > rows || format->tensor.dims[0] > rows - format->row_first) {
+        return eb_failure_set(failure,
+            "fields 'row_first', 'shape': %" PRIu64 " rows from row %" PRIu64
+            " on reach past the %" PRIu64 " rows of this part of the table",
+            format->tensor.dims[0], format->row_first, rows);
+    }
+    return format->salt == 0 ||
+           eb_failure_set(failure,
+               "field 'salt': %016" PRIx64 " without by_key; only a part by keys has a salt",
+               format->salt);
+}
+
+/* Checks which rows a part by keys holds. */
+static bool check_rows_by_key(const struct eb_packed_format *format, struct eb_failure *failure)
+{
+    uint64_t rows = format->tensor.dims[0];
+    uint64_t rows_min = format->parts == 1 ? format->rows_total : format->unknown_row >= 0;
+    if (format->row_first != 0) {
+        return eb_failure_set(failure,
+            "field 'row_first': %" PRIu64 " in a part by keys; expected 0, because it is one file",
+            format->row_first);
+    }
+    if (rows < rows_min || rows > format->rows_total) {
+        return eb_failure_set(failure,
+            "field 'shape': %" PRIu64 " rows in a part by keys; expected %" PRIu64 " to %" PRIu64,
+            rows, rows_min, format->rows_total);
+    }
+    if (rows > 0 && format->sections[EB_PACKED_KEYS].bytes == 0) {
+        return eb_failure_set(failure, "field 'keys': a part by keys has rows but no keys");
+    }
+    return format->salt != 0 ||
+           eb_failure_set(failure, "field 'salt': 0 in a part by keys; expected another number");
 }
 
 static bool check_format_rows(const struct eb_packed_format *format, struct eb_failure *failure)
@@ -81,19 +123,13 @@ static bool check_format_rows(const struct eb_packed_format *format, struct eb_f
         return eb_failure_set(
             failure, "field 'rows_total': %" PRIu64 " is above 2^63 - 1", format->rows_total);
     }
-    uint64_t rows = eb_packed_format_part_rows(format->rows_total, format->parts, format->part);
-    if (format->row_first > rows || format->tensor.dims[0] > rows - format->row_first) {
-        return eb_failure_set(failure,
-            "fields 'row_first', 'shape': %" PRIu64 " rows from row %" PRIu64
-            " on reach past the %" PRIu64 " rows of this part of the table",
-            format->tensor.dims[0], format->row_first, rows);
-    }
     if (format->unknown_row < -1 || format->unknown_row >= (int64_t)format->rows_total) {
         return eb_failure_set(failure,
             "field 'unknown_row': %" PRIi64 " is neither -1 nor one of the %" PRIu64 " rows",
             format->unknown_row, format->rows_total);
     }
-    return true;
+    return format->by_key ? check_rows_by_key(format, failure)
+                          : check_rows_by_number(format, failure);
 }
 
 static bool check_format_shape(const struct eb_tensor *tensor, struct eb_failure *failure)
@@ -256,6 +292,8 @@ void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head)
         .head_bytes = format->head_bytes,
         .file_bytes = format->file_bytes,
         .packing = format->packing,
+        .by_key = format->by_key,
+        .salt = format->salt,
     };
     memcpy(header.dims, format->tensor.dims, format->tensor.rank * sizeof header.dims[0]);
     memcpy(header.sections, format->sections, sizeof header.sections);
@@ -322,7 +360,7 @@ static bool check_agreement(const struct header *header, const uint8_t *head,
     const uint64_t *dims_end = header->dims + header->rank;
     if (!is_zero(
             (const uint8_t *)dims_end, (EB_TENSOR_RANK_MAX - header->rank) * sizeof *dims_end) ||
-        !is_zero(header->zeros, sizeof header->zeros) ||
+        header->by_key > 1 || header->zero != 0 || !is_zero(header->zeros, sizeof header->zeros) ||
         !is_zero(head + checksums_end, format->head_bytes - checksums_end)) {
         return eb_failure_set(
             failure, "the head has unknown fields; use the version of embag that wrote it");
@@ -359,6 +397,8 @@ bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t f
         .part = header.part,
         .unknown_row = header.unknown_row,
         .packing = header.packing,
+        .by_key = header.by_key != 0,
+        .salt = header.salt,
         .digest = digest,
     };
     memcpy(format->tensor.dims, header.dims, sizeof header.dims);

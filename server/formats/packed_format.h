@@ -12,7 +12,7 @@
  *       32     64  shape, by dimension: rows of this file, then a row's; zeros after the rank
  *       96      8  rows_total: of the whole table; this file may hold a piece of it
  *      104      8  row_first: rows of this file's part that are in the files before it
- *      112      4  parts: this file's rows r are those with r mod parts = part; 1 for all rows
+ *      112      4  parts: into which the table's rows are divided; 1 for all rows
  *      116      4  part: from 0
  *      120      8  row of the whole table that stands for unknown ids; -1 if there is none
  *      128      8  row_stride: bytes from one row to the next
@@ -23,7 +23,10 @@
  *      176     16  keys: int64, one for each row; zeros if there are none
  *      192     16  key index: as in kernels/key_index.h; zeros if it must be built from the keys
  *      208      8  packing: equal in files packed together, and in no others; 0 if not known
- *      216    296  zeros
+ *      216      4  by_key: 1 for a part by keys; 0 for a part by row numbers
+ *      220      4  zeros
+ *      224      8  salt: of a part by keys, not 0 (part_of.h); otherwise 0
+ *      232    280  zeros
  *      512   8 each  checksums: XXH3-64 of each block of 1 MiB after the head; the last may be
  *                   shorter
  *
@@ -34,6 +37,12 @@
  * Every byte, including the zeros between sections, is in the magic, in the range of the digest or
  * in a block. So every changed bit and every truncation is noticed. The digest covers the
  * checksums, so equal digests mean equal tables. Neither protects against deliberate forgery.
+ *
+ * A part by row numbers holds the rows r of the table with r mod parts = part, or a range of them.
+ * A part by keys holds all rows whose key is in that part (part_of.h), in the order of the table,
+ * so it may have any number of rows. Its row_first is 0. If the table has a row for unknown ids,
+ * which unknown_row numbers in the whole table, that row and its key are the last ones of every
+ * part. Readers that do not know parts by keys refuse them, because they expect zeros.
  *
  * Pieces form one table only if they were packed together. The packing is eb_packed_format_chain
  * over the digests that the files, in their order, would have if their packing were 0. So equal
@@ -67,6 +76,7 @@ struct eb_packed_format {
      * r begins at data_offset + r * row_stride_bytes, with its scale and bias if it has them. */
     struct eb_tensor tensor;
     enum eb_type type;
+    bool by_key; /* a part by keys */
     uint64_t row_stride_bytes;
     uint64_t row_offset_bytes; /* offset of a row's values, as in struct eb_row_format */
     uint64_t rows_total;
@@ -75,6 +85,7 @@ struct eb_packed_format {
     uint32_t part;
     int64_t unknown_row;
     uint64_t packing;
+    uint64_t salt; /* 0 unless by_key */
     struct eb_packed_section sections[EB_PACKED_KIND_COUNT];
     uint64_t head_bytes;
     uint64_t file_bytes;
@@ -83,18 +94,19 @@ struct eb_packed_format {
 
 /* Computes the offsets and sizes of a file's contents. The caller has set storage, rank, dims,
  * type, row_stride_bytes, bytes of keys and key index, rows_total, row_first, parts, part,
- * unknown_row and packing. Returns false if that is not possible: *failure names the field that is
- * wrong. */
+ * unknown_row, packing, by_key and salt. Returns false if that is not possible: *failure names the
+ * field that is wrong. */
 bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_failure *failure);
 
-/* Returns the number of rows in part `part` of a table of rows_total rows. These are the rows with
- * row mod parts = part. */
+/* Returns the number of rows in part `part`, by row numbers, of a table of rows_total rows. These
+ * are the rows with row mod parts = part. */
 uint64_t eb_packed_format_part_rows(uint64_t rows_total, uint32_t parts, uint32_t part);
-/* Returns whether a file holds all rows of its table. */
+/* Returns whether a file holds all rows of its table at their numbers in the table. A part by keys
+ * never does. */
 bool eb_packed_format_is_whole(const struct eb_packed_format *format);
 
 /* Returns whether the file is that of a keyed table: it has keys or, if it has no rows, an empty
- * key index. */
+ * key index, or it is a part by keys. */
 bool eb_packed_format_is_keyed(const struct eb_packed_format *format);
 
 /* Return the number of blocks after the head, and the number of bytes in one of them. */

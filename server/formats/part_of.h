@@ -16,6 +16,12 @@
 /* Most parts of a version. A folder's name gives a part's number five digits. */
 #define EB_PARTS_MAX 4096u
 
+/* The part that a server has. */
+struct eb_part_choice {
+    uint32_t part;
+    uint32_t parts; /* 0: the server is no part server */
+};
+
 /* How the rows of one table are divided. */
 struct eb_part_rule {
     uint32_t parts; /* 1 to EB_PARTS_MAX */

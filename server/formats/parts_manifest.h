@@ -34,7 +34,7 @@
 struct eb_table_file;
 
 /* Most tables of a version in parts. The number of digests, which may be tables times parts, is
- * bounded by the manifest's bytes (EB_MANIFEST_BYTES_MAX). */
+ * bounded by the manifest's bytes (manifest_text.h). */
 #define EB_PARTS_TABLES_MAX 65536u
 /* Most bytes of a lineage, or of a table's name. */
 #define EB_PARTS_NAME_BYTES_MAX 245u
@@ -89,7 +89,7 @@ bool eb_parts_manifest_read(
     struct eb_table_file *file, struct eb_parts_manifest *manifest, struct eb_failure *failure);
 /* Returns the text of a manifest, which the caller frees, and its length; ignores
  * manifest->digest. Returns NULL with *failure set if out of memory, if eb_parts_manifest_parse
- * would refuse it, or if the text is too long. */
+ * would refuse it, if the tables are not sorted, or if the text is too long. */
 char *eb_parts_manifest_write(
     const struct eb_parts_manifest *manifest, size_t *text_bytes, struct eb_failure *failure);
 /* Accepts a zeroed manifest. */
@@ -100,6 +100,15 @@ const struct eb_parts_table *eb_parts_manifest_find(
     const struct eb_parts_manifest *manifest, const char *name);
 /* Returns how the rows of the manifest's tables are divided, for a table that is keyed or not. */
 struct eb_part_rule eb_parts_manifest_rule(const struct eb_parts_manifest *manifest, bool by_key);
+
+struct eb_packed_format;
+
+/* Compares the header of a table's packed file with the manifest. `number` is that of the file
+ * among the table's, from 0. Returns false with *failure set, without the path, if the file is
+ * another one. */
+bool eb_parts_manifest_check(const struct eb_parts_manifest *manifest,
+    const struct eb_parts_table *table, uint32_t number, const struct eb_packed_format *format,
+    struct eb_failure *failure);
 
 #define EB_PART_FOLDER_BYTES 32
 /* Writes the name of a part's folder, "part-00003-of-00016". */

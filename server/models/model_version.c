@@ -77,12 +77,15 @@ static bool load_version_tables(struct eb_model_version *version,
     described.resident.version = source->version;
     described.residents = residents;
     described.resident_count = source->resident_count;
-    bool is_good = (check_version_groups(described.config, options->group_features_max, failure) ||
+    /* Features and groups are not a part server's business, but its routers'. */
+    bool is_part = options->part.parts > 0;
+    const struct eb_model_config *of_features = is_part ? NULL : described.config;
+    bool is_good = (check_version_groups(of_features, options->group_features_max, failure) ||
                        eb_failure_locate(failure, source->path)) &&
                    open_version_tables(version, source, &described, progress, failure);
     free(residents);
     return is_good &&
-           (eb_feature_set_init(&version->features, &version->tables, described.config, failure) ||
+           (eb_feature_set_init(&version->features, &version->tables, of_features, failure) ||
                eb_failure_locate(failure, source->path));
 }
 

@@ -4,6 +4,7 @@
 #include "server/base/name.h"
 #include "server/formats/file_digest.h"
 #include "server/formats/manifest.h"
+#include "server/formats/parts_manifest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 /* The state of a scan. */
 struct scan {
-    uint32_t name_bytes_max;
+    const struct eb_repository_terms *terms;
     const struct eb_repository *former; /* may be NULL */
     struct eb_failure *failure;
 };
@@ -277,7 +278,8 @@ static bool parse_config(
     if (!model->settings) {
         return fail_memory(scan, path);
     }
-    if (eb_model_config_read(path, scan->name_bytes_max, &model->settings->config, &failure)) {
+    if (eb_model_config_read(
+            path, scan->terms->name_bytes_max, &model->settings->config, &failure)) {
         return true;
     }
     eb_model_settings_give(model->settings);
@@ -334,6 +336,22 @@ static uint64_t digest_manifest(const char *path)
     return digest;
 }
 
+/* Returns the bytes of a version's files, or of those of the scan's part. */
+static uint64_t count_version_bytes(const struct scan *scan, const char *path)
+{
+    const struct eb_part_choice *part = &scan->terms->part;
+    char name[EB_PART_FOLDER_BYTES];
+    struct eb_failure failure;
+    if (part->parts == 0) {
+        return count_file_bytes(path);
+    }
+    eb_part_folder_name(part->part, part->parts, name);
+    char *folder = eb_directory_join(path, name, &failure);
+    uint64_t bytes = folder ? count_file_bytes(folder) : 0;
+    free(folder);
+    return bytes;
+}
+
 /* Returns whether the settings serve the version or give it a label. */
 static bool is_version_named(const struct eb_model_settings *settings, uint64_t number)
 {
@@ -359,7 +377,7 @@ static void read_contents(const struct scan *scan, const struct eb_repository_mo
     char *path =
         is_counted || had_manifest ? eb_directory_join(model->path, version->name, &failure) : NULL;
     if (path && is_counted) {
-        version->bytes = count_file_bytes(path);
+        version->bytes = count_version_bytes(scan, path);
     }
     if (path && (is_counted || !is_same)) {
         version->manifest = digest_manifest(path);
@@ -382,27 +400,43 @@ static void read_likely_contents(const struct scan *scan, struct eb_repository_m
     }
 }
 
-/* Returns whether the version's directory has a manifest. Also returns true if the directory cannot
- * be accessed, because its load then reports why. */
-static bool has_manifest(
-    const struct eb_repository_model *model, const struct eb_repository_version *version)
+/* Returns whether the version's directory has an entry of that name. Also returns true if the
+ * directory cannot be accessed, because its load then reports why. */
+static bool has_entry(const struct eb_repository_model *model,
+    const struct eb_repository_version *version, const char *name)
 {
     char path[PATH_MAX];
-    int length =
-        snprintf(path, sizeof path, "%s/%s/%s", model->path, version->name, EB_MANIFEST_NAME);
+    int length = snprintf(path, sizeof path, "%s/%s/%s", model->path, version->name, name);
     return length >= PATH_MAX || access(path, F_OK) == 0 || errno != ENOENT;
 }
 
-/* Drops the versions without a manifest, if the settings require one: they are not complete yet. */
-static void drop_incomplete(struct eb_repository_model *model)
+/* Returns whether the version has the folder of the scan's part, or whether there is no such part.
+ */
+static bool has_part(const struct scan *scan, const struct eb_repository_model *model,
+    const struct eb_repository_version *version)
+{
+    const struct eb_part_choice *part = &scan->terms->part;
+    char name[EB_PART_FOLDER_BYTES];
+    if (part->parts == 0) {
+        return true;
+    }
+    eb_part_folder_name(part->part, part->parts, name);
+    return has_entry(model, version, name);
+}
+
+/* Drops the versions without a manifest, if the settings or a part require one: they are not
+ * complete yet. Drops those that are not in the scan's parts. */
+static void drop_incomplete(const struct scan *scan, struct eb_repository_model *model)
 {
     size_t count = 0;
-    if (!model->settings || !model->settings->config.is_manifest_required) {
+    bool is_required = scan->terms->part.parts > 0 ||
+                       (model->settings && model->settings->config.is_manifest_required);
+    if (!is_required) {
         return;
     }
     for (size_t i = 0; i < model->version_count; i++) {
         struct eb_repository_version *version = &model->versions[i];
-        if (has_manifest(model, version)) {
+        if (has_entry(model, version, EB_MANIFEST_NAME) && has_part(scan, model, version)) {
             model->versions[count++] = *version;
         } else {
             free(version->name);
@@ -418,14 +452,14 @@ static void drop_incomplete(struct eb_repository_model *model)
  * says why its directory cannot be read. Returns false if out of memory. */
 static bool read_model(const struct scan *scan, bool is_seen, struct eb_repository_model *model)
 {
-    const char *name_failure = eb_name_error(model->name, scan->name_bytes_max);
+    const char *name_failure = eb_name_error(model->name, scan->terms->name_bytes_max);
     model->stamp = stamp_path(model->path);
     if (name_failure) {
         eb_failure_set(scan->failure, "%s: the model name %s; rename the directory", model->path,
             name_failure);
     } else if (is_seen && read_repository_versions(scan, model)) {
         bool is_good = read_config(scan, model);
-        drop_incomplete(model);
+        drop_incomplete(scan, model);
         read_likely_contents(scan, model);
         return is_good;
     }
@@ -470,7 +504,7 @@ static bool add_models(const struct scan *scan, const char *directory,
                "%s: there is no model in it; put tables into MODEL/VERSION/ below it", directory);
 }
 
-bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
+bool eb_repository_scan(const char *directory, const struct eb_repository_terms *terms,
     const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure)
 {
     *out = (struct eb_repository){0};
@@ -478,7 +512,7 @@ bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     if (!eb_directory_read(directory, &listing, failure)) {
         return false;
     }
-    struct scan scan = {name_bytes_max, former, failure};
+    struct scan scan = {terms, former, failure};
     bool is_good = add_models(&scan, directory, &listing, out);
     eb_directory_deinit(&listing);
     if (!is_good) {

@@ -57,10 +57,25 @@ struct eb_repository {
     struct eb_repository_model *models; /* sorted by name */
 };
 
+/* What a scan takes for models and versions. */
+struct eb_repository_terms {
+    uint32_t name_bytes_max; /* most bytes of a model's name */
+    /* If its `parts` is not 0: a version is a directory with a manifest and with the folder of this
+     * part. Others do not exist. */
+    struct eb_part_choice part;
+};
+
+/* Returns the terms on which versions are loaded with these options. */
+static inline struct eb_repository_terms eb_repository_terms_of(
+    const struct eb_table_options *options)
+{
+    return (struct eb_repository_terms){options->name_bytes_max, options->part};
+}
+
 /* Scans the whole repository. Files that have not changed since `former`, which may be NULL, are
  * not read again. Returns false, with *out empty, if the directory cannot be read: *failure has the
  * reason. */
-bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
+bool eb_repository_scan(const char *directory, const struct eb_repository_terms *terms,
     const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure);
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);

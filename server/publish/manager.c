@@ -607,15 +607,17 @@ static bool scan_first(struct eb_manager *manager, struct eb_failure *failure)
     const struct eb_manager_options *options = &manager->options;
     struct eb_resident_dir *dir = options->tables.resident.dir;
     struct eb_repository *seen = &manager->scanner.seen;
-    uint32_t name_bytes_max = options->tables.name_bytes_max;
-    if (eb_repository_scan(options->directory, name_bytes_max, NULL, seen, failure)) {
+    struct eb_repository_terms terms = eb_repository_terms_of(&options->tables);
+    if (eb_repository_scan(options->directory, &terms, NULL, seen, failure)) {
         if (dir && dir->start_count >= EB_RESIDENT_STARTS_EMPTIED) {
             (void)eb_resident_dir_sweep(dir, NULL, NULL);
         }
         return true;
     }
-    return dir && eb_record_start_open(&manager->record_start, dir, options->directory,
-                      name_bytes_max, seen, failure->text);
+    /* Versions in parts are not recorded. */
+    return dir && terms.part.parts == 0 &&
+           eb_record_start_open(&manager->record_start, dir, options->directory,
+               terms.name_bytes_max, seen, failure->text);
 }
 
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
@@ -767,7 +769,7 @@ static void init_members(struct eb_manager *manager)
         .registry = &manager->registry, .on_round = on_settled, .context = manager};
     manager->scanner = (struct eb_scanner){
         .directory = options->directory,
-        .name_bytes_max = options->tables.name_bytes_max,
+        .terms = eb_repository_terms_of(&options->tables),
         .is_watching = options->watch == EB_MANAGER_WATCH_AUTO,
         .on_begun = on_scan_begun,
         .on_scanned = on_manager_scanned,

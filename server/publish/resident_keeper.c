@@ -147,6 +147,13 @@ static bool record_version(const struct eb_model_version *version, struct eb_ser
 }
 
 /* Describes a model's versions in memory, the served one first. Returns false if out of memory. */
+/* Returns whether a version is recorded. Versions in parts are not: what reads the record, without
+ * the manifest, would take a part of a table for the whole. */
+static bool is_recorded(const struct eb_model_version *version)
+{
+    return version && version->tables.manifest == 0;
+}
+
 static bool record_model(const struct eb_snapshot_model *model, struct eb_served_model *out)
 {
     *out = (struct eb_served_model){
@@ -156,12 +163,13 @@ static bool record_model(const struct eb_snapshot_model *model, struct eb_served
     if (!out->versions) {
         return false;
     }
-    if (model->served && !record_version(model->served, &out->versions[out->version_count++])) {
+    if (is_recorded(model->served) &&
+        !record_version(model->served, &out->versions[out->version_count++])) {
         return false;
     }
     for (size_t i = 0; i < model->version_count; i++) {
         const struct eb_model_version *loaded = model->versions[i].loaded;
-        if (loaded && loaded != model->served &&
+        if (is_recorded(loaded) && loaded != model->served &&
             !record_version(loaded, &out->versions[out->version_count++])) {
             return false;
         }

@@ -92,8 +92,8 @@ static void on_scan_done(struct eb_job *job)
 static void run_scan(struct eb_job *job)
 {
     struct eb_scanner *scanner = EB_CONTAINER_OF(job, struct eb_scanner, job);
-    scanner->is_good = eb_repository_scan(scanner->directory, scanner->name_bytes_max,
-        &scanner->seen, &scanner->found, &scanner->failure);
+    scanner->is_good = eb_repository_scan(
+        scanner->directory, &scanner->terms, &scanner->seen, &scanner->found, &scanner->failure);
 }
 
 void eb_scanner_scan(struct eb_scanner *scanner)

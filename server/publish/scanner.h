@@ -23,7 +23,7 @@ bool eb_watch_update(struct eb_directory_watch *watch, const char *directory,
 
 struct eb_scanner {
     const char *directory;
-    uint32_t name_bytes_max;
+    struct eb_repository_terms terms;
     /* Both are set before the start, and later by eb_scanner_set. */
     bool is_watching; /* whether changes that the system reports cause scans; cleared if the system
                          cannot report them */

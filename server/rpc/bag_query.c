@@ -123,10 +123,26 @@ static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query
     return eb_bag_query_weigh(position, &weights, query, error);
 }
 
+bool eb_bag_query_refuse_part(const struct eb_bag_query_position *position,
+    const struct eb_named_table *table, uint32_t part, struct eb_error *error)
+{
+    const struct eb_part_choice *here = &position->version->tables.part;
+    if (table->part == 0) {
+        return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
+            "part = %u, but the rows of this table are not divided here", part);
+    }
+    return eb_bag_query_refuse(position, error, EB_STATUS_FAILED_PRECONDITION,
+        "this server has only part %u of %u of the rows, counted from 0; ask a router", here->part,
+        here->parts);
+}
+
 bool eb_bag_query_fill(const struct eb_bag_query_position *position,
     const struct eb_feature *feature, const struct eb_wire_query *wire, struct eb_bag_query *query,
     struct eb_error *error)
 {
+    if (__builtin_expect(wire->part != feature->table->part, 0)) {
+        return eb_bag_query_refuse_part(position, feature->table, wire->part, error);
+    }
     eb_bag_query_begin(feature, query);
     query->layout = (enum eb_layout)wire->layout;
     query->indices = eb_bag_query_array(&wire->indices);

@@ -65,6 +65,12 @@ static inline void eb_bag_query_begin(const struct eb_feature *feature, struct e
     query->has_default = feature->has_default;
 }
 
+/* Sets the error for a query that is not for the part of the table's rows that this server has;
+ * `part` is that of the query, as in struct eb_wire_query. Always returns false. */
+bool eb_bag_query_refuse_part(const struct eb_bag_query_position *position,
+    const struct eb_named_table *table, uint32_t part, struct eb_error *error)
+    __attribute__((cold));
+
 /* Fills in *query for the feature. Members that the request does not set have the feature's
  * defaults. Returns false with *error set; its text names the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_position *position,

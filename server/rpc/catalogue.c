@@ -3,9 +3,28 @@
 #include "proto/codec_admin.h"
 #include "server/rpc/reply.h"
 
-static struct eb_wire_table describe_catalogue_table(const struct eb_feature *feature)
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Room for "part 4095/4096". */
+#define ROLE_BYTES 32
+
+/* Returns the role of this server; writes to `role` if it is a part server. */
+static const char *name_role(const struct eb_server_facts *facts, char role[ROLE_BYTES])
+{
+    const struct eb_part_choice *part = &facts->part;
+    if (part->parts == 0) {
+        return "server";
+    }
+    snprintf(role, ROLE_BYTES, "part %" PRIu32 "/%" PRIu32, part->part, part->parts);
+    return role;
+}
+
+static struct eb_wire_table describe_catalogue_table(
+    const struct eb_feature *feature, bool is_in_parts)
 {
     const struct eb_named_table *named = feature->table;
+    const char *placement = named->part > 0 ? "rows" : "whole";
     const struct eb_table *table = &named->table;
     return (struct eb_wire_table){
         .name = named->name,
@@ -17,6 +36,7 @@ static struct eb_wire_table describe_catalogue_table(const struct eb_feature *fe
         .keyed = named->table.keys,
         .resident_bytes = named->resident_bytes,
         .digest = named->digest,
+        .placement = is_in_parts ? placement : NULL,
         .missing = (int32_t)feature->missing,
         .has_default = feature->has_default,
         .default_index = feature->default_index,
@@ -47,8 +67,10 @@ static struct eb_wire_feature describe_catalogue_feature(const struct eb_feature
 /* Describes the tables, features and groups of a loaded version. Returns false if the arena is
  * full. */
 static bool describe_features(
-    struct eb_arena *arena, const struct eb_feature_set *set, struct eb_wire_version *out)
+    struct eb_arena *arena, const struct eb_model_version *loaded, struct eb_wire_version *out)
 {
+    const struct eb_feature_set *set = &loaded->features;
+    bool is_in_parts = loaded->tables.part.parts > 0;
     size_t feature_count = set->count - set->table_count;
     struct eb_wire_table *tables = eb_arena_take(arena, (set->table_count + 1) * sizeof *tables);
     struct eb_wire_feature *features = eb_arena_take(arena, (feature_count + 1) * sizeof *features);
@@ -58,7 +80,7 @@ static bool describe_features(
         return false;
     }
     for (size_t i = 0; i < set->table_count; i++) {
-        tables[i] = describe_catalogue_table(&set->features[i]);
+        tables[i] = describe_catalogue_table(&set->features[i], is_in_parts);
     }
     for (size_t i = 0; i < feature_count; i++) {
         features[i] = describe_catalogue_feature(&set->features[set->table_count + i]);
@@ -111,12 +133,16 @@ static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_mo
     };
     if (loaded) {
         out->bytes = loaded->tables.bytes;
-        out->digest = loaded->tables.digest;
+        const struct eb_part_choice *part = &loaded->tables.part;
+        out->digest = part->parts > 0 ? loaded->tables.manifest : loaded->tables.digest;
+        out->parts = part->parts;
+        out->owned_part_count = part->parts > 0;
+        out->owned_parts = &part->part;
         out->loaded_unix_ms = loaded->loaded_unix_ms;
         out->load_ms = loaded->load_ms;
     }
     return describe_labels(arena, model, version->number, out) &&
-           (!loaded || !has_tables || describe_features(arena, &loaded->features, out));
+           (!loaded || !has_tables || describe_features(arena, loaded, out));
 }
 
 static bool describe_catalogue_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
@@ -257,6 +283,7 @@ struct eb_outgoing *eb_catalogue_get_server(
         EB_LIMIT_LIST(X)
 #undef X
     };
+    char role[ROLE_BYTES];
     struct eb_wire_server server = {
         .version = facts->version,
         .build = facts->build,
@@ -265,7 +292,7 @@ struct eb_outgoing *eb_catalogue_get_server(
         .limits = limits,
         .loops = facts->loops,
         .threads = facts->threads,
-        .role = "server",
+        .role = name_role(facts, role),
         .instance = facts->instance,
     };
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_server_bytes(&server), error);

@@ -238,6 +238,9 @@ bool eb_group_query_fill(const struct eb_group_query *group,
     const struct eb_wire_group *wire = group->wire;
     uint64_t first = group->starts[position->feature];
     uint64_t count = group->starts[position->feature + 1] - first;
+    if (__builtin_expect(feature->table->part != 0, 0)) {
+        return eb_bag_query_refuse_part(position, feature->table, 0, error);
+    }
     eb_bag_query_begin(feature, query);
     query->layout = EB_LAYOUT_LENGTHS;
     query->indices = slice(&wire->values, first, count);

@@ -267,6 +267,7 @@ struct eb_outgoing *eb_plan_answer(
                 .request_id = plan->request->request_id,
                 .model = plan->version->model,
                 .version = plan->version->version,
+                .digest = plan->version->tables.manifest,
                 .error_message = "",
                 .more = count < plan->result_count,
                 .is_timed = true,

@@ -15,9 +15,10 @@ struct eb_server_facts {
     const char *build;
     const char *isa;
     uint32_t loops;
-    uint32_t threads;         /* threads of the executor */
-    uint32_t cpus;            /* CPUs that the process may use */
-    uint64_t instance;        /* of this process, not 0 */
+    uint32_t threads;  /* threads of the executor */
+    uint32_t cpus;     /* CPUs that the process may use */
+    uint64_t instance; /* of this process, not 0 */
+    struct eb_part_choice part;
     const char *admin_listen; /* address for commands; NULL if they have none of their own */
     bool is_admin_on_data_port;
 };

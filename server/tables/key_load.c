@@ -162,3 +162,40 @@ bool eb_key_load_hash(const struct eb_key_load *load, uint64_t *hash, struct eb_
     free(buffer);
     return is_good;
 }
+
+/* Reads those of the keys of `rows` that are in a piece, which has the rows `piece_rows`. */
+static bool read_piece_keys(const struct eb_key_load *load, const struct eb_piece *piece,
+    struct eb_key_range piece_rows, struct eb_key_range rows, int64_t *keys,
+    struct eb_failure *failure)
+{
+    struct eb_packed_section section = find_keys(piece);
+    uint64_t first = rows.first > piece_rows.first ? rows.first : piece_rows.first;
+    uint64_t end = rows.end < piece_rows.end ? rows.end : piece_rows.end;
+    if (first >= end) {
+        return true;
+    }
+    if (section.bytes == 0) {
+        return eb_failure_set(failure,
+            "%s: the file has an index of keys but no keys; pack the table again",
+            load->plan->scan.files[piece->file].path);
+    }
+    section.offset += (first - piece_rows.first) * sizeof *keys;
+    section.bytes = (end - first) * sizeof *keys;
+    return read_section(load, piece, &section, (uint8_t *)(keys + (first - rows.first)), failure);
+}
+
+bool eb_key_load_read(const struct eb_key_load *load, uint64_t first, uint64_t count, int64_t *keys,
+    struct eb_failure *failure)
+{
+    const struct eb_piece_range *range = find_pieces(load->table);
+    struct eb_key_range rows = {first, first + count};
+    struct eb_key_range piece_rows = {0, 0};
+    for (size_t i = 0; i < range->count && piece_rows.first < rows.end; i++) {
+        piece_rows.end = piece_rows.first + range->pieces[i].tensor.dims[0];
+        if (!read_piece_keys(load, &range->pieces[i], piece_rows, rows, keys, failure)) {
+            return false;
+        }
+        piece_rows.first = piece_rows.end;
+    }
+    return true;
+}

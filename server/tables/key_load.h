@@ -25,3 +25,8 @@ bool eb_key_load(const struct eb_key_load *load, struct eb_key_index *index, uin
 /* Reads the keys and sets *hash to their XXH3-64, without an index; load->bytes is not used.
  * Returns false with *failure set if that fails. */
 bool eb_key_load_hash(const struct eb_key_load *load, uint64_t *hash, struct eb_failure *failure);
+/* Reads the keys of `count` rows from `first` on, which must be rows of the table; load->bytes is
+ * not used. Returns false with *failure set if that fails, or if the file has an index but no
+ * keys. */
+bool eb_key_load_read(const struct eb_key_load *load, uint64_t first, uint64_t count, int64_t *keys,
+    struct eb_failure *failure);

@@ -40,6 +40,7 @@ struct eb_planned_table {
     uint64_t row_stride_bytes;
     uint64_t rows_bytes; /* bytes of all rows; UINT64_MAX if they are more than 64 bits can count */
     int64_t unknown_row; /* row for unknown ids, or EB_ROW_VECTOR; -1 if there is none */
+    uint32_t part;       /* as in struct eb_named_table */
     void *vector;        /* default vector, on the heap; NULL if there is none */
     struct eb_piece_range rows;
     struct eb_piece_range keys; /* its count is 0 if there are no files of keys */
@@ -62,6 +63,7 @@ struct eb_planned_table {
 
 struct eb_table_plan {
     struct eb_version_scan scan;
+    uint64_t manifest; /* as in struct eb_table_set */
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of the files, and of the data in each file */
     /* Sums over the tables that must be loaded, as far as is known. */

@@ -325,7 +325,7 @@ static bool load_chunk(struct row_worker *worker, uint64_t chunk)
 {
     struct eb_row_load *load = worker->load;
     uint64_t stride = load->table->row_stride_bytes;
-    uint64_t offset = chunk * eb_row_load_chunk_rows(stride) * stride;
+    uint64_t offset = (chunk - load->chunk_first) * eb_row_load_chunk_rows(stride) * stride;
     uint64_t bytes = count_chunk_bytes(load->table, chunk);
     uint8_t *to = load->resident ? worker->buffer : load->rows + offset;
     if (!fetch_chunk(worker, chunk, to)) {
@@ -345,7 +345,8 @@ static bool end_task(struct row_worker *worker)
     struct eb_row_load *load = worker->load;
     pthread_mutex_lock(&load->mutex);
     eb_table_storage_check_join(&load->check, &worker->check);
-    bool is_last = --load->tasks_left == 0;
+    bool is_last =
+        --load->tasks_left == 0 && load->chunk_end == eb_row_load_chunk_count(load->table);
     pthread_mutex_unlock(&load->mutex);
     return !is_last || atomic_load_explicit(&load->is_different, memory_order_relaxed) ||
            eb_table_storage_check_end(&load->check, &load->table->fused, worker->failure) ||
@@ -382,10 +383,9 @@ static bool run_row_task(
         return false;
     }
     worker->check = (struct eb_table_storage_check){.has_scales = load->table->has_scales};
-    uint64_t count = eb_row_load_chunk_count(load->table);
     uint64_t step = count_task_chunks(load->table);
-    uint64_t first = (task - load->task_first) * step;
-    for (uint64_t i = first; i < first + step && i < count; i++) {
+    uint64_t first = load->chunk_first + (task - load->task_first) * step;
+    for (uint64_t i = first; i < first + step && i < load->chunk_end; i++) {
         if (!load_chunk(worker, i)) {
             return false;
         }
@@ -439,11 +439,18 @@ bool eb_row_load_init(struct eb_row_load *load, const struct eb_table_plan *plan
         free(load->chunk_hashes);
         return eb_failure_set(failure, "out of memory");
     }
-    uint64_t step = count_task_chunks(table);
-    load->task_count = count / step + (count % step > 0);
-    load->tasks_left = load->task_count;
     load->check.has_scales = table->has_scales;
+    eb_row_load_limit(load, 0, count);
     return true;
+}
+
+void eb_row_load_limit(struct eb_row_load *load, uint64_t first, uint64_t end)
+{
+    uint64_t step = count_task_chunks(load->table);
+    load->chunk_first = first;
+    load->chunk_end = end;
+    load->task_count = (end - first) / step + ((end - first) % step > 0);
+    load->tasks_left = load->task_count;
 }
 
 void eb_row_load_deinit(struct eb_row_load *load)

@@ -28,6 +28,8 @@ struct eb_row_load {
                                 caller may take them, and sets the member to NULL then */
     bool has_difference;     /* the rows differ from the resident ones */
     /* Private. */
+    uint64_t chunk_first; /* chunks [chunk_first, chunk_end) are loaded; `rows` begins with them */
+    uint64_t chunk_end;
     uint64_t task_first;
     uint64_t task_count;
     uint64_t tasks_left;
@@ -47,6 +49,10 @@ uint64_t eb_row_load_chunk_count(const struct eb_planned_table *table);
 bool eb_row_load_init(struct eb_row_load *load, const struct eb_table_plan *plan,
     const struct eb_planned_table *table, struct eb_failure *failure);
 void eb_row_load_deinit(struct eb_row_load *load);
+/* Limits the next run to chunks [first, end): their rows are loaded to the beginning of `rows`,
+ * which needs to have room only for them. Ranges must follow one another from the table's first
+ * chunk on, because checks that concern all rows are made with the last one. */
+void eb_row_load_limit(struct eb_row_load *load, uint64_t first, uint64_t end);
 
 /* Reads and converts one chunk of a table as a load would, on the calling thread, and sets *hash to
  * the XXH3-64 of its rows as they would lie in memory. The scales of the table as a whole are not

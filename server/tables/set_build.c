@@ -18,6 +18,7 @@ struct eb_named_table eb_set_build_describe(
         .origin = planned->origin,
         .source_key = planned->source_key,
         .file_slot = planned->slot,
+        .part = planned->part,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,
         .vector = planned->vector,
@@ -36,7 +37,8 @@ struct eb_named_table eb_set_build_describe(
             },
     };
     memcpy(table.dims, tensor->dims, sizeof table.dims);
-    if (planned->config) {
+    /* Routers choose the defaults for queries on divided tables. */
+    if (planned->config && planned->part == 0) {
         table.missing = planned->config->missing;
         table.has_default = planned->config->has_default;
         table.default_index = planned->config->default_index;

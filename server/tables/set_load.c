@@ -305,6 +305,8 @@ bool eb_set_load(const char *directory, const struct eb_table_options *options,
         .claims = options->claims,
         .failure = failure};
     set->notes = plan.scan.notes;
+    set->manifest = plan.manifest;
+    set->part = options->part;
     set->file_fs = options->resident.dir ? options->resident.dir->fs : EB_RESIDENT_TMPFS;
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
     bool is_good = prepare_set(&loading, directory, options) && load_set_tables(&loading);

@@ -3,6 +3,7 @@
 #include "kernels/key_index.h"
 #include "server/base/name.h"
 #include "server/tables/default_vector.h"
+#include "server/tables/part_plan.h"
 #include "server/tables/scale_tensors.h"
 #include "server/tables/table_storage.h"
 
@@ -19,7 +20,8 @@ struct planning {
     struct eb_table_plan *plan;
     const struct eb_model_config_table **sources; /* sorted by source; may be empty */
     size_t source_count;
-    struct eb_scale_names scales; /* tensors that are not tables */
+    struct eb_scale_names scales;    /* tensors that are not tables */
+    const struct eb_part_plan *part; /* NULL unless one part of a version is planned */
     struct eb_failure *failure;
 };
 
@@ -179,7 +181,11 @@ static bool check_layout_packed(
     uint64_t rows = 0;
     for (size_t i = 0; i < table->rows.count && pieces[i].packed; i++) {
         const struct eb_packed_format *packed = pieces[i].packed;
-        if (packed->parts != 1) {
+        bool is_divided = packed->parts != 1 || packed->by_key;
+        if (planning->part && (is_divided || table->rows.count == 1)) {
+            return true; /* It has been compared with the manifest. */
+        }
+        if (is_divided) {
             return eb_failure_set(planning->failure,
                 "%s: it holds part %" PRIu32 " of %" PRIu32
                 " of its table's rows; a server cannot serve parts, so pack all rows",
@@ -297,6 +303,21 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
             "model.yaml: table '%.64s': default_index %" PRId64 " is neither one of its %" PRIu64
             " rows nor -1 for zeros",
             table->name, config->default_index, rows);
+    }
+    return !config || config->vector_count == 0 ||
+           eb_default_vector_read(table, &table->vector, planning->failure);
+}
+
+/* Does so for a table of one part of a version. A divided table takes only its default vector from
+ * model.yaml. */
+static bool check_part_defaults(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_model_config_table *config = table->config;
+    if (!eb_part_plan_describe(planning->part, table, planning->failure)) {
+        return false;
+    }
+    if (table->part == 0) {
+        return check_defaults(planning, table);
     }
     return !config || config->vector_count == 0 ||
            eb_default_vector_read(table, &table->vector, planning->failure);
@@ -500,7 +521,7 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
         !check_width(planning, table) || !plan_keys(planning, table)) {
         return false;
     }
-    if (!check_defaults(planning, table)) {
+    if (planning->part ? !check_part_defaults(planning, table) : !check_defaults(planning, table)) {
         return eb_failure_locate(planning->failure, path_of(plan, piece));
     }
     if (__builtin_mul_overflow(
@@ -564,6 +585,13 @@ static bool refuse_fit_unfit(
 {
     return eb_failure_set(failure, "%s: tensor '%.128s', which model.yaml names: %s",
         plan->scan.files[unfit->file].path, unfit->name, unfit->unfit);
+}
+
+/* Returns whether a table that model.yaml describes lies in other parts. */
+static bool is_table_elsewhere(
+    const struct eb_part_plan *part, const struct eb_model_config_table *table)
+{
+    return part && eb_parts_manifest_find(&part->manifest, table->source);
 }
 
 static bool check_table(const struct eb_model_config_table *table, const struct eb_table_plan *plan,
@@ -707,6 +735,18 @@ static bool check_fit(const struct eb_model_config *config, const struct eb_tabl
     return is_good;
 }
 
+/* Does so for one part of a version, where other parts may have the tables. Features and groups are
+ * the routers'. */
+static bool check_part_fit(const struct eb_model_config *config, const struct planning *planning)
+{
+    bool is_good = true;
+    for (size_t i = 0; i < config->table_count && is_good; i++) {
+        is_good = check_table(&config->tables[i], planning->plan, planning->failure) ||
+                  is_table_elsewhere(planning->part, &config->tables[i]);
+    }
+    return is_good;
+}
+
 /* ---- the whole ---- */
 
 static int compare_layout_names(const void *left, const void *right)
@@ -786,7 +826,7 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (!plan_tables(planning)) {
         return false;
     }
-    if (plan->table_count == 0) {
+    if (plan->table_count == 0 && !planning->part) {
         return refuse_none(planning, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_layout_names);
@@ -794,7 +834,8 @@ static bool plan_version(struct planning *planning, const char *directory)
         return false;
     }
     const struct eb_model_config *config = planning->options->config;
-    if (config && !check_fit(config, plan, planning->failure)) {
+    if (config && !(planning->part ? check_part_fit(config, planning)
+                                   : check_fit(config, plan, planning->failure))) {
         return eb_failure_locate(planning->failure, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_locations);
@@ -802,20 +843,38 @@ static bool plan_version(struct planning *planning, const char *directory)
     return true;
 }
 
-bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
-    struct eb_table_plan *plan, struct eb_failure *failure)
+/* Plans the tables in `directory`, all of a version or, if `part` is not NULL, one part of it. */
+static bool read_plan(const char *directory, const struct eb_table_options *options,
+    const struct eb_part_plan *part, struct eb_table_plan *plan, struct eb_failure *failure)
 {
-    *plan = (struct eb_table_plan){0};
+    *plan = (struct eb_table_plan){.manifest = part ? part->manifest.digest : 0};
     if (!eb_version_scan_read(directory, options->config, &plan->scan, failure)) {
         return false;
     }
-    struct planning planning = {.options = options, .plan = plan, .failure = failure};
-    bool is_good = plan_version(&planning, directory);
+    struct planning planning = {.options = options, .plan = plan, .part = part, .failure = failure};
+    bool is_good = (!part || eb_part_plan_check(part, &plan->scan, failure)) &&
+                   plan_version(&planning, directory);
     free(planning.sources);
     eb_scale_names_deinit(&planning.scales);
     if (!is_good) {
         eb_table_plan_deinit(plan);
     }
+    return is_good;
+}
+
+bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
+    struct eb_table_plan *plan, struct eb_failure *failure)
+{
+    struct eb_part_plan part;
+    if (options->part.parts == 0) {
+        return read_plan(directory, options, NULL, plan, failure);
+    }
+    *plan = (struct eb_table_plan){0};
+    if (!eb_part_plan_open(&part, directory, options->part, failure)) {
+        return false;
+    }
+    bool is_good = read_plan(part.folder, options, &part, plan, failure);
+    eb_part_plan_close(&part);
     return is_good;
 }
 

@@ -10,7 +10,8 @@
  * the position in model.yaml, and the reason. Possible reasons are those of eb_version_scan_read,
  * pieces that are missing or do not match, keys without a table or too few keys, a name that is not
  * allowed or given twice, a row that is too wide, a storage that the table cannot have, a
- * description of a table that does not exist, and a directory without any table. */
+ * description of a table that does not exist, and a directory without any table. With
+ * options->part, plans the tables of that part; further reasons are then those of part_plan.h. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);
 /* Sets the plan's sums of bytes. Called again when some of its tables have turned out to be

@@ -5,6 +5,7 @@
 #include "kernels/bag.h"
 #include "kernels/key_index.h"
 #include "server/contents/version_scan.h"
+#include "server/formats/part_of.h"
 #include "server/formats/tensor.h"
 #include "server/tables/page_report.h"
 #include "server/tables/table_memory.h"
@@ -34,6 +35,7 @@ struct eb_table_options {
     uint32_t name_bytes_max;
     uint32_t group_features_max;  /* most features of a group; 0 means no limit */
     unsigned load_threads;        /* threads that load rows; 0 means one */
+    struct eb_part_choice part;   /* the part of a version in parts that is loaded */
     const struct eb_bag_ops *ops; /* functions that convert rows; NULL: the fastest here */
     struct eb_table_memory_options memory;
     struct eb_resident_options resident;
@@ -52,6 +54,9 @@ struct eb_named_table {
     uint64_t dims[EB_TENSOR_RANK_MAX];
     uint64_t resident_bytes;    /* bytes of rows, gaps between them, keys and their index */
     struct eb_page_count pages; /* pages that resident_bytes had when the table was published */
+    /* 1 + the part whose rows these are; 0: the table is not divided. Each query reads it, so it is
+     * next to what else a query reads. */
+    uint32_t part;
     struct eb_table table;
     const uint8_t *base;      /* beginning of its rows and the gaps between them */
     struct eb_key_index keys; /* the index that table.keys points to if it is not NULL */
@@ -76,7 +81,9 @@ struct eb_table_set {
     struct eb_named_table *tables; /* sorted by name */
     uint64_t bytes;                /* bytes of memory that all tables take, in whole pages */
     uint64_t digest;               /* digest of the names and contents of all tables */
-    uint64_t adopted_bytes;        /* bytes of resident files that were there already */
+    uint64_t manifest; /* digest of the manifest of a version in parts; 0: it is in no parts */
+    struct eb_part_choice part; /* the part that this is; its `parts` is 0 if it is in no parts */
+    uint64_t adopted_bytes;     /* bytes of resident files that were there already */
     struct eb_table_memory memory;
     struct eb_page_count pages;      /* pages of all tables when they were published */
     struct eb_page_count file_pages; /* those of tables in resident files */

@@ -33,6 +33,9 @@ static void check_format(const struct eb_packed_format *format)
     require(tensor->data_bytes / format->row_stride_bytes == tensor->dims[0]);
     require(tensor->data_offset + tensor->data_bytes <= format->file_bytes);
     require(format->unknown_row < (int64_t)format->rows_total);
+    require(format->by_key == (format->salt != 0));
+    require(tensor->dims[0] <= format->rows_total);
+    require(!format->by_key || (eb_packed_format_is_keyed(format) && format->row_first == 0));
     require(eb_packed_format_checksum_offset(eb_packed_format_block_count(format)) <=
             format->head_bytes);
 }

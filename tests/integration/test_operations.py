@@ -26,7 +26,8 @@ PAGE = 2 << 20
 SHELL = 'sh'
 # Commands of the guide that other tests run.
 RUN_ELSEWHERE = ('apt-get install', 'systemctl', 'journalctl', 'embag models status',
-                 'embag publish', 'sed -i', 'embag resident list', 'install -D', 'podman build',
+                 'embag publish', 'embag split', 'embagd --model-repository /var/lib/embag/parts',
+                 'sed -i', 'embag resident list', 'install -D', 'podman build',
                  'podman run', 'helm install', 'deploy/install-packages.sh', 'deploy/release.sh',
                  'cd build/0.1.0 && sha256sum')
 

@@ -68,7 +68,7 @@ static void refuses_what_is_wrong(void **state)
         {"format: one\nparts: 1\nfiles: [" ENTRY "]", "format: 'one' is not a number; expected 1"},
         {"format: 0\nparts: 1\nfiles: [" ENTRY "]", "format: '0' is not a number"},
         {"format: 1\nfiles: [" ENTRY "]", "parts: is missing; expected 1"},
-        {"format: 1\nparts: 4\nfiles: [" ENTRY "]", "parts: '4' is more than this version"},
+        {"format: 1\nparts: 4\nfiles: [" ENTRY "]", "parts: '4' is not the number of parts"},
         {"format: 1\nparts: -1\nfiles: [" ENTRY "]", "parts: '-1' is not a number"},
         {"format: 1\nparts: 1", "files: is missing or empty"},
         {"format: 1\nparts: 1\nfiles: []", "files: is missing or empty"},
@@ -117,6 +117,11 @@ static void limits_the_length_of_names(void **state)
     }
 }
 
+/* Not with a sanitizer: libcyaml makes room for one file after the other, and a sanitizer's realloc
+ * copies all of them each time. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HAS_MANY_FILES
+
 /* Returns a manifest of `count` files with short names, which the caller frees. */
 static char *list_many(size_t count)
 {
@@ -144,6 +149,8 @@ static void limits_the_number_of_files(void **state)
     free(yaml);
 }
 
+#endif
+
 static void limits_the_bytes(void **state)
 {
     (void)state;
@@ -162,7 +169,7 @@ static void limits_the_bytes(void **state)
 static void reads_back_the_manifest_that_it_writes(void **state)
 {
     (void)state;
-    struct eb_manifest_file files[] = {{"a \"quoted\\\" # name.npy", 0, UINT64_MAX},
+    struct eb_manifest_file files[] = {{"\\0", 5, 5}, {"a \"quoted\\\" # name.npy", 0, UINT64_MAX},
         {"yes", EB_MANIFEST_FILE_BYTES_MAX, 7}, {"\xc3\xa4: b.embag", 12, 0},
         {"line \u2028 separator", 1, 1}, {"paragraph \u2029 separator", 2, 2},
         {"\ufeffbyte order mark\ufeff", 3, 3}, {"\xef\xbf\xbe and \xef\xbf\xbf", 4, 4}};
@@ -214,7 +221,9 @@ EB_TEST_GROUP(manifest)
         cmocka_unit_test(reads_what_the_importer_writes),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(limits_the_length_of_names),
+#ifdef HAS_MANY_FILES
         cmocka_unit_test(limits_the_number_of_files),
+#endif
         cmocka_unit_test(limits_the_bytes),
         cmocka_unit_test(reads_back_the_manifest_that_it_writes),
         cmocka_unit_test(does_not_write_what_it_would_refuse),

@@ -104,6 +104,77 @@ static void reads_what_it_wrote(void **state)
     assert_false(eb_packed_format_is_whole(&read));
 }
 
+/* Returns part 2 of 5 by keys, with 10 of the table's 70 rows. */
+static struct eb_packed_format make_part_by_keys(void)
+{
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = {
+        .tensor = {.storage = EB_STORAGE_F32, .rank = 2, .dims = {10, 3}},
+        .type = EB_F32,
+        .row_stride_bytes = 12,
+        .rows_total = 70,
+        .parts = 5,
+        .part = 2,
+        .unknown_row = 33,
+        .by_key = true,
+        .salt = UINT64_C(0x5bd1e995a1b2c3d4),
+        .sections = {[EB_PACKED_KEYS] = {.bytes = 80}},
+    };
+    if (!eb_packed_format_lay_out(&format, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+    return format;
+}
+
+/* Expects that the format reads back as it was written. */
+static void expect_same(struct eb_packed_format *format)
+{
+    uint8_t head[SMALL_HEAD_BYTES];
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format read;
+    if (!eb_packed_format_lay_out(format, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+    write_head(format, head);
+    if (!parse_packed(head, format->file_bytes, &read, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+    assert_memory_equal(&read, format, sizeof read);
+    assert_false(eb_packed_format_is_whole(&read));
+    assert_true(eb_packed_format_is_keyed(&read));
+}
+
+static void reads_the_part_by_keys_that_it_wrote(void **state)
+{
+    (void)state;
+    uint8_t head[SMALL_HEAD_BYTES];
+    static const uint8_t fields[] = {
+        1, 0, 0, 0, 0, 0, 0, 0, 0xd4, 0xc3, 0xb2, 0xa1, 0x95, 0xe9, 0xd1, 0x5b};
+    struct eb_packed_format format = make_part_by_keys();
+    write_head(&format, head);
+    assert_memory_equal(head + 216, fields, sizeof fields);
+    expect_same(&format);
+}
+
+static void a_part_by_keys_may_have_any_number_of_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rows;
+        uint32_t parts;
+        int64_t unknown_row;
+    } cases[] = {{0, 5, -1}, {1, 5, 69}, {70, 5, -1}, {70, 5, 0}, {70, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_packed_format format = make_part_by_keys();
+        format.tensor.dims[0] = cases[i].rows;
+        format.sections[EB_PACKED_KEYS].bytes = cases[i].rows * sizeof(int64_t);
+        format.parts = cases[i].parts;
+        format.part = 0;
+        format.unknown_row = cases[i].unknown_row;
+        expect_same(&format);
+    }
+}
+
 static void the_digest_tells_tables_apart(void **state)
 {
     (void)state;
@@ -156,6 +227,38 @@ static void expect_no_layout(const struct eb_packed_format *format, const char *
         changed.field = (value);                                                                   \
         expect_no_layout(&changed, (part));                                                        \
     } while (0)
+
+/* Lays out a part by keys with one field changed, and expects an error. */
+#define EXPECT_NO_PART(field, value, part)                                                         \
+    do {                                                                                           \
+        struct eb_packed_format changed = make_part_by_keys();                                     \
+        changed.field = (value);                                                                   \
+        expect_no_layout(&changed, (part));                                                        \
+    } while (0)
+
+static void refuses_wrong_parts_by_keys(void **state)
+{
+    (void)state;
+    EXPECT_NO_PART(salt, 0, "'salt': 0 in a part by keys");
+    EXPECT_NO_PART(by_key, false, "'salt': 5bd1e995a1b2c3d4 without by_key");
+    EXPECT_NO_PART(row_first, 1, "'row_first': 1 in a part by keys; expected 0");
+    EXPECT_NO_PART(rows_total, 9, "'unknown_row': 33");
+    EXPECT_NO_PART(rows_total, UINT64_C(1) << 63, "'rows_total'");
+    EXPECT_NO_PART(tensor.dims[0], 71, "'shape': 71 rows in a part by keys; expected 1 to 70");
+    EXPECT_NO_PART(tensor.dims[0], 0, "'shape': 0 rows in a part by keys; expected 1 to 70");
+    EXPECT_NO_PART(tensor.dims[0], 9, "'keys': 80 bytes");
+    EXPECT_NO_PART(
+        sections[EB_PACKED_KEYS].bytes, 0, "'keys': a part by keys has rows but no keys");
+    EXPECT_NO_PART(part, 5, "part 5 of 5");
+    EXPECT_NO_PART(parts, 0, "'parts'");
+    EXPECT_NO_PART(unknown_row, 70, "'unknown_row': 70");
+    struct eb_packed_format format = make_part_by_keys();
+    format.parts = 1;
+    format.part = 0;
+    expect_no_layout(&format, "'shape': 10 rows in a part by keys; expected 70 to 70");
+    EXPECT_FAILURE(salt, 1, "'salt': 0000000000000001 without by_key");
+    EXPECT_FAILURE(by_key, true, "'keys': a part by keys has rows but no keys");
+}
 
 static void refuses_what_cannot_be(void **state)
 {
@@ -223,6 +326,28 @@ static void refuses_a_head_that_contradicts_itself(void **state)
     }
 }
 
+/* Sets each byte of the fields of a part by keys, and corrects the digest. */
+static void refuses_unknown_kinds_of_parts(void **state)
+{
+    (void)state;
+    for (uint64_t at = 216; at < 240; at++) {
+        uint8_t head[SMALL_HEAD_BYTES];
+        struct eb_packed_format read;
+        struct eb_failure failure = {.text = ""};
+        struct eb_packed_format format = make_part_by_keys();
+        write_head(&format, head);
+        head[at] ^= 0x02;
+        eb_packed_fixture_sign(head, sizeof head);
+        bool is_salt = at >= 224 && at < 232;
+        if (parse_packed(head, format.file_bytes, &read, &failure) != is_salt) {
+            fail_msg("byte %d", (int)at);
+        }
+        if (!is_salt) {
+            eb_scratch_expect(failure.text, "the head has unknown fields");
+        }
+    }
+}
+
 static void names_what_is_no_packed_table(void **state)
 {
     (void)state;
@@ -267,11 +392,15 @@ EB_TEST_GROUP(packed_format)
         cmocka_unit_test(makes_room_for_a_checksum_of_each_block),
         cmocka_unit_test(holds_a_table_of_no_rows),
         cmocka_unit_test(reads_what_it_wrote),
+        cmocka_unit_test(reads_the_part_by_keys_that_it_wrote),
+        cmocka_unit_test(a_part_by_keys_may_have_any_number_of_rows),
         cmocka_unit_test(the_digest_tells_tables_apart),
         cmocka_unit_test(counts_the_rows_of_parts),
+        cmocka_unit_test(refuses_wrong_parts_by_keys),
         cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(refuses_what_no_file_can_hold),
         cmocka_unit_test(refuses_a_head_that_contradicts_itself),
+        cmocka_unit_test(refuses_unknown_kinds_of_parts),
         cmocka_unit_test(names_what_is_no_packed_table),
         cmocka_unit_test(asks_for_no_more_memory_than_the_file_deserves),
     };

@@ -120,7 +120,9 @@ void registry_fixture_look(struct registry_fixture *fixture)
     struct eb_repository found;
     struct eb_failure failure;
     eb_registry_watch(&fixture->registry, &fixture->seen);
-    if (!eb_repository_scan(fixture->scratch.root, 255, &fixture->seen, &found, &failure)) {
+    if (!eb_repository_scan(fixture->scratch.root,
+            &(struct eb_repository_terms){.name_bytes_max = 255}, &fixture->seen, &found,
+            &failure)) {
         fail_msg("%s", failure.text);
     }
     eb_repository_deinit(&fixture->seen);

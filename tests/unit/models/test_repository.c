@@ -34,7 +34,9 @@ static void scan(
     const struct eb_scratch *scratch, const struct eb_repository *former, struct eb_repository *out)
 {
     struct eb_failure failure = {.text = ""};
-    if (!eb_repository_scan(scratch->root, NAME_BYTES_MAX, former, out, &failure)) {
+    if (!eb_repository_scan(scratch->root,
+            &(struct eb_repository_terms){.name_bytes_max = NAME_BYTES_MAX}, former, out,
+            &failure)) {
         fail_msg("%s", failure.text);
     }
 }
@@ -43,7 +45,9 @@ static void expect_failure(const char *directory, const char *part)
 {
     struct eb_repository repository;
     struct eb_failure failure = {.text = ""};
-    assert_false(eb_repository_scan(directory, NAME_BYTES_MAX, NULL, &repository, &failure));
+    assert_false(eb_repository_scan(directory,
+        &(struct eb_repository_terms){.name_bytes_max = NAME_BYTES_MAX}, NULL, &repository,
+        &failure));
     assert_int_equal(repository.count, 0);
     assert_null(repository.models);
     eb_scratch_expect(failure.text, part);
@@ -338,7 +342,9 @@ static void lists_whole_versions_where_memory_is_short(void **state)
     for (unsigned copies = 0; !is_good || repository.models[0].failure; copies++) {
         eb_repository_deinit(&repository);
         copies_left = copies;
-        is_good = eb_repository_scan(scratch->root, NAME_BYTES_MAX, NULL, &repository, &failure);
+        is_good = eb_repository_scan(scratch->root,
+            &(struct eb_repository_terms){.name_bytes_max = NAME_BYTES_MAX}, NULL, &repository,
+            &failure);
         copies_left = UINT_MAX;
         for (size_t i = 0; is_good && i < repository.models[0].version_count; i++) {
             assert_non_null(repository.models[0].versions[i].name);

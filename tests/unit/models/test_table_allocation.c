@@ -101,7 +101,8 @@ static bool load_all(const char *root, struct eb_failure *failure)
     uint64_t wake_ms;
     bool is_served = false;
     eb_failure_set(failure, "out of memory");
-    if (eb_repository_scan(root, 255, NULL, &seen, failure) &&
+    if (eb_repository_scan(
+            root, &(struct eb_repository_terms){.name_bytes_max = 255}, NULL, &seen, failure) &&
         eb_registry_update(&registry, &seen)) {
         take_config_failure(&seen, failure);
         load_next(&registry, failure);

@@ -352,7 +352,7 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
     *at++ = (uint8_t)(inner >> 14);
     memcpy(at, "\x0A\x01t", 3);
     for (at += 3; count > 0; count--, at += 3) {
-        memcpy(at, "\xC0\x01\x00", 3);
+        memcpy(at, "\xF0\x01\x00", 3);
     }
     fixture_decode(&fixture);
     assert_int_equal(!fixture.request, !!text);
@@ -370,11 +370,11 @@ static void limits_the_number_of_fields(void **state)
     size_t others_max = 4096 + 40 * 64 - 2;
     try_fields(0x22, others_max, NULL);
     try_fields(0x22, others_max + 1,
-        "LookupRequest.queries[0].24 exceeds the number of fields that a message may have (byte "
+        "LookupRequest.queries[0].30 exceeds the number of fields that a message may have (byte "
         "19969)");
     try_fields(0x42, others_max, NULL);
     try_fields(0x42, others_max + 1,
-        "LookupRequest.groups[0].24 exceeds the number of fields that a message may have (byte "
+        "LookupRequest.groups[0].30 exceeds the number of fields that a message may have (byte "
         "19969)");
 }
 

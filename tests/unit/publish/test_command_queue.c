@@ -81,7 +81,8 @@ static int set_up(void **state)
     eb_scratch_make_directory(&scratch, "m/2");
     eb_scratch_make_directory(&scratch, "m/3");
     eb_scratch_write_text(&scratch, "m/model.yaml", yaml);
-    assert_true(eb_repository_scan(scratch.root, 255, NULL, &fixture.seen, &failure));
+    assert_true(eb_repository_scan(scratch.root,
+        &(struct eb_repository_terms){.name_bytes_max = 255}, NULL, &fixture.seen, &failure));
     assert_true(eb_registry_update(&fixture.registry, &fixture.seen));
     eb_scratch_deinit(&scratch);
     assert_int_equal(next(), 3);

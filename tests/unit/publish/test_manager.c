@@ -554,11 +554,14 @@ static void gives_up_a_load_that_is_wanted_no_longer(void **state)
     (void)state;
     fixture->options.load_bytes_per_s = 1;
     start();
+    /* The pace counts from the first read that it governs, which does not wait. */
     add_version("m", 2);
-    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    WAIT_FOR(served("m") == 2);
+    add_version("m", 3);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
     write_config("m", "versions: {serve: 1}\n");
     /* At the pace that the test has set, the load would take 40 s. */
-    WAIT_FOR(state_of("m", 2) == 0);
+    WAIT_FOR(state_of("m", 3) == 0);
     assert_int_equal(served("m"), 1);
 }
 
@@ -723,8 +726,10 @@ static void gives_up_a_load_at_the_end(void **state)
     fixture->options.load_bytes_per_s = 1;
     start();
     add_version("m", 2);
-    send_command(EB_MODEL_LOAD, "m", 2);
-    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    WAIT_FOR(served("m") == 2);
+    add_version("m", 3);
+    send_command(EB_MODEL_LOAD, "m", 3);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
     uint64_t begun_ns = uv_hrtime();
     eb_manager_stop(fixture->manager);
     assert_int_equal(fixture->done_count, 1);

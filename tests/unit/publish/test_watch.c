@@ -66,7 +66,8 @@ static bool update(void)
     struct eb_repository seen;
     struct eb_failure failure;
     int error;
-    assert_true(eb_repository_scan(fixture.scratch.root, 255, NULL, &seen, &failure));
+    assert_true(eb_repository_scan(fixture.scratch.root,
+        &(struct eb_repository_terms){.name_bytes_max = 255}, NULL, &seen, &failure));
     bool is_new = eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error);
     assert_int_equal(error, 0);
     eb_repository_deinit(&seen);
@@ -159,7 +160,8 @@ static void passes_over_what_may_not_be_watched(void **state)
     struct eb_failure failure;
     int error;
     (void)state;
-    assert_true(eb_repository_scan(fixture.scratch.root, 255, NULL, &seen, &failure));
+    assert_true(eb_repository_scan(fixture.scratch.root,
+        &(struct eb_repository_terms){.name_bytes_max = 255}, NULL, &seen, &failure));
     start_error = UV_EACCES;
     assert_false(eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error));
     assert_int_equal(error, 0);

@@ -543,7 +543,7 @@ static void helps_with_every_setting(void **state)
         "prefetch", "log_level", "log_format", "huge_pages", "numa", "tls_cert", "tls_key",
         "tls_client_ca", "tls_client_verify", "tls_min_version", "auth_file", "http_listen",
         "resident_dir", "resident_readers", "resident_verify", "resident_small_pages",
-        "watch_settings"};
+        "watch_settings", "part"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);

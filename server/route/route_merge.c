@@ -1,0 +1,510 @@
+#include "server/route/route_merge.h"
+
+#include "kernels/bag_schedule.h"
+#include "kernels/bag_stream.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- begin: the scratch table, and what is computed here ---- */
+
+static uint64_t find_row_bytes(const struct eb_route_merge *merge, enum eb_type type)
+{
+    return merge->split->query->job->table->row_elements * eb_type_bytes(type);
+}
+
+/* Returns a job that computes rows of the default vector: those of `vectors`, or the default row.
+ * Its rows and its result must still be set. */
+static struct eb_bag_job begin_vector_job(const struct eb_bag_job *job, enum eb_type output_type)
+{
+    return (struct eb_bag_job){
+        .table = job->table,
+        .lines = eb_bag_lines_find(job->table, 0, job->table->row_elements),
+        .reduction = EB_REDUCTION_NONE,
+        .output_type = output_type,
+        .has_vector_rows = true,
+        .default_row = -1,
+    };
+}
+
+/* Returns the weights of `vectors` as a job has them. Returns NULL if the arena is full. */
+static void *take_vector_weights(
+    const struct eb_bag_job *job, const struct eb_route_sub *sub, struct eb_arena *arena)
+{
+    size_t bytes = sub->weights_type == EB_F32 ? sizeof(float) : sizeof(uint64_t);
+    uint8_t *weights = eb_arena_take(arena, sub->index_count * bytes);
+    for (uint32_t i = 0; weights && i < sub->index_count; i++) {
+        memcpy(
+            weights + i * bytes, (const uint8_t *)job->weights + sub->positions[i] * bytes, bytes);
+    }
+    return weights;
+}
+
+/* Computes the rows of `vectors`. */
+static bool pool_vectors(
+    struct eb_route_merge *merge, const struct eb_bag_ops *ops, struct eb_arena *arena)
+{
+    const struct eb_route_sub *sub = &merge->split->vectors;
+    const struct eb_bag_job *job = merge->split->query->job;
+    struct eb_bag_job vectors = begin_vector_job(job, sub->output_type);
+    vectors.reduction = sub->reduction;
+    vectors.rows = sub->indices;
+    vectors.bag_count = sub->bag_count;
+    vectors.out = merge->rows + sub->result_row * merge->row_bytes;
+    vectors.out_stride_bytes = merge->row_bytes;
+    if (job->weights) {
+        vectors.weights = take_vector_weights(job, sub, arena);
+        if (!vectors.weights) {
+            return false;
+        }
+    }
+    if (sub->lengths) {
+        uint32_t *starts = eb_arena_take(arena, (sub->bag_count + 1) * sizeof *starts);
+        if (!starts) {
+            return false;
+        }
+        starts[0] = 0;
+        for (uint32_t bag = 0; bag < sub->bag_count; bag++) {
+            starts[bag + 1] = starts[bag] + (uint32_t)sub->lengths[bag];
+        }
+        vectors.starts = starts;
+    }
+    eb_bag_pool(ops, &vectors, 0, vectors.bag_count);
+    return true;
+}
+
+/* Computes the default row from the default vector. */
+static void pool_default(struct eb_route_merge *merge, const struct eb_bag_ops *ops)
+{
+    static const eb_bag_row row = EB_ROW_VECTOR;
+    const struct eb_bag_job *job = merge->split->query->job;
+    struct eb_bag_job vector = begin_vector_job(job, job->output_type);
+    vector.rows = &row;
+    vector.bag_count = 1;
+    vector.out = merge->default_row;
+    vector.out_stride_bytes = merge->default_row_bytes;
+    eb_bag_pool(ops, &vector, 0, 1);
+}
+
+static bool has_default_sub(const struct eb_route_split *split)
+{
+    return split->sub_count > 0 && split->subs[split->sub_count - 1].is_default;
+}
+
+bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_bag_ops *ops,
+    struct eb_arena *arena, struct eb_route_merge *merge)
+{
+    const struct eb_bag_job *job = split->query->job;
+    uint32_t row_count = eb_route_row_count(job);
+    bool is_vector = job->default_row == EB_ROW_VECTOR;
+    *merge = (struct eb_route_merge){.split = split};
+    merge->row_bytes = find_row_bytes(merge, split->result_type);
+    merge->default_row_bytes = find_row_bytes(merge, job->output_type);
+    merge->missing_count = split->query->rule.by_key ? 0 : job->missing_count;
+    merge->rows = eb_arena_take(arena, split->result_row_count * merge->row_bytes);
+    if (!merge->rows) {
+        return false;
+    }
+    if (split->query->rule.by_key) {
+        merge->is_missing = eb_arena_take(arena, row_count * sizeof *merge->is_missing);
+        if (!merge->is_missing) {
+            return false;
+        }
+        memset(merge->is_missing, 0, row_count * sizeof *merge->is_missing);
+    }
+    if (is_vector || has_default_sub(split)) {
+        merge->default_row = eb_arena_take(arena, merge->default_row_bytes);
+        if (!merge->default_row) {
+            return false;
+        }
+    }
+    if (is_vector && !has_default_sub(split)) {
+        pool_default(merge, ops);
+    }
+    return split->vectors.index_count == 0 || pool_vectors(merge, ops, arena);
+}
+
+/* ---- results ---- */
+
+static bool refuse_result(
+    const struct eb_route_sub *sub, struct eb_error *error, const char *what, uint64_t number)
+{
+    eb_error_set(error, EB_STATUS_INTERNAL,
+        "the answer of part %" PRIu32 " does not fit its request: %s (%" PRIu64 ")", sub->part,
+        what, number);
+    return false;
+}
+
+/* Returns whether `shape` is [rows, trailing dims] with `elements` values in a row. */
+static bool is_result_shape(const struct eb_wire_result *result, uint64_t rows, uint64_t elements)
+{
+    uint64_t product = 1;
+    for (uint32_t i = 1; i < result->shape_count; i++) {
+        if (__builtin_mul_overflow(product, result->shape[i], &product)) {
+            return false;
+        }
+    }
+    return result->shape_count > 0 && result->shape[0] == rows && product == elements;
+}
+
+/* Notes which keys of a sub-query are missing, from their positions in it. */
+static bool take_missing(struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    const struct eb_wire_result *result, struct eb_error *error)
+{
+    uint64_t count = result->missing_positions_bytes / sizeof(uint32_t);
+    uint32_t next = 0;
+    if (result->missing_positions_bytes % sizeof(uint32_t) != 0 || count != result->missing) {
+        return refuse_result(
+            sub, error, "its number of missing positions differs from `missing`", count);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t position;
+        memcpy(&position, result->missing_positions + i * sizeof position, sizeof position);
+        if (position < next || position >= sub->index_count) {
+            return refuse_result(
+                sub, error, "a missing position is out of order or out of range", position);
+        }
+        next = position + 1;
+        merge->is_missing[sub->positions[position]] = true;
+    }
+    return true;
+}
+
+static bool check_result(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    const struct eb_wire_result *result, struct eb_error *error)
+{
+    uint32_t elements = merge->split->query->job->table->row_elements;
+    uint64_t row_bytes = sub->is_default ? merge->default_row_bytes : merge->row_bytes;
+    if (result->error_code != 0) {
+        return refuse_result(sub, error, "it is an error", result->error_code);
+    }
+    if (result->type != (int32_t)sub->output_type) {
+        return refuse_result(sub, error, "its type is another one", (uint64_t)result->type);
+    }
+    if (!is_result_shape(result, sub->bag_count, elements)) {
+        return refuse_result(
+            sub, error, "its shape is another one; dimensions", result->shape_count);
+    }
+    if (result->values_bytes != sub->bag_count * row_bytes) {
+        return refuse_result(sub, error, "its values have a wrong size", result->values_bytes);
+    }
+    uint64_t missing_max = sub->missing == EB_MISSING_ERROR ? 0 : sub->index_count;
+    return result->missing <= missing_max ||
+           refuse_result(sub, error, "too many of its indices are missing", result->missing);
+}
+
+/* Returns whether a result says that a whole table does not have the key that fills empty bags. */
+static bool is_default_error(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    const struct eb_wire_result *result)
+{
+    return sub->is_whole && sub->has_default && merge->split->query->rule.by_key &&
+           result->error_code == EB_STATUS_OUT_OF_RANGE;
+}
+
+bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
+    const struct eb_wire_result *result, struct eb_error *error)
+{
+    const struct eb_route_sub *sub = &merge->split->subs[number];
+    if (is_default_error(merge, sub, result)) {
+        merge->is_default_missing = true;
+        return true;
+    }
+    if (!check_result(merge, sub, result, error) ||
+        (sub->reports_missing && !take_missing(merge, sub, result, error))) {
+        return false;
+    }
+    uint8_t *to =
+        sub->is_default ? merge->default_row : merge->rows + sub->result_row * merge->row_bytes;
+    if (result->values_bytes > 0) {
+        memcpy(to, result->values, result->values_bytes);
+    }
+    if (sub->is_default) {
+        merge->is_default_missing = result->missing > 0;
+    } else if (merge->split->query->rule.by_key) {
+        merge->missing_count += result->missing;
+    }
+    return true;
+}
+
+uint32_t eb_route_merge_find_missing(const struct eb_route_merge *merge)
+{
+    uint32_t count = eb_route_row_count(merge->split->query->job);
+    for (uint32_t i = 0; merge->is_missing && i < count; i++) {
+        if (merge->is_missing[i]) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* ---- the merged job ---- */
+
+/* Returns whether the job's row at a position takes part in sums: it is neither skipped nor
+ * replaced by a zero. */
+static bool is_row_there(const struct eb_route_merge *merge, uint32_t position)
+{
+    const struct eb_route_query *query = merge->split->query;
+    if (query->rule.by_key) {
+        return !merge->is_missing[position] || query->missing == EB_MISSING_UNKNOWN_ROW;
+    }
+    return query->job->rows[position] != EB_ROW_ZERO;
+}
+
+/* Returns whether the job's row at a position counts as a zero. */
+static bool is_row_zero(const struct eb_route_merge *merge, uint32_t position)
+{
+    const struct eb_route_query *query = merge->split->query;
+    return query->rule.by_key ? merge->is_missing[position] && query->missing == EB_MISSING_ZERO
+                              : query->job->rows[position] == EB_ROW_ZERO;
+}
+
+/* Adds the rows of a sub-query's result to their bags: counts them in next[bag], and writes their
+ * numbers to rows[next[bag]] if `rows` is not NULL. Leaves out the rows of bags that turned out to
+ * have no rows in the part. */
+static void add_result_rows(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    uint32_t *next, int64_t *rows)
+{
+    uint32_t i = 0;
+    for (uint32_t bag = 0; bag < sub->bag_count; bag++) {
+        uint32_t end = i + (uint32_t)sub->lengths[bag];
+        bool is_any = false;
+        for (; i < end; i++) {
+            is_any = is_any || is_row_there(merge, sub->positions[i]);
+        }
+        if (is_any) {
+            uint32_t at = next[sub->bags[bag]]++;
+            if (rows) {
+                rows[at] = sub->result_row + bag;
+            }
+        }
+    }
+}
+
+/* Adds a zero to each bag that has rows which count as zeros. */
+static void add_zero_rows(const struct eb_route_merge *merge, uint32_t *next, int64_t *rows)
+{
+    const struct eb_bag_job *job = merge->split->query->job;
+    for (uint32_t bag = 0; bag < job->bag_count; bag++) {
+        bool is_any = false;
+        for (uint32_t i = job->starts[bag]; i < job->starts[bag + 1]; i++) {
+            is_any = is_any || is_row_zero(merge, i);
+        }
+        if (is_any) {
+            uint32_t at = next[bag]++;
+            if (rows) {
+                rows[at] = EB_ROW_ZERO;
+            }
+        }
+    }
+}
+
+static void add_merged_rows(const struct eb_route_merge *merge, uint32_t *next, int64_t *rows)
+{
+    const struct eb_route_split *split = merge->split;
+    for (uint32_t i = 0; i < split->sub_count; i++) {
+        if (!split->subs[i].is_default) {
+            add_result_rows(merge, &split->subs[i], next, rows);
+        }
+    }
+    if (split->vectors.index_count > 0) {
+        add_result_rows(merge, &split->vectors, next, rows);
+    }
+    add_zero_rows(merge, next, rows);
+}
+
+/* Lists the rows of each bag: those of the parts in their order, those of the vectors, a zero. */
+static bool list_merged(
+    const struct eb_route_merge *merge, struct eb_arena *arena, struct eb_bag_job *job)
+{
+    size_t bags = job->bag_count;
+    uint32_t *starts = eb_arena_take(arena, (bags + 1) * sizeof *starts);
+    uint32_t *next = eb_arena_take(arena, (bags + 1) * sizeof *next);
+    int64_t *rows = eb_arena_take(arena, (merge->split->result_row_count + bags) * sizeof *rows);
+    if (!starts || !next || !rows) {
+        return false;
+    }
+    memset(next, 0, bags * sizeof *next);
+    add_merged_rows(merge, next, NULL);
+    starts[0] = 0;
+    for (size_t bag = 0; bag < bags; bag++) {
+        starts[bag + 1] = starts[bag] + next[bag];
+        next[bag] = starts[bag];
+    }
+    add_merged_rows(merge, next, rows);
+    job->rows = rows;
+    job->starts = starts;
+    return true;
+}
+
+/* Notes the row of a sub-query's result for each position. */
+static void place_rows(const struct eb_route_sub *sub, int64_t *rows)
+{
+    for (uint32_t i = 0; i < sub->index_count; i++) {
+        rows[sub->positions[i]] = sub->result_row + i;
+    }
+}
+
+/* Removes the rows of missing keys from bags, if they are skipped. */
+static void skip_missing(const struct eb_route_merge *merge, uint32_t *starts, int64_t *rows)
+{
+    const struct eb_bag_job *job = merge->split->query->job;
+    uint32_t taken = 0;
+    for (uint32_t bag = 0; bag < job->bag_count; bag++) {
+        starts[bag] = taken;
+        for (uint32_t i = job->starts[bag]; i < job->starts[bag + 1]; i++) {
+            rows[taken] = rows[i];
+            taken += is_row_there(merge, i) || is_row_zero(merge, i);
+        }
+    }
+    starts[job->bag_count] = taken;
+}
+
+/* Lists the rows as the query has them, if they were asked for one by one. */
+static bool list_by_row(
+    const struct eb_route_merge *merge, struct eb_arena *arena, struct eb_bag_job *job)
+{
+    const struct eb_route_split *split = merge->split;
+    uint32_t count = eb_route_row_count(split->query->job);
+    int64_t *rows = eb_arena_take(arena, count * sizeof *rows);
+    if (!rows) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i] = EB_ROW_ZERO;
+    }
+    for (uint32_t i = 0; i < split->sub_count; i++) {
+        if (!split->subs[i].is_default) {
+            place_rows(&split->subs[i], rows);
+        }
+    }
+    place_rows(&split->vectors, rows);
+    job->rows = rows;
+    if (split->query->job->starts) {
+        uint32_t *starts = eb_arena_take(arena, (job->bag_count + 1) * sizeof *starts);
+        if (!starts) {
+            return false;
+        }
+        skip_missing(merge, starts, rows);
+        job->starts = starts;
+    }
+    return true;
+}
+
+/* Lists the rows of a result that needs no more than to be copied. */
+static bool list_whole(struct eb_arena *arena, struct eb_bag_job *job)
+{
+    int64_t *rows = eb_arena_take(arena, job->bag_count * sizeof *rows);
+    for (uint32_t i = 0; rows && i < job->bag_count; i++) {
+        rows[i] = i;
+    }
+    job->rows = rows;
+    job->reduction = EB_REDUCTION_NONE;
+    job->has_zero_rows = false;
+    return rows;
+}
+
+/* Returns the divisor of a bag in the type of f32 sums, taken over the whole bag in index order. */
+static float find_divisor_f32(const struct eb_route_merge *merge, uint32_t bag)
+{
+    const struct eb_bag_job *job = merge->split->query->job;
+    const float *weights = job->weights;
+    float sum = 0;
+    float squares = 0;
+    for (uint32_t i = job->starts[bag]; i < job->starts[bag + 1]; i++) {
+        if (is_row_there(merge, i) || is_row_zero(merge, i)) {
+            float weight = weights ? weights[i] : 1;
+            sum = sum + weight;
+            squares = fmaf(weight, weight, squares);
+        }
+    }
+    return job->reduction == EB_REDUCTION_SQRTN ? sqrtf(squares) : sum;
+}
+
+/* Does the same for f64 sums. */
+static double find_divisor_f64(const struct eb_route_merge *merge, uint32_t bag)
+{
+    const struct eb_bag_job *job = merge->split->query->job;
+    const double *weights = job->weights;
+    double sum = 0;
+    double squares = 0;
+    for (uint32_t i = job->starts[bag]; i < job->starts[bag + 1]; i++) {
+        if (is_row_there(merge, i) || is_row_zero(merge, i)) {
+            double weight = weights ? weights[i] : 1;
+            sum = sum + weight;
+            squares = fma(weight, weight, squares);
+        }
+    }
+    return job->reduction == EB_REDUCTION_SQRTN ? sqrt(squares) : sum;
+}
+
+/* Sets the divisors of a mean, or of SQRTN. */
+static bool set_divisors(
+    const struct eb_route_merge *merge, struct eb_arena *arena, struct eb_bag_job *job)
+{
+    bool is_double = job->table->type == EB_F64;
+    void *divisors =
+        eb_arena_take(arena, job->bag_count * (is_double ? sizeof(double) : sizeof(float)));
+    for (uint32_t bag = 0; divisors && bag < job->bag_count; bag++) {
+        if (is_double) {
+            ((double *)divisors)[bag] = find_divisor_f64(merge, bag);
+        } else {
+            ((float *)divisors)[bag] = find_divisor_f32(merge, bag);
+        }
+    }
+    job->divisors = divisors;
+    return divisors;
+}
+
+static bool has_divisor(enum eb_reduction reduction)
+{
+    return reduction == EB_REDUCTION_MEAN || reduction == EB_REDUCTION_WEIGHTED_MEAN ||
+           reduction == EB_REDUCTION_SQRTN;
+}
+
+bool eb_route_merge_end(
+    struct eb_route_merge *merge, struct eb_arena *arena, struct eb_bag_job *job)
+{
+    const struct eb_route_split *split = merge->split;
+    const struct eb_bag_job *from = split->query->job;
+    merge->table = (struct eb_table){
+        .rows = merge->rows,
+        .row_count = split->result_row_count,
+        .row_stride_bytes = merge->row_bytes,
+        .row_elements = from->table->row_elements,
+        .storage = (enum eb_storage)split->result_type,
+        .type = split->result_type,
+        .unknown_row = -1,
+    };
+    *job = (struct eb_bag_job){
+        .table = &merge->table,
+        .lines = eb_bag_lines_find(&merge->table, 0, merge->table.row_elements),
+        .bag_count = from->bag_count,
+        .reduction = from->reduction,
+        .output_type = from->output_type,
+        .has_zero_rows = merge->missing_count > 0,
+        .default_row = -1,
+        .missing_count = merge->missing_count,
+        .gather_bytes = split->result_row_count * merge->row_bytes,
+        .out = from->out,
+        .out_stride_bytes = from->out_stride_bytes,
+    };
+    if (split->is_whole) {
+        return list_whole(arena, job);
+    }
+    if (split->by_row ? !list_by_row(merge, arena, job) : !list_merged(merge, arena, job)) {
+        return false;
+    }
+    return split->by_row || !has_divisor(from->reduction) || set_divisors(merge, arena, job);
+}
+
+void eb_route_merge_fill(const struct eb_route_merge *merge, const struct eb_bag_job *job)
+{
+    for (uint32_t bag = 0; merge->default_row && job->starts && bag < job->bag_count; bag++) {
+        if (job->starts[bag] == job->starts[bag + 1]) {
+            memcpy(job->out + bag * job->out_stride_bytes, merge->default_row,
+                merge->default_row_bytes);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+#include "server/route/route_split.h"
+
+#include "kernels/types.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* In place of a part's number: the row is a zero, which is in no sub-query. */
+#define PART_NONE UINT16_MAX
+
+static_assert(EB_ROUTE_PARTS_MAX < PART_NONE, "part numbers, and that of the vectors, fit");
+
+/* The rows of a job as they are dealt to parts. Part number rule.parts is that of the vectors. */
+struct dealing {
+    const struct eb_bag_job *job;
+    struct eb_part_rule rule;
+    bool may_be_vectors; /* row numbers below 0 are EB_ROW_ZERO or EB_ROW_VECTOR */
+    uint16_t *parts;     /* [rows] part of each row */
+    /* [rule.parts + 1] for each part: */
+    uint32_t *index_counts;
+    uint32_t *bag_counts;
+    uint32_t *last_bags; /* 1 + the last bag that has a row in the part; 0: none */
+};
+
+static uint16_t find_dealt_part(const struct dealing *dealing, int64_t row)
+{
+    if (dealing->may_be_vectors && row < 0) {
+        return row == EB_ROW_VECTOR ? (uint16_t)dealing->rule.parts : PART_NONE;
+    }
+    return (uint16_t)eb_part_of(&dealing->rule, row);
+}
+
+static uint32_t find_bag_end(const struct eb_bag_job *job, uint32_t bag)
+{
+    return job->starts ? job->starts[bag + 1] : bag + 1;
+}
+
+/* Counts the rows of each part, and the bags that have rows there. */
+static void count_dealt(struct dealing *dealing)
+{
+    const struct eb_bag_job *job = dealing->job;
+    uint32_t i = 0;
+    for (uint32_t bag = 0; bag < job->bag_count; bag++) {
+        uint32_t end = find_bag_end(job, bag);
+        for (; i < end; i++) {
+            uint16_t part = find_dealt_part(dealing, job->rows[i]);
+            dealing->parts[i] = part;
+            if (part != PART_NONE) {
+                dealing->index_counts[part]++;
+                dealing->bag_counts[part] += dealing->last_bags[part] != bag + 1;
+                dealing->last_bags[part] = bag + 1;
+            }
+        }
+    }
+}
+
+static bool take_dealing(
+    const struct eb_route_query *query, struct eb_arena *arena, struct dealing *dealing)
+{
+    size_t parts = query->rule.parts + 1;
+    uint32_t rows = eb_route_row_count(query->job);
+    uint32_t *counts = eb_arena_take(arena, 3 * parts * sizeof *counts);
+    *dealing = (struct dealing){
+        .job = query->job,
+        .rule = query->rule,
+        .may_be_vectors = !query->rule.by_key,
+        .parts = eb_arena_take(arena, (rows + 1) * sizeof *dealing->parts),
+        .index_counts = counts,
+        .bag_counts = counts + parts,
+        .last_bags = counts + 2 * parts,
+    };
+    if (!counts || !dealing->parts) {
+        return false;
+    }
+    memset(counts, 0, 3 * parts * sizeof *counts);
+    return true;
+}
+
+/* ---- the sub-queries ---- */
+
+/* Returns the type of the numbers that sums of a table of type T are kept in. */
+static enum eb_type find_sum_type(enum eb_type type)
+{
+    return eb_type_is_float(type) && type != EB_F64 ? EB_F32 : type;
+}
+
+static bool is_by_row(const struct eb_bag_job *job)
+{
+    bool is_integer_mean =
+        job->reduction == EB_REDUCTION_MEAN && !eb_type_is_float(job->table->type);
+    return job->reduction == EB_REDUCTION_NONE || is_integer_mean;
+}
+
+static enum eb_reduction choose_reduction(const struct eb_route_split *split)
+{
+    enum eb_reduction reduction = split->query->job->reduction;
+    if (split->by_row) {
+        return EB_REDUCTION_NONE;
+    }
+    return reduction == EB_REDUCTION_MAX || reduction == EB_REDUCTION_MIN ? reduction
+                                                                          : EB_REDUCTION_SUM;
+}
+
+/* Returns the policy of a sub-query. The rows of a dense table are there. */
+static enum eb_missing choose_missing(const struct eb_route_query *query)
+{
+    if (!query->rule.by_key) {
+        return EB_MISSING_ERROR;
+    }
+    return query->missing == EB_MISSING_UNKNOWN_ROW ? EB_MISSING_UNKNOWN_ROW : EB_MISSING_SKIP;
+}
+
+/* Takes memory for the arrays of a sub-query whose counts are set. */
+static bool take_sub_arrays(
+    const struct eb_route_split *split, struct eb_arena *arena, struct eb_route_sub *sub)
+{
+    size_t count = sub->index_count;
+    size_t weight_bytes = split->query->job->weights ? eb_type_bytes(sub->weights_type) : 0;
+    sub->indices = eb_arena_take(arena, count * sizeof *sub->indices);
+    sub->positions = eb_arena_take(arena, count * sizeof *sub->positions);
+    bool is_good = sub->indices && sub->positions;
+    if (weight_bytes > 0) {
+        sub->weights = eb_arena_take(arena, count * weight_bytes);
+        is_good = is_good && sub->weights;
+    }
+    if (!split->by_row) {
+        sub->lengths = eb_arena_take(arena, sub->bag_count * sizeof *sub->lengths);
+        sub->bags = eb_arena_take(arena, sub->bag_count * sizeof *sub->bags);
+        is_good = is_good && sub->lengths && sub->bags;
+    }
+    return is_good;
+}
+
+/* Begins the sub-query of a part that has rows. Its counts begin at 0 and grow as rows are dealt.
+ */
+static bool begin_sub(struct eb_route_split *split, const struct dealing *dealing, uint32_t part,
+    struct eb_arena *arena, struct eb_route_sub *sub)
+{
+    const struct eb_route_query *query = split->query;
+    *sub = (struct eb_route_sub){
+        .part = part,
+        .reduction = choose_reduction(split),
+        .missing = choose_missing(query),
+        .output_type = split->result_type,
+        .weights_type = find_sum_type(query->job->table->type),
+        .index_count = dealing->index_counts[part],
+        .bag_count = split->by_row ? dealing->index_counts[part] : dealing->bag_counts[part],
+        .result_row = split->result_row_count,
+    };
+    sub->reports_missing =
+        query->rule.by_key && (query->missing != EB_MISSING_UNKNOWN_ROW || query->wants_missing);
+    split->result_row_count += sub->bag_count;
+    if (!take_sub_arrays(split, arena, sub)) {
+        return false;
+    }
+    sub->index_count = 0;
+    sub->bag_count = 0;
+    return true;
+}
+
+/* Copies the weight of the job's row `i` to the next one of a sub-query. The job keeps weights of
+ * integers in 64 bits; their low bytes are the weight in T. */
+static void deal_weight(const struct eb_bag_job *job, uint32_t i, struct eb_route_sub *sub)
+{
+    bool is_narrow = sub->weights_type == EB_F32;
+    size_t kept_bytes = is_narrow ? sizeof(float) : sizeof(uint64_t);
+    size_t bytes = eb_type_bytes(sub->weights_type);
+    memcpy((uint8_t *)sub->weights + sub->index_count * bytes,
+        (const uint8_t *)job->weights + i * kept_bytes, bytes);
+}
+
+/* Adds the job's row `i`, which is in bag `bag`, to a sub-query. */
+static void deal_row(
+    const struct dealing *dealing, uint32_t i, uint32_t bag, struct eb_route_sub *sub)
+{
+    const struct eb_bag_job *job = dealing->job;
+    bool is_vector = dealing->parts[i] == dealing->rule.parts;
+    sub->indices[sub->index_count] =
+        is_vector ? EB_ROW_VECTOR : eb_part_index(&dealing->rule, job->rows[i]);
+    sub->positions[sub->index_count] = i;
+    if (sub->weights) {
+        deal_weight(job, i, sub);
+    }
+    sub->index_count++;
+    if (!sub->bags) {
+        sub->bag_count++;
+    } else if (sub->bag_count > 0 && sub->bags[sub->bag_count - 1] == bag) {
+        sub->lengths[sub->bag_count - 1]++;
+    } else {
+        sub->bags[sub->bag_count] = bag;
+        sub->lengths[sub->bag_count++] = 1;
+    }
+}
+
+/* Deals the rows to the sub-queries; of_part[part] is that of each part. */
+static void deal_rows(const struct dealing *dealing, struct eb_route_sub *const *of_part)
+{
+    const struct eb_bag_job *job = dealing->job;
+    uint32_t i = 0;
+    for (uint32_t bag = 0; bag < job->bag_count; bag++) {
+        uint32_t end = find_bag_end(job, bag);
+        for (; i < end; i++) {
+            if (dealing->parts[i] != PART_NONE) {
+                deal_row(dealing, i, bag, of_part[dealing->parts[i]]);
+            }
+        }
+    }
+}
+
+/* Returns whether the default row may be needed: some bag is empty. The bags of a keyed table may
+ * turn out to be empty only when its parts have answered. */
+static bool needs_default(const struct eb_route_query *query)
+{
+    const struct eb_bag_job *job = query->job;
+    if (!query->has_default || !job->starts || (!query->rule.by_key && query->default_index < 0)) {
+        return false;
+    }
+    bool is_any_empty = query->rule.by_key && job->bag_count > 0;
+    for (uint32_t bag = 0; bag < job->bag_count && !is_any_empty; bag++) {
+        is_any_empty = job->starts[bag] == job->starts[bag + 1];
+    }
+    return is_any_empty;
+}
+
+/* Adds the sub-query for the default row. */
+static bool add_default(struct eb_route_split *split, struct eb_arena *arena)
+{
+    const struct eb_route_query *query = split->query;
+    struct eb_route_sub *sub = &split->subs[split->sub_count++];
+    *sub = (struct eb_route_sub){
+        .part = eb_part_of(&query->rule, query->default_index),
+        .is_default = true,
+        .reduction = EB_REDUCTION_NONE,
+        .missing = query->rule.by_key ? EB_MISSING_SKIP : EB_MISSING_ERROR,
+        .output_type = query->job->output_type,
+        .index_count = 1,
+        .bag_count = 1,
+        .indices = eb_arena_take(arena, sizeof *sub->indices),
+    };
+    if (sub->indices) {
+        sub->indices[0] = eb_part_index(&query->rule, query->default_index);
+    }
+    return sub->indices;
+}
+
+bool eb_route_split(
+    const struct eb_route_query *query, struct eb_arena *arena, struct eb_route_split *split)
+{
+    const struct eb_bag_job *job = query->job;
+    uint32_t parts = query->rule.parts;
+    struct dealing dealing;
+    assert(parts > 0 && parts <= EB_ROUTE_PARTS_MAX);
+    *split = (struct eb_route_split){
+        .query = query,
+        .by_row = is_by_row(job),
+        .result_type = job->reduction == EB_REDUCTION_NONE ? job->output_type
+                                                           : find_sum_type(job->table->type),
+        .subs = eb_arena_take(arena, (parts + 1) * sizeof *split->subs),
+    };
+    struct eb_route_sub **of_part =
+        eb_arena_take(arena, (parts + 1) * sizeof(struct eb_route_sub *));
+    if (!split->subs || !of_part || !take_dealing(query, arena, &dealing)) {
+        return false;
+    }
+    count_dealt(&dealing);
+    for (uint32_t part = 0; part <= parts; part++) {
+        struct eb_route_sub *sub = part < parts ? &split->subs[split->sub_count] : &split->vectors;
+        of_part[part] = sub;
+        if (dealing.index_counts[part] == 0) {
+            continue;
+        }
+        split->sub_count += part < parts;
+        if (!begin_sub(split, &dealing, part, arena, sub)) {
+            return false;
+        }
+    }
+    deal_rows(&dealing, of_part);
+    return !needs_default(query) || add_default(split, arena);
+}
+
+/* ---- tables that are not divided ---- */
+
+/* Returns the policy of the sub-query on a whole table. Checking has replaced the missing row
+ * numbers of a dense table: by EB_ROW_ZERO and EB_ROW_VECTOR, which name no row there either. */
+static enum eb_missing choose_whole_missing(const struct eb_route_query *query)
+{
+    const struct eb_bag_job *job = query->job;
+    if (query->rule.by_key) {
+        return query->missing == EB_MISSING_ERROR ? EB_MISSING_SKIP : query->missing;
+    }
+    if (job->has_vector_rows) {
+        return EB_MISSING_UNKNOWN_ROW;
+    }
+    return job->has_zero_rows ? EB_MISSING_ZERO : EB_MISSING_ERROR;
+}
+
+/* Copies the rows, weights and bags of the job. */
+static void copy_whole(const struct eb_bag_job *job, struct eb_route_sub *sub)
+{
+    uint32_t count = sub->index_count;
+    if (count > 0) {
+        memcpy(sub->indices, job->rows, count * sizeof *sub->indices);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sub->positions[i] = i;
+    }
+    sub->index_count = 0;
+    for (; sub->weights && sub->index_count < count; sub->index_count++) {
+        deal_weight(job, sub->index_count, sub);
+    }
+    sub->index_count = count;
+    for (uint32_t bag = 0; sub->lengths && bag < sub->bag_count; bag++) {
+        sub->lengths[bag] = (int32_t)(job->starts[bag + 1] - job->starts[bag]);
+        sub->bags[bag] = bag;
+    }
+}
+
+bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, struct eb_arena *arena,
+    struct eb_route_split *split)
+{
+    const struct eb_bag_job *job = query->job;
+    struct eb_route_sub *sub = eb_arena_take(arena, sizeof *sub);
+    if (!sub) {
+        return false;
+    }
+    *split = (struct eb_route_split){
+        .query = query,
+        .is_whole = true,
+        .by_row = !job->starts,
+        .result_type = job->output_type,
+        .sub_count = 1,
+        .subs = sub,
+        .result_row_count = job->bag_count,
+    };
+    *sub = (struct eb_route_sub){
+        .part = part,
+        .is_whole = true,
+        .has_default = query->has_default,
+        .default_index = query->default_index,
+        .reduction = job->reduction,
+        .missing = choose_whole_missing(query),
+        .reports_missing =
+            query->rule.by_key && (query->missing == EB_MISSING_ERROR || query->wants_missing),
+        .output_type = job->output_type,
+        .weights_type = find_sum_type(job->table->type),
+        .index_count = eb_route_row_count(job),
+        .bag_count = job->bag_count,
+    };
+    if (!take_sub_arrays(split, arena, sub)) {
+        return false;
+    }
+    copy_whole(job, sub);
+    split->by_row = true;
+    return true;
+}

@@ -1,0 +1,172 @@
+/* Queries on tables in parts, from the split to the merged result, against the undivided table. */
+#include "tests/lib/test_group.h"
+#include "tests/unit/route/parted_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 5
+
+static const uint32_t part_counts[] = {1, 2, 3, 4, 16};
+
+/* T and storage of the tables. */
+static const struct {
+    enum eb_type type;
+    enum eb_storage storage;
+} kinds[] = {
+    {EB_F32, EB_STORAGE_F32},
+    {EB_F64, EB_STORAGE_F64},
+    {EB_F16, EB_STORAGE_F16},
+    {EB_BF16, EB_STORAGE_BF16},
+    {EB_F32, EB_STORAGE_F16},
+    {EB_F32, EB_STORAGE_INT8},
+    {EB_F32, EB_STORAGE_INT4},
+    {EB_F16, EB_STORAGE_INT2},
+    {EB_F32, EB_STORAGE_F8_E4M3},
+    {EB_I8, EB_STORAGE_I8},
+    {EB_U16, EB_STORAGE_U16},
+    {EB_I32, EB_STORAGE_I32},
+    {EB_U64, EB_STORAGE_U64},
+};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+static bool is_possible(enum eb_type type, enum eb_reduction reduction)
+{
+    return eb_type_is_float(type) ||
+           (reduction != EB_REDUCTION_WEIGHTED_MEAN && reduction != EB_REDUCTION_SQRTN);
+}
+
+/* Changes -0.0 to +0.0 in results of `type`. */
+static void drop_signs_of_zeros(enum eb_type type, uint8_t *values, size_t bytes)
+{
+    size_t size = eb_type_bytes(type);
+    for (size_t at = 0; at < bytes; at += size) {
+        uint8_t any = values[at + size - 1] & 0x7f;
+        for (size_t i = 0; i + 1 < size; i++) {
+            any |= values[at + i];
+        }
+        if (any == 0) {
+            values[at + size - 1] = 0;
+        }
+    }
+}
+
+static void compare_one(struct parted_table *table, enum eb_reduction reduction,
+    enum eb_missing missing, const struct eb_bag_ops *ops)
+{
+    struct parted_request request;
+    size_t bytes;
+    size_t expected_bytes;
+    uint64_t missing_count;
+    parted_draw(table, reduction, missing, &request);
+    uint8_t *values = parted_pool(table, &request.query, ops, &bytes, &missing_count);
+    uint8_t *expected = parted_pool_whole(&request.query, &expected_bytes);
+    enum eb_type type = request.query.output_type ? request.query.output_type : table->whole.type;
+    assert_int_equal(bytes, expected_bytes);
+    if (eb_type_is_float(type) && missing == EB_MISSING_ZERO && !table->options.is_whole) {
+        drop_signs_of_zeros(type, values, bytes);
+        drop_signs_of_zeros(type, expected, bytes);
+    }
+    if (memcmp(values, expected, bytes) != 0) {
+        fail_msg("%s, missing %d, output %d, %u parts, %skeyed, vector %d, unknown %lld",
+            eb_reduction_name(reduction), (int)missing, (int)type, table->rule.parts,
+            table->rule.by_key ? "" : "not ", table->options.has_vector,
+            (long long)table->whole.unknown_row);
+    }
+    free(values);
+    free(expected);
+    parted_request_deinit(&request);
+}
+
+/* Compares random requests of each reduction and policy. */
+static void compare_table(struct parted_table *table, const struct eb_bag_ops *ops)
+{
+    for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_COUNT; reduction++) {
+        if (!is_possible(table->whole.type, (enum eb_reduction)reduction)) {
+            continue;
+        }
+        for (int missing = EB_MISSING_ERROR; missing < EB_MISSING_COUNT; missing++) {
+            bool is_possible_policy =
+                missing != EB_MISSING_UNKNOWN_ROW || table->whole.unknown_row != -1;
+            for (int round = 0; is_possible_policy && round < ROUNDS; round++) {
+                compare_one(table, (enum eb_reduction)reduction, (enum eb_missing)missing, ops);
+            }
+        }
+    }
+}
+
+/* Sums that are exact do not depend on their order, so the results of tables in parts are those of
+ * the undivided table. */
+static void compare_kind(size_t kind, size_t p, const struct parted_options *drawn)
+{
+    struct parted_table *table = calloc(1, sizeof *table);
+    struct parted_options options = *drawn;
+    assert_non_null(table);
+    options.type = kinds[kind].type;
+    options.storage = kinds[kind].storage;
+    options.parts = options.is_whole ? 1 : part_counts[p];
+    options.row_count = 40;
+    options.row_elements = 1 + (uint32_t)((kind * 5 + p * 3) % 11);
+    options.has_unknown_row = p % 2 == 0;
+    options.unknown_is_vector = options.has_vector && p % 3 != 0;
+    parted_init(table, &options, 1 + kind * 100 + p);
+    compare_table(table, eb_bag_ops_find(p % 2 == 0 ? NULL : "ref"));
+    parted_deinit(table);
+    free(table);
+}
+
+static void compare_kinds(const struct parted_options *options)
+{
+    for (size_t kind = 0; kind < KINDS; kind++) {
+        for (size_t p = 0; p < sizeof part_counts / sizeof part_counts[0]; p++) {
+            compare_kind(kind, p, options);
+        }
+    }
+}
+
+static void dense_tables_give_the_results_of_the_whole(void **state)
+{
+    (void)state;
+    compare_kinds(&(struct parted_options){.is_exact = true});
+}
+
+static void dense_tables_with_vectors_give_the_results_of_the_whole(void **state)
+{
+    (void)state;
+    compare_kinds(&(struct parted_options){.is_exact = true, .has_vector = true});
+}
+
+static void keyed_tables_give_the_results_of_the_whole(void **state)
+{
+    (void)state;
+    compare_kinds(&(struct parted_options){.is_exact = true, .is_keyed = true});
+}
+
+static void keyed_tables_with_vectors_give_the_results_of_the_whole(void **state)
+{
+    (void)state;
+    compare_kinds(&(struct parted_options){.is_exact = true, .is_keyed = true, .has_vector = true});
+}
+
+/* A table in one part gives the same bits, whatever its values. */
+static void tables_in_one_part_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    compare_kinds(&(struct parted_options){.is_whole = true});
+    compare_kinds(&(struct parted_options){.is_whole = true, .has_vector = true});
+    compare_kinds(&(struct parted_options){.is_whole = true, .is_keyed = true});
+    compare_kinds(&(struct parted_options){.is_whole = true, .is_keyed = true, .has_vector = true});
+}
+
+EB_TEST_GROUP(route_merge)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dense_tables_give_the_results_of_the_whole),
+        cmocka_unit_test(dense_tables_with_vectors_give_the_results_of_the_whole),
+        cmocka_unit_test(keyed_tables_give_the_results_of_the_whole),
+        cmocka_unit_test(keyed_tables_with_vectors_give_the_results_of_the_whole),
+        cmocka_unit_test(tables_in_one_part_give_the_bits_of_the_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
