@@ -10,7 +10,8 @@ if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING AND NOT EMBAG_SANITIZE)
   set(man ${PROJECT_BINARY_DIR}/man)
   set(man_service embagd.8)
   set(man_tools embag.1 embag-lookup.1 embag-models.1 embag-publish.1 embag-settings.1 embag-pack.1
-    embag-check.1 embag-manifest.1 embag-resident.1 embag-make-model.1 embag-demo.1 embag-load.1)
+    embag-split.1 embag-check.1 embag-manifest.1 embag-resident.1 embag-make-model.1 embag-demo.1
+    embag-load.1)
   list(TRANSFORM man_service REPLACE "(.+)" "${man}/\\1.gz")
   list(TRANSFORM man_tools REPLACE "(.+)" "${man}/\\1.gz")
   add_custom_command(

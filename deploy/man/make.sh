@@ -17,8 +17,8 @@ out=$(realpath "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-pages=(embagd embag embag-lookup embag-models embag-publish embag-settings embag-pack embag-check
-    embag-manifest embag-resident embag-make-model embag-demo embag-load)
+pages=(embagd embag embag-lookup embag-models embag-publish embag-settings embag-pack embag-split
+    embag-check embag-manifest embag-resident embag-make-model embag-demo embag-load)
 
 section_of() { if [[ $1 == embagd ]]; then echo 8; else echo 1; fi; }
 

@@ -26,7 +26,7 @@ SECONDS = 60
 DAY_SECONDS = 86400
 MIB = 1 << 20
 REFUSALS = 5
-SPARSE_BYTES = 256 * MIB
+SPARSE_BYTES = 64 * MIB
 ALERTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'deploy',
                       'monitoring', 'alerts.yaml')
 GOOD = pb.LookupRequest(model='spec', queries=[
@@ -207,7 +207,7 @@ class Server(AlertMetrics):
 
     def test_tells_how_far_a_load_is(self):
         server = self.serve('--watch', 'poll', '--watch-poll-ms', '100',
-                            '--load-bytes-per-s', str(64 * MIB))
+                            '--load-bytes-per-s', str(16 * MIB))
         self.assertEqual(Metrics(server).get('embag_load_total_bytes'), 0)
         write_sparse_npy(self.repository.join('.large', '1'), SPARSE_BYTES)
         os.rename(self.repository.join('.large'), self.repository.join('large'))
