@@ -21,10 +21,15 @@ struct eb_model_watch {
  * it is not in memory. */
 static void describe_content(const struct eb_model_version *loaded, struct eb_wire_holding *holding)
 {
-    holding->digest = loaded ? loaded->tables.digest : 0;
-    holding->parts = 0;
-    holding->owned_part_count = 0;
-    holding->owned_parts = NULL;
+    if (!loaded) {
+        return;
+    }
+    const struct eb_part_choice *part = &loaded->tables.part;
+    bool is_in_parts = part->parts > 0;
+    holding->digest = is_in_parts ? loaded->tables.manifest : loaded->tables.digest;
+    holding->parts = part->parts;
+    holding->owned_part_count = is_in_parts;
+    holding->owned_parts = &part->part;
 }
 
 /* Describes a version. Leaves out its error text if it has more than *left_bytes, from which it
