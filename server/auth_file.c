@@ -18,6 +18,7 @@ struct principal_texts {
     char *token_sha256;
     char *client_name;
     char *admin;
+    char *router;
     char **models;
     uint32_t model_count;
 };
@@ -40,6 +41,7 @@ static const cyaml_schema_field_t principal_fields[] = {
     TEXT(token_sha256),
     TEXT(client_name),
     TEXT(admin),
+    TEXT(router),
     CYAML_FIELD_SEQUENCE_COUNT("models", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
         struct principal_texts, models, model_count, &text_schema, 0, EB_AUTH_MODELS_MAX),
     CYAML_FIELD_END,
@@ -223,12 +225,21 @@ static bool read_credentials(
                                      read_token(path, &out->token, place->files, place->failure));
 }
 
+/* Reads "true" or "false"; NULL stands for false. Returns false if the text is neither. */
+static bool read_right(const char *text, bool *out)
+{
+    *out = text && strcmp(text, "true") == 0;
+    return !text || *out || strcmp(text, "false") == 0;
+}
+
 static bool read_rights(
     const struct place *place, struct principal_texts *texts, struct eb_principal *out)
 {
-    out->is_admin = texts->admin && strcmp(texts->admin, "true") == 0;
-    if (texts->admin && !out->is_admin && strcmp(texts->admin, "false") != 0) {
+    if (!read_right(texts->admin, &out->is_admin)) {
         return refuse(place, "admin: expected true or false");
+    }
+    if (!read_right(texts->router, &out->is_router)) {
+        return refuse(place, "router: expected true or false");
     }
     out->models = texts->models;
     out->model_count = texts->model_count;

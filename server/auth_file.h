@@ -9,6 +9,7 @@
  *       models: [dlrm-v2]            # models that it may look up, or ["*"]; absent: none. No name
  *                                    # is empty or has a * in it
  *       admin: true                  # may also use ModelAdmin and list all models; absent: false
+ *       router: true                 # may also claim versions (WatchModels); absent: false
  *
  *   end: true                        # optional; must be the last line
  *

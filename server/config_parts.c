@@ -83,6 +83,7 @@ void eb_config_set_manager_options(
     options->load_jitter_ms = limits->load_jitter_s * 1000;
     options->kept_versions_max = limits->kept_versions_max;
     options->kept_bytes_max = limits->kept_bytes_max;
+    options->claim_grace_ms = limits->claim_grace_s * 1000;
     options->tables.row_bytes_max = limits->row_bytes_max;
     options->tables.group_features_max = (uint32_t)limits->queries_max;
 }

@@ -372,6 +372,16 @@ static void ask_manager(void *manager, struct eb_model_command *command)
     eb_manager_ask(manager, command);
 }
 
+static void claim_versions(void *manager, struct eb_claim_set *set)
+{
+    eb_manager_claim(manager, set);
+}
+
+static void unclaim_versions(void *manager, struct eb_claim_set *set)
+{
+    eb_manager_unclaim(manager, set);
+}
+
 /* Sets the schedules that an earlier start has measured. Returns false if there are none. */
 static bool recall_schedules(struct eb_process *process)
 {
@@ -447,6 +457,8 @@ static bool open_executor(struct eb_process *process)
         .settings = eb_config_service_settings(config),
         .admin = {.mailbox = &process->mailbox,
             .ask = ask_manager,
+            .claim = claim_versions,
+            .unclaim = unclaim_versions,
             .context = process->manager,
             .ask_settings = ask_settings,
             .settings_context = process},

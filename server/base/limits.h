@@ -116,6 +116,9 @@
         "longest wait, in seconds, of a new version before it loads, chosen at random, so that "   \
         "servers that share a disk do not all read it at once; none at start, for a command, or "  \
         "for a model that serves no version; 0: none")                                             \
+    X(claim_grace_s, LIVE, 60, 0, 86400,                                                           \
+        "shortest time, in seconds, for which a version stays in memory after the last router "    \
+        "that claimed it has gone, even if versions.keep_s is less")                               \
     X(inline_below_us, LIVE, 15, 0, 1000,                                                          \
         "estimated time below which a request is computed on the event loop that read it; "        \
         "others go to the executor; 0: none")

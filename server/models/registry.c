@@ -51,6 +51,7 @@ void eb_registry_deinit(struct eb_registry *registry)
         eb_registry_free_model(&registry->models[i]);
     }
     free(registry->models);
+    eb_claims_deinit(&registry->claims);
     *registry = (struct eb_registry){0};
 }
 
@@ -129,7 +130,35 @@ void eb_registry_tell_failed(
     }
 }
 
+/* ---- claims ---- */
+
+/* A changed claim changes what the versions' snapshots say. */
+static void note_claims(struct eb_registry *registry)
+{
+    registry->is_dirty = registry->is_dirty || registry->claims.is_changed;
+    registry->claims.is_changed = false;
+}
+
+bool eb_registry_claim(struct eb_registry *registry, struct eb_claim_set *set)
+{
+    bool is_added = eb_claims_add(&registry->claims, set);
+    note_claims(registry);
+    return is_added;
+}
+
+void eb_registry_unclaim(struct eb_registry *registry, struct eb_claim_set *set)
+{
+    eb_claims_remove(&registry->claims, set);
+    note_claims(registry);
+}
+
 /* ---- decisions ---- */
+
+static bool is_registry_claimed(const struct eb_registry *registry,
+    const struct eb_registry_model *model, const struct eb_registry_version *version)
+{
+    return eb_claims_find(&registry->claims, model->name, version->number);
+}
 
 static struct eb_policy_model view(
     const struct eb_registry *registry, const struct eb_registry_model *model)
@@ -143,6 +172,9 @@ static struct eb_policy_model view(
             .is_resident = version->loaded,
             .is_held = version->is_held,
             .is_labelled = eb_registry_has_label(model, version->number),
+            .is_claimed = is_registry_claimed(registry, model, version),
+            .grace_end_ms =
+                version->claimed_ms == 0 ? 0 : version->claimed_ms + registry->claim_grace_ms,
             .since_ms = version->since_ms,
         };
     }
@@ -222,8 +254,10 @@ struct eb_registry_model *eb_registry_next(
         if (load == EB_POLICY_NONE || model->is_waiting || is_any_loading(model)) {
             continue;
         }
-        bool is_urgent = choice.load != EB_POLICY_NONE && choice.load == choice.target;
         struct eb_registry_version *candidate = &model->versions[load];
+        bool is_urgent =
+            choice.load != EB_POLICY_NONE &&
+            (choice.load == choice.target || is_registry_claimed(registry, model, candidate));
         if (must_load_alone(registry, candidate)) {
             continue;
         }
@@ -387,7 +421,7 @@ static void move_labels(struct eb_registry *registry, struct eb_registry_model *
     }
 }
 
-/* Notes which versions are wanted, and since when the others are not. */
+/* Notes which versions are wanted and claimed, and since when the others are not. */
 static void note_wanted(
     const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
 {
@@ -400,6 +434,11 @@ static void note_wanted(
             version->since_ms = now_ms;
         }
         version->is_wanted = is_wanted;
+        bool is_claimed = seen.versions[i].is_claimed;
+        if (is_claimed || version->was_claimed) {
+            version->claimed_ms = now_ms;
+        }
+        version->was_claimed = is_claimed;
     }
 }
 
@@ -427,9 +466,11 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
             continue;
         }
         uint64_t end_ms = version->since_ms + model->settings->config.keep_s * UINT64_C(1000);
+        uint64_t grace_ms = version->claimed_ms + registry->claim_grace_ms;
         switch (eb_version_policy_decide(&seen, i, now_ms)) {
         case EB_POLICY_WANTED:
         case EB_POLICY_SPARE: break;
+        case EB_POLICY_GRACE: *wake_ms = grace_ms < *wake_ms ? grace_ms : *wake_ms; break;
         case EB_POLICY_KEPT: *wake_ms = end_ms < *wake_ms ? end_ms : *wake_ms; break;
         case EB_POLICY_EVICTED: evict(registry, model, version, "kept_versions_max"); break;
         case EB_POLICY_DROPPED: eb_registry_drop(registry, model, version); break;

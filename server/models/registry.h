@@ -4,6 +4,7 @@
  * Thread: the owner's. Memory: on the heap, with a reference to every version in memory. */
 #pragma once
 
+#include "server/models/claims.h"
 #include "server/models/repository.h"
 #include "server/models/snapshot.h"
 
@@ -68,6 +69,8 @@ struct eb_registry_version {
     unsigned retired_count; /* instances in memory that take no new requests */
     struct eb_model_version *loaded; /* NULL if it does not answer requests */
     uint64_t since_ms;               /* as in eb_policy_version */
+    bool was_claimed;                /* private: it was claimed at the last decision */
+    uint64_t claimed_ms;             /* private: time when it was last claimed; 0 if it never was */
 };
 
 struct eb_registry_model {
@@ -102,6 +105,8 @@ struct eb_registry {
      * a disk do not all read it at once; 0 means none. A version does not wait if its model serves
      * none, or if a command asks for it. A newer version takes over the wait of the one before. */
     uint64_t jitter_ms;
+    struct eb_claims claims;
+    uint64_t claim_grace_ms; /* shortest time for which a version stays after its last claim */
     bool is_dirty; /* a new snapshot would differ from the last one; the owner clears it */
     size_t count;
     struct eb_registry_model *models; /* sorted by name */
@@ -117,8 +122,14 @@ bool eb_registry_update(struct eb_registry *registry, const struct eb_repository
  * when their files have changed. */
 void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen);
 
+/* Add and remove the claims of a router as claims.h says. Claims take effect with the next
+ * decision. */
+bool eb_registry_claim(struct eb_registry *registry, struct eb_claim_set *set);
+void eb_registry_unclaim(struct eb_registry *registry, struct eb_claim_set *set);
+
 /* Returns the model that most needs a version loaded, with that version in *version, or NULL if
- * none is to be loaded. Versions to serve come before others, and small ones before large ones.
+ * none is to be loaded. Versions to serve, here or by routers, come before others, and small ones
+ * before large ones.
  * While a version of a model is loading, no other version of that model is returned, because it
  * could not share tables with it. A version with deaths is returned only while no other version is
  * loading. If nothing else of a model is to be loaded, a version in memory whose tables are

@@ -33,14 +33,18 @@ static char *copy_failure(const struct eb_registry *registry, const char *failur
     return copy;
 }
 
-static bool copy_snapshot_version(const struct eb_registry *registry,
+static bool copy_snapshot_version(const struct eb_registry *registry, const char *model,
     const struct eb_registry_version *from, enum eb_version_state state,
     struct eb_snapshot_version *to)
 {
     bool is_failed = state == EB_VERSION_FAILED;
+    const struct eb_claimed_version *claimed =
+        eb_claims_find(&registry->claims, model, from->number);
     *to = (struct eb_snapshot_version){.number = from->number,
         .state = state,
         .is_held = from->is_held,
+        .is_claimed = claimed,
+        .is_served_by_router = claimed && claimed->served_count > 0,
         .loaded = from->loaded ? eb_model_version_take(from->loaded) : NULL,
         .failure = is_failed ? copy_failure(registry, from->failure) : NULL};
     return to->failure || !is_failed;
@@ -54,8 +58,8 @@ static bool copy_versions(const struct eb_registry *registry, const struct eb_re
     for (size_t i = 0; is_good && i < from->count; i++) {
         enum eb_version_state state = find_state(from, &from->versions[i]);
         if (state != 0) {
-            is_good = copy_snapshot_version(
-                registry, &from->versions[i], state, &to->versions[to->version_count++]);
+            is_good = copy_snapshot_version(registry, from->name, &from->versions[i], state,
+                &to->versions[to->version_count++]);
         }
     }
     return is_good;

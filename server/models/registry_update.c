@@ -134,6 +134,8 @@ static void carry_over(struct eb_registry_version *to, struct eb_registry_versio
         to->is_loading = from->is_loading;
         to->tried_stamp = from->tried_stamp;
         to->is_wanted = from->is_wanted;
+        to->was_claimed = from->was_claimed;
+        to->claimed_ms = from->claimed_ms;
         to->retired_count = from->retired_count;
         to->loaded = from->loaded;
         to->since_ms = from->since_ms;

@@ -23,6 +23,8 @@ struct eb_snapshot_version {
     uint64_t number; /* 0 if the directory's name is not a version number */
     enum eb_version_state state;
     bool is_held;                    /* a command holds it */
+    bool is_claimed;                 /* a router claims it */
+    bool is_served_by_router;        /* a router that claims it answers requests with it */
     struct eb_model_version *loaded; /* set if READY or SERVING, otherwise NULL */
     char *failure;                   /* reason if FAILED, otherwise NULL */
 };

@@ -68,13 +68,29 @@ static size_t find_substitute(const struct eb_policy_model *model)
     return EB_POLICY_NONE;
 }
 
+/* Returns the lowest claimed version that can be loaded and is not loaded yet. */
+static size_t find_claimed(const struct eb_policy_model *model)
+{
+    for (size_t i = model->count; i > 0; i--) {
+        const struct eb_policy_version *version = &model->versions[i - 1];
+        if (version->is_claimed && is_loadable(version)) {
+            return i - 1;
+        }
+    }
+    return EB_POLICY_NONE;
+}
+
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
 {
     size_t target = find_policy_target(model);
-    struct eb_policy_choice choice = {target, target, EB_POLICY_NONE};
+    size_t claimed = find_claimed(model);
+    struct eb_policy_choice choice = {target, target, claimed};
     if (target != EB_POLICY_NONE && !model->versions[target].is_resident) {
         choice.serve = find_substitute(model);
-        choice.load = target;
+        bool is_claimed_lower = claimed != EB_POLICY_NONE && claimed > target;
+        choice.load = is_claimed_lower ? claimed : target;
+    }
+    if (choice.load != EB_POLICY_NONE) {
         return choice;
     }
     for (size_t i = 0; i < model->count; i++) {
@@ -91,8 +107,8 @@ bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
     return is_loadable(version) &&
-           (version->is_held || version->is_labelled || find_policy_target(model) == index ||
-               is_better(model, version));
+           (version->is_held || version->is_labelled || version->is_claimed ||
+               find_policy_target(model) == index || is_better(model, version));
 }
 
 static bool is_any_on_disk(const struct eb_policy_model *model)
@@ -108,8 +124,10 @@ static bool is_any_on_disk(const struct eb_policy_model *model)
 static bool is_policy_wanted(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
-    return is_any_on_disk(model) && (version->number == model->served || version->is_held ||
-                                        version->is_labelled || find_policy_target(model) == index);
+    return version->is_claimed ||
+           (is_any_on_disk(model) &&
+               (version->number == model->served || version->is_held || version->is_labelled ||
+                   find_policy_target(model) == index));
 }
 
 /* Returns how many resident versions are no longer wanted, but were wanted more recently than the
@@ -135,9 +153,10 @@ static bool is_room(const struct eb_policy_model *model, size_t later)
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
-    bool has_claim = version->number == model->served || version->is_held || version->is_labelled;
+    bool has_reason = version->number == model->served || version->is_held ||
+                      version->is_labelled || version->is_claimed;
     size_t later = count_later(model, index);
-    return !has_claim && later > 0 && !is_room(model, later);
+    return !has_reason && later > 0 && !is_room(model, later);
 }
 
 enum eb_policy_fate eb_version_policy_decide(
@@ -147,6 +166,9 @@ enum eb_policy_fate eb_version_policy_decide(
     assert(version->is_resident);
     if (is_policy_wanted(model, index)) {
         return EB_POLICY_WANTED;
+    }
+    if (now_ms < version->grace_end_ms) {
+        return EB_POLICY_GRACE;
     }
     size_t later = count_later(model, index);
     if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {

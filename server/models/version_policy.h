@@ -8,16 +8,20 @@
  * the served one takes over. So versions that arrive faster than they load do not keep each other
  * from being served.
  *
- * Wanted: the version served, the one to be served, those with a label and those that a command
- * holds. Wanted versions are loaded and stay.
+ * Wanted: the version served, the one to be served, those with a label, those that a command holds
+ * and those that a router claims (claims.h). Wanted versions are loaded and stay.
+ *
+ * Claimed versions are loaded in the order of their numbers, the lowest first, and nothing newer is
+ * loaded before them. Otherwise versions that arrive faster than all servers load them would never
+ * be complete on all servers.
  *
  * Dropped: a version that is no longer wanted stays for at least keep_s, since callers may have
  * pinned it. After that it is spare: it is dropped when memory is needed, when `keep` versions have
  * been wanted more recently, or when its directory is gone. It is evicted before keep_s is over if
  * at least kept_max other unwanted versions (or keep - 1, if that is more) were wanted more
- * recently. The version that is served stays until another one is served, or until keep_s after the
- * last directory of its model has gone.
- * Thread: pure. Memory: none. */
+ * recently, unless a router claimed it less than claim_grace_s ago. A version that was claimed
+ * stays for at least that long. The version that is served stays until another one is served, or
+ * until keep_s after the last directory of its model has gone. Thread: pure. Memory: none. */
 #pragma once
 
 #include "server/contents/model_config.h"
@@ -28,11 +32,13 @@
 /* The state of one version. */
 struct eb_policy_version {
     uint64_t number;
-    bool is_on_disk;   /* it is on disk, and no other directory has the same number (7 and 07) */
-    bool is_failed;    /* it did not load, and has not changed since */
-    bool is_resident;  /* it is in memory */
-    bool is_held;      /* a command holds it */
-    bool is_labelled;  /* it has a label, or gets one when it is in memory */
+    bool is_on_disk;  /* it is on disk, and no other directory has the same number (7 and 07) */
+    bool is_failed;   /* it did not load, and has not changed since */
+    bool is_resident; /* it is in memory */
+    bool is_held;     /* a command holds it */
+    bool is_labelled; /* it has a label, or gets one when it is in memory */
+    bool is_claimed;  /* a router claims it */
+    uint64_t grace_end_ms; /* time until which it stays because it was claimed; 0 if it was not */
     uint64_t since_ms; /* time when it was last wanted, or when it was loaded if that is later */
 };
 
@@ -53,11 +59,13 @@ struct eb_policy_choice {
     size_t target; /* version to be served, which is loaded first if it is not resident */
     size_t serve;  /* version to be served now: the target, or another one until the target is
                       resident */
-    size_t load;   /* version to be loaded next; the target comes before all others */
+    size_t load;   /* version to be loaded next; the target comes before all others, except claimed
+                      versions with lower numbers */
 };
 
 enum eb_policy_fate {
     EB_POLICY_WANTED,
+    EB_POLICY_GRACE,   /* no longer wanted, but it was claimed; may not be evicted yet */
     EB_POLICY_KEPT,    /* no longer wanted, but keep_s is not over */
     EB_POLICY_EVICTED, /* dropped before keep_s is over, because too many are kept */
     EB_POLICY_SPARE,   /* may go when memory is needed */
@@ -67,12 +75,12 @@ enum eb_policy_fate {
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model);
 
 /* Returns whether there is a reason to load the version, or to continue loading it: it is to be
- * served, now or until a higher one is in memory, or it is held or has a label. */
+ * served, now or until a higher one is in memory, or it is held, has a label or is claimed. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
-/* Returns whether a resident version may be evicted. These may not: a version that is served, held
- * or labelled, even if its model is gone from the disk; the last kept version of its model; and the
- * `keep` versions that were wanted most recently. */
+/* Returns whether a resident version may be evicted if its fate is EB_POLICY_KEPT. These may not: a
+ * version that is served, held, labelled or claimed, even if its model is gone from the disk; the
+ * last kept version of its model; and the `keep` versions that were wanted most recently. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* Returns what becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_decide(

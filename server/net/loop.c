@@ -79,6 +79,7 @@ static void end_loop(struct eb_loop *loop)
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     uv_close((uv_handle_t *)&loop->stay_awake, NULL);
     uv_close((uv_handle_t *)&loop->next_handshake, NULL);
+    uv_close((uv_handle_t *)&loop->later, NULL);
     eb_hangup_watch_close(&loop->hangups);
     eb_mailbox_close(&loop->mailbox);
 }
@@ -531,6 +532,8 @@ static int open_loop_handles(struct eb_loop *loop)
     uv_prepare_init(&loop->uv, &loop->before_sleep);
     uv_idle_init(&loop->uv, &loop->stay_awake);
     uv_timer_init(&loop->uv, &loop->next_handshake);
+    uv_timer_init(&loop->uv, &loop->later);
+    loop->later.data = loop;
     loop->tick.data = loop;
     loop->before_sleep.data = loop;
     uv_prepare_start(&loop->before_sleep, on_loop_before_sleep);
@@ -659,6 +662,20 @@ void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
 {
     if (loop->busy_since_ns == 0) {
         loop->busy_since_ns = now_ns;
+    }
+}
+
+static void on_later_timer(uv_timer_t *timer)
+{
+    struct eb_loop *loop = timer->data;
+    wake_now(loop);
+    loop->options->on_loop_later(loop);
+}
+
+void eb_loop_call_later(struct eb_loop *loop, uint64_t delay_ms)
+{
+    if (!uv_is_active((uv_handle_t *)&loop->later)) {
+        uv_timer_start(&loop->later, on_later_timer, delay_ms, 0);
     }
 }
 

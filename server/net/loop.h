@@ -55,6 +55,8 @@ uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 uint64_t eb_loop_handshake_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);
+/* Calls on_loop_later in `delay_ms` ms. Does nothing if a call is due already. */
+void eb_loop_call_later(struct eb_loop *loop, uint64_t delay_ms);
 /* Holds the loop: it does not end before eb_loop_release. Used while another thread does work that
  * it will post to the loop's mailbox. */
 void eb_loop_hold(struct eb_loop *loop);

@@ -77,8 +77,15 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
     struct eb_registry_version *version, struct verdict *verdict)
 {
     uint64_t number = version->number;
+    const struct eb_claims *claims = &queue->registry->claims;
     if (!version->loaded) {
         decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
+    } else if (eb_claims_find(claims, model->name, number)) {
+        char routers[EB_CLAIMS_ROUTERS_BYTES];
+        eb_claims_name_routers(claims, model->name, number, routers);
+        decide_command(verdict, EB_MODEL_REFUSED,
+            "version %" PRIu64 " is claimed by routers (%s); let them serve another one first",
+            number, routers);
     } else if (!is_on_disk(model)) {
         drop(queue, model, version);
     } else if (version->loaded == model->served) {

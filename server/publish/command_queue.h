@@ -7,8 +7,9 @@
 enum eb_model_verb {
     EB_MODEL_LOAD,   /* loads a version and holds it until it is unloaded; version 0 means what
                         model.yaml chooses */
-    EB_MODEL_UNLOAD, /* drops a version, even before keep_s is over. Refused if it is served or has
-                        a label, unless its model is no longer on disk */
+    EB_MODEL_UNLOAD, /* drops a version, even before keep_s is over. Refused if a router claims it,
+                        and if it is served or has a label, unless its model is no longer on disk
+                        */
     EB_MODEL_SERVE   /* serves a version, whatever model.yaml says; version 0 means to follow
                         model.yaml again */
 };

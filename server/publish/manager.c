@@ -37,6 +37,7 @@
 #include "server/base/log.h"
 #include "server/publish/adoption_check.h"
 #include "server/publish/dead_versions.h"
+#include "server/publish/last_versions.h"
 #include "server/publish/loader.h"
 #include "server/publish/model_log.h"
 #include "server/publish/page_rounds.h"
@@ -516,6 +517,14 @@ static void advance_manager(struct eb_manager *manager)
     arm_wake(manager, wake_ms);
 }
 
+/* Many routers claim the same version. Only the first and the last claim change anything. */
+static void advance_if_dirty(struct eb_manager *manager)
+{
+    if (manager->registry.is_dirty) {
+        advance_manager(manager);
+    }
+}
+
 /* Runs when a delivery, a comparison or a round of joining pages is over. */
 static void on_settled(void *context)
 {
@@ -678,56 +687,31 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
     advance_manager(manager);
 }
 
+/* ---- claims ---- */
+
+void eb_manager_claim(struct eb_manager *manager, struct eb_claim_set *set)
+{
+    if (!eb_registry_claim(&manager->registry, set)) {
+        eb_log(EB_LOG_ERROR, "claims_ignored", eb_log_text("router", set->router),
+            eb_log_text("reason", strerror(ENOMEM)),
+            eb_log_text("remedy", "free some memory; the router claims again when it reconnects"));
+    }
+    advance_if_dirty(manager);
+}
+
+void eb_manager_unclaim(struct eb_manager *manager, struct eb_claim_set *set)
+{
+    eb_registry_unclaim(&manager->registry, set);
+    advance_if_dirty(manager);
+}
+
 /* ---- life ---- */
-
-static struct eb_model_version *loaded_at(struct eb_manager *manager, size_t model, size_t version)
-{
-    return manager->registry.models[model].versions[version].loaded;
-}
-
-/* Returns how many retired versions the last snapshot holds. No other snapshot will replace it, so
- * these versions are freed together with it. */
-static unsigned count_withheld(struct eb_manager *manager)
-{
-    const struct eb_snapshot *snapshot = manager->publisher.current;
-    unsigned count = 0;
-    for (size_t i = 0; snapshot && i < snapshot->count; i++) {
-        const struct eb_snapshot_model *shown = &snapshot->models[i];
-        struct eb_registry_model *model = eb_registry_find(&manager->registry, shown->name);
-        for (size_t k = 0; k < shown->version_count; k++) {
-            const struct eb_snapshot_version *version = &shown->versions[k];
-            const struct eb_registry_version *known =
-                model ? eb_registry_find_version(model, version->number) : NULL;
-            count += version->loaded && !(known && known->loaded == version->loaded);
-        }
-    }
-    return count;
-}
-
-static void abandon_all(struct eb_manager *manager)
-{
-    for (size_t i = 0; i < manager->registry.count; i++) {
-        for (size_t k = 0; k < manager->registry.models[i].count; k++) {
-            struct eb_model_version *loaded = loaded_at(manager, i, k);
-            if (loaded) {
-                eb_loader_abandon(loaded);
-            }
-        }
-    }
-    const struct eb_snapshot *snapshot = manager->publisher.current;
-    for (size_t i = 0; snapshot && i < snapshot->count; i++) {
-        for (size_t k = 0; k < snapshot->models[i].version_count; k++) {
-            if (snapshot->models[i].versions[k].loaded) {
-                eb_loader_abandon(snapshot->models[i].versions[k].loaded);
-            }
-        }
-    }
-}
 
 static void take_registry_limits(struct eb_manager *manager)
 {
     manager->registry.kept_versions_max = manager->options.kept_versions_max;
     manager->registry.kept_bytes_max = manager->options.kept_bytes_max;
+    manager->registry.claim_grace_ms = manager->options.claim_grace_ms;
 }
 
 static void init_registry(struct eb_manager *manager)
@@ -905,6 +889,7 @@ void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options 
     own->load_threads = options->load_threads;
     own->kept_versions_max = options->kept_versions_max;
     own->kept_bytes_max = options->kept_bytes_max;
+    own->claim_grace_ms = options->claim_grace_ms;
     own->tables.row_bytes_max = options->tables.row_bytes_max;
     own->tables.group_features_max = options->tables.group_features_max;
     limit_loads(manager);
@@ -929,7 +914,9 @@ static bool is_working(const struct eb_manager *manager)
 static void close_if_idle(struct eb_manager *manager)
 {
     if (manager->state == CLOSED || is_working(manager) || manager->scanner.is_busy ||
-        manager->publisher.delivery_count > 0 || manager->retired_count > count_withheld(manager)) {
+        manager->publisher.delivery_count > 0 ||
+        manager->retired_count >
+            eb_last_versions_withheld(&manager->registry, manager->publisher.current)) {
         return;
     }
     manager->state = CLOSED;
@@ -985,7 +972,7 @@ void eb_manager_destroy(struct eb_manager *manager)
         return;
     }
     assert(manager->state == CLOSED);
-    abandon_all(manager);
+    eb_last_versions_abandon(&manager->registry, manager->publisher.current);
     eb_publisher_deinit(&manager->publisher);
     eb_snapshot_free(manager->first);
     eb_registry_deinit(&manager->registry);

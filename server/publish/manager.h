@@ -37,6 +37,7 @@ struct eb_manager_options {
     uint64_t load_jitter_ms;    /* as jitter_ms in struct eb_registry, after the start */
     uint64_t kept_versions_max; /* as in struct eb_registry */
     uint64_t kept_bytes_max;
+    uint64_t claim_grace_ms; /* as in struct eb_registry */
     /* Reports load progress. `path` is the file that is being read during eb_manager_load, and the
      * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
      * callback is called once with path NULL and zeroes. May be NULL. */
@@ -103,10 +104,17 @@ const char *eb_manager_left(const struct eb_manager *manager);
 void eb_manager_destroy(struct eb_manager *manager);
 
 /* Takes over the options that may change while the manager runs: watch, poll_ms, the limits on
- * loads and on kept versions, and in `tables` row_bytes_max and group_features_max. Loads under way
- * keep the values that they began with, except load_bytes_per_s. Does nothing before the start and
- * after the stop. */
+ * loads and on kept versions, claim_grace_ms, and in `tables` row_bytes_max and group_features_max.
+ * Loads under way keep the values that they began with, except load_bytes_per_s. Does nothing
+ * before the start and after the stop. */
 void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options *options);
 /* Queues the command; on_done follows. Before the start and after the stop, on_done is called at
  * once, with EB_MODEL_CANCELLED. */
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);
+
+/* Takes over the claims of a router, as eb_claims_add does, until eb_manager_unclaim. If there is
+ * no memory for them, they are logged and ignored. */
+void eb_manager_claim(struct eb_manager *manager, struct eb_claim_set *set);
+/* Ends the claims. The set belongs to its sender again. Every set must have been given back before
+ * eb_manager_destroy. */
+void eb_manager_unclaim(struct eb_manager *manager, struct eb_claim_set *set);

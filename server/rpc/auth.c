@@ -4,7 +4,7 @@
 #include <string.h>
 
 const struct eb_principal eb_auth_anybody = {
-    .name = "anybody", .has_all_models = true, .is_admin = true};
+    .name = "anybody", .has_all_models = true, .is_admin = true, .is_router = true};
 const struct eb_principal eb_auth_nobody = {.name = "nobody"};
 
 struct eb_auth *eb_auth_hold(struct eb_auth *auth)

@@ -16,7 +16,8 @@ struct eb_principal {
     bool has_token;
     bool has_all_models;
     bool is_admin;
-    char **models; /* [model_count] models that it may look up, unless has_all_models */
+    bool is_router; /* may claim versions */
+    char **models;  /* [model_count] models that it may look up, unless has_all_models */
     size_t model_count;
 };
 

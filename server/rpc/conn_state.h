@@ -23,6 +23,7 @@
  * connection. */
 #define EB_RPC_STREAMING_WAITING_BYTES_MAX 4096
 
+struct eb_claim_set;
 struct eb_model_command;
 struct eb_settings_request;
 
@@ -32,6 +33,9 @@ struct eb_admin_endpoint {
     struct eb_mailbox *mailbox; /* mailbox of the thread of both; open as long as any loop is */
     /* Starts the command. Called on that thread. The command's on_done follows. */
     void (*ask)(void *context, struct eb_model_command *command);
+    /* Takes over the claims of a router, until `unclaim`. Called on that thread. */
+    void (*claim)(void *context, struct eb_claim_set *set);
+    void (*unclaim)(void *context, struct eb_claim_set *set);
     void *context;
     /* Starts the request. Called on that thread. The request's on_done follows. */
     void (*ask_settings)(void *settings_context, struct eb_settings_request *request);
@@ -65,7 +69,10 @@ struct eb_service_loop {
     unsigned command_count; /* unfinished commands of ModelAdmin, and requests about settings */
     /* Whether the server drains, or will after drain_delay_ms. Health reports this. */
     bool is_leaving;
-    struct eb_list watches; /* struct eb_health_watch, linked by eb_health_watch.link */
+    struct eb_list watches;       /* struct eb_health_watch, linked by eb_health_watch.link */
+    struct eb_list model_watches; /* struct eb_model_watch, linked by eb_model_watch.link */
+    uint64_t holdings_told_ms;    /* time when all of them were last sent a change */
+    size_t claim_count;           /* claims of the loop's calls that are not taken back yet */
     struct eb_access_log access_log;
     struct eb_slow_list slow;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* the lookups that have a call */
@@ -110,7 +117,8 @@ struct eb_rpc_conn {
     uint64_t answer_bytes; /* bytes that answers hold, from when they are given out until they are
                               sent */
     unsigned watch_count;
-    unsigned orca_count;    /* streams of load reports */
+    unsigned orca_count; /* streams of load reports */
+    unsigned model_watch_count;
     uint64_t waiting_count; /* calls that wait until the connection may do more */
     bool is_resuming;
     uint64_t paused_count;            /* streams that are not being read */
@@ -134,6 +142,7 @@ struct eb_rpc_call {
     struct eb_settings_call *settings; /* the request about settings; NULL if there is none */
     struct eb_health_watch *watch;     /* NULL if there is none */
     struct eb_orca_stream *orca;       /* NULL if there is none */
+    struct eb_model_watch *models;     /* NULL if there is none */
     bool is_request_ended; /* of a stream: whether its peer has sent all of its requests */
     bool is_draining; /* of a stream: whether it takes no more requests, but answers those it has */
     bool has_dropped; /* while draining: whether a message came that will not be answered */

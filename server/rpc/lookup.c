@@ -7,6 +7,7 @@
 #include "server/rpc/outcome.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/rpc_call.h"
+#include "server/rpc/watch_service.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -897,6 +898,9 @@ static const struct eb_method methods[] = {
     {"ListModels", EB_METHOD_UNARY, .answer = eb_catalogue_list_models},
     {"GetModel", EB_METHOD_UNARY, .answer = eb_catalogue_get_model},
     {"GetServer", EB_METHOD_UNARY, .answer = eb_catalogue_get_server},
+    {"WatchModels", EB_METHOD_SERVER_STREAMING, .start = eb_watch_service_start,
+        .on_tick = eb_watch_service_tell, .on_notice = eb_watch_service_tell,
+        .on_drain = eb_watch_service_end, .on_close = eb_watch_service_forget},
 };
 
 const struct eb_method_table eb_lookup_service_methods = {

@@ -10,6 +10,7 @@
 #include "server/rpc/outcome.h"
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/rpc_call.h"
+#include "server/rpc/watch_service.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -540,6 +541,7 @@ static void *on_loop_open(struct eb_loop *loop)
     state->counters = eb_loop_counters(loop);
     state->sent.counters = state->counters;
     eb_list_init(&state->watches);
+    eb_list_init(&state->model_watches);
     eb_lookup_pool_init(&state->lookups, &service->lookups, loop, service->snapshot);
     eb_arena_init(&state->arena, &state->lookups.answer_memory);
     take_settings(state, &service->settings);
@@ -552,6 +554,11 @@ static bool on_loop_tick(struct eb_loop *loop)
 {
     eb_orca_service_publish(eb_loop_user(loop));
     return eb_outcome_tick(eb_loop_user(loop));
+}
+
+static void on_loop_later(struct eb_loop *loop)
+{
+    eb_watch_service_update(eb_loop_user(loop));
 }
 
 static void on_loop_close(struct eb_loop *loop)
@@ -573,6 +580,7 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     eb_feature_memo_forget_versions(&state->lookups.memo);
     eb_table_counters_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
+    eb_watch_service_update(state);
     return former;
 }
 
@@ -586,6 +594,7 @@ void eb_service_leave(struct eb_loop *loop)
     struct eb_service_loop *state = eb_loop_user(loop);
     state->is_leaving = true;
     eb_health_service_update(state);
+    eb_watch_service_update(state);
 }
 
 void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out)
@@ -642,5 +651,6 @@ void eb_service_attach(struct eb_loop_options *options)
     };
     options->on_loop_open = on_loop_open;
     options->on_loop_tick = on_loop_tick;
+    options->on_loop_later = on_loop_later;
     options->on_loop_close = on_loop_close;
 }

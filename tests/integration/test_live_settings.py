@@ -22,6 +22,7 @@ from table_files import Table, write_model
 from test_auth import ALL
 from test_keepalive import CALM, Raw
 from test_settings import SECONDS, SettingsTest, asked
+from test_watch_models import Watch, claim
 
 GOOD = message(as_bytes(asked()))
 OK = ('200', 0, '')
@@ -504,6 +505,23 @@ class Models(SettingsTest):
         self.keep_three()
         self.reload({'kept_bytes_max': 1})
         wait_until(lambda: 1 not in self.states(), SECONDS, 'the eviction')
+
+    def test_claim_grace_s(self):
+        with open(self.repository.join('model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('versions: {keep: 1, keep_s: 0}\n')
+        self.serve_with({'claim_grace_s': 3600})
+        os.rename(self.repository.join('model.yaml'), self.repository.join('spec', 'model.yaml'))
+        self.publish(2)
+        self.wait_state(2, 'SERVING')
+        wait_until(lambda: 1 not in self.states(), SECONDS, 'the end of version 1')
+        client = self.connect(self.server)
+        router = Watch(client, claims=[claim(1, model='spec')])
+        self.wait_state(1, 'READY')
+        router.end()
+        Watch(client).until(lambda message: not any(h.claimed for h in message.holdings))
+        self.assertEqual(self.states(), {2: 'SERVING', 1: 'READY'})
+        self.reload({'claim_grace_s': 0})
+        wait_until(lambda: 1 not in self.states(), SECONDS, 'the end of version 1')
 
     def test_inline_below_us(self):
         self.serve_with({'inline_below_us': 0}, http='127.0.0.1:0')

@@ -23,7 +23,8 @@ LIMITS = {
 }
 ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queue_bytes_max',
                             'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s', 'load_threads',
-                            'load_jitter_s', 'kept_versions_max', 'kept_bytes_max'}
+                            'load_jitter_s', 'kept_versions_max', 'kept_bytes_max',
+                            'claim_grace_s'}
 
 
 class Models(ServedTest):

@@ -15,6 +15,7 @@ from rpc import Client, pb
 from served import SEED
 from table_files import Table, write_model
 from test_split import SALT, part_of_key
+from test_watch_models import Watch
 from tmpfs_directory import make_tmpfs_directory
 
 PARTS = 3
@@ -207,6 +208,9 @@ class CatalogueTest(WithParts):
         answer = client.lookup(pb.LookupRequest())
         self.assertEqual(answer.digest, version.digest)
         self.assertNotEqual(answer.digest, 0)
+        held, = Watch(client).next().holdings
+        self.assertEqual((held.model, held.version, held.digest), ('m', 1, version.digest))
+        self.assertEqual((held.parts, list(held.owned_parts)), (3, [2]))
 
     def test_an_ordinary_server_is_in_no_parts(self):
         server = Embagd(self.repository.join('source'))

@@ -137,6 +137,51 @@ static void loads_what_has_a_label_or_is_held(void **state)
     assert_int_equal(eb_version_policy_decide(&model, 1, NOW_MS), EB_POLICY_WANTED);
 }
 
+static void loads_claimed_versions_in_order(void **state)
+{
+    (void)state;
+    struct eb_policy_version versions[] = {{.number = 9, ON_DISK}, {.number = 8, RESIDENT},
+        {.number = 7, ON_DISK, .is_claimed = true}, {.number = 6, ON_DISK, .is_held = true},
+        {.number = 5, ON_DISK, .is_claimed = true}, {.number = 4, FAILED, .is_claimed = true},
+        {.number = 3, .is_claimed = true}};
+    struct eb_policy_model model = model_of(versions, 7, 8);
+    expect_choice(&model, 0, 4);
+    versions[4].is_resident = true;
+    expect_choice(&model, 0, 2);
+    versions[2].is_resident = true;
+    expect_choice(&model, 0, 0);
+    versions[0].is_resident = true;
+    expect_choice(&model, 0, 3);
+    /* A version to be served that is older comes first. */
+    versions[2].is_resident = false;
+    model.commanded = 6;
+    expect_choice(&model, 3, 3);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(eb_version_policy_is_due(&model, i), i == 2 || i == 3);
+    }
+}
+
+static void keeps_what_was_claimed_for_its_grace(void **state)
+{
+    (void)state;
+    struct eb_policy_version versions[] = {{.number = 9, RESIDENT, .since_ms = NOW_MS},
+        {.number = 8, RESIDENT, .since_ms = NOW_MS - 1},
+        {.number = 7, RESIDENT, .is_claimed = true, .since_ms = NOW_MS - 2}};
+    struct eb_policy_model model = model_of(versions, 3, 9);
+    model.kept_max = 1;
+    config.keep_s = 0;
+    config.keep = 1;
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_WANTED);
+    assert_false(eb_version_policy_may_evict(&model, 2));
+    versions[2].is_claimed = false;
+    versions[2].grace_end_ms = NOW_MS;
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS - 1), EB_POLICY_GRACE);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_DROPPED);
+    config.keep_s = KEEP_S;
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS - 1), EB_POLICY_GRACE);
+    assert_int_equal(eb_version_policy_decide(&model, 2, NOW_MS), EB_POLICY_EVICTED);
+}
+
 static void keeps_the_one_before_for_its_time_and_while_there_is_room(void **state)
 {
     (void)state;
@@ -226,6 +271,8 @@ EB_TEST_GROUP(version_policy)
         cmocka_unit_test_setup(keeps_serving_what_nothing_replaces, reset_config),
         cmocka_unit_test_setup(serves_a_fixed_version_and_loads_it_first, reset_config),
         cmocka_unit_test_setup(loads_what_has_a_label_or_is_held, reset_config),
+        cmocka_unit_test_setup(loads_claimed_versions_in_order, reset_config),
+        cmocka_unit_test_setup(keeps_what_was_claimed_for_its_grace, reset_config),
         cmocka_unit_test_setup(
             keeps_the_one_before_for_its_time_and_while_there_is_room, reset_config),
         cmocka_unit_test_setup(does_not_keep_what_has_left_the_disk_beyond_its_time, reset_config),

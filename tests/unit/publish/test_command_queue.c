@@ -156,6 +156,25 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
     expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
 }
 
+static void does_not_unload_what_routers_claim(void **state)
+{
+    static const struct eb_claim claim = {.model = "m", .version = 1};
+    (void)state;
+    struct eb_claim_set set = {.router = "router-1", .count = 1, .claims = &claim};
+    struct asked asked;
+    assert_true(eb_registry_claim(&fixture.registry, &set));
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_REFUSED, "version 1 is claimed by routers (router-1)");
+    eb_registry_unclaim(&fixture.registry, &set);
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_DONE, "version 1 no longer answers requests");
+}
+
 static void serves_an_older_version_and_returns_to_the_highest(void **state)
 {
     (void)state;
@@ -423,6 +442,7 @@ EB_TEST_GROUP(command_queue)
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(loads_a_version_that_stays_until_it_is_unloaded),
+        FIXTURE(does_not_unload_what_routers_claim),
         FIXTURE(serves_an_older_version_and_returns_to_the_highest),
         FIXTURE(leaves_all_as_it_was_where_a_version_fails),
         FIXTURE(refuses_to_unload_what_answers_without_a_number),

@@ -290,6 +290,66 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
     assert_int_equal(state_of("m", 2), EB_VERSION_READY);
 }
 
+static const struct eb_snapshot_version *newest(void)
+{
+    return &eb_snapshot_find(fixture->snapshot, "m")->versions[0];
+}
+
+static void loads_and_keeps_what_routers_claim(void **state)
+{
+    static const struct eb_claim claims[] = {
+        {.model = "m", .version = 1}, {.model = "m", .version = 2, .is_served = true}};
+    (void)state;
+    struct eb_claim_set sets[] = {{.router = "a", .count = 1, .claims = claims},
+        {.router = "b", .count = 2, .claims = claims}};
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    add_version("m", 2);
+    start();
+    assert_int_equal(state_of("m", 1), 0);
+    eb_manager_claim(fixture->manager, &sets[0]);
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_READY);
+    assert_false(newest()->is_claimed);
+    eb_manager_claim(fixture->manager, &sets[1]);
+    WAIT_FOR(newest()->is_claimed && newest()->is_served_by_router);
+    eb_manager_unclaim(fixture->manager, &sets[0]);
+    turn_times(20);
+    assert_int_equal(state_of("m", 1), EB_VERSION_READY);
+    eb_manager_unclaim(fixture->manager, &sets[1]);
+    WAIT_FOR(!newest()->is_claimed);
+    WAIT_FOR(state_of("m", 1) == 0);
+    assert_int_equal(served("m"), 2);
+}
+
+static void takes_the_grace_of_claims_while_it_runs(void **state)
+{
+    static const struct eb_claim claim = {.model = "m", .version = 1};
+    (void)state;
+    struct eb_claim_set set = {.router = "a", .count = 1, .claims = &claim};
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    add_version("m", 2);
+    fixture->options.claim_grace_ms = 3600000;
+    start();
+    eb_manager_claim(fixture->manager, &set);
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_READY);
+    eb_manager_unclaim(fixture->manager, &set);
+    turn_times(20);
+    assert_int_equal(state_of("m", 1), EB_VERSION_READY);
+    fixture->options.claim_grace_ms = 0;
+    eb_manager_set(fixture->manager, &fixture->options);
+    WAIT_FOR(state_of("m", 1) == 0);
+}
+
+static void gives_claims_back_when_it_has_stopped(void **state)
+{
+    static const struct eb_claim claim = {.model = "m", .version = 1};
+    (void)state;
+    struct eb_claim_set set = {.router = "a", .count = 1, .claims = &claim};
+    start();
+    eb_manager_claim(fixture->manager, &set);
+    eb_manager_stop(fixture->manager);
+    eb_manager_unclaim(fixture->manager, &set);
+}
+
 static void frees_a_version_when_its_last_reader_is_done(void **state)
 {
     (void)state;
@@ -707,6 +767,9 @@ EB_TEST_GROUP(manager)
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(serves_a_new_version_and_keeps_the_one_before),
+        FIXTURE(loads_and_keeps_what_routers_claim),
+        FIXTURE(takes_the_grace_of_claims_while_it_runs),
+        FIXTURE(gives_claims_back_when_it_has_stopped),
         FIXTURE(frees_a_version_when_its_last_reader_is_done),
         FIXTURE(leaves_the_old_one_where_the_new_one_fails),
         FIXTURE(follows_models_that_come_and_go),

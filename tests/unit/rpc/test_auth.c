@@ -84,7 +84,7 @@ static void decides_by_model(void **state)
     assert_false(eb_principal_may_look_up(&admin, "first"));
     assert_true(eb_principal_may_see(&admin, "first"));
     assert_true(eb_principal_may_look_up(&eb_auth_anybody, "first"));
-    assert_true(eb_auth_anybody.is_admin);
+    assert_true(eb_auth_anybody.is_admin && eb_auth_anybody.is_router);
 }
 
 EB_TEST_GROUP(auth)

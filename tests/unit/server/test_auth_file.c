@@ -66,6 +66,7 @@ static void reads_who_may_what(void **state)
         "    client_name: b.example\n"
         "    models: ['*']\n"
         "    admin: false\n"
+        "    router: true\n"
         "  - {name: c, client_name: c.example, admin: true}\n",
         TOKEN "\r\n", sizeof TOKEN + 1);
     struct eb_auth *auth = read_bytes(scratch, yaml, strlen(yaml), &failure);
@@ -85,6 +86,8 @@ static void reads_who_may_what(void **state)
     assert_string_equal(b->client_name, "b.example");
     assert_true(b->has_all_models);
     assert_false(b->is_admin);
+    assert_true(b->is_router);
+    assert_false(a->is_router || auth->principals[2].is_router);
     assert_true(auth->principals[2].is_admin);
     assert_false(auth->principals[2].has_token);
     assert_int_equal(auth->principals[2].model_count, 0);
@@ -106,6 +109,7 @@ static void refuses_rules_that_could_be_misread(void **state)
         {"principals: [{name: x}]", "principals[0].name: the principal cannot be authenticated"},
         {"principals: [{name: x, client_name: ''}]", "principals[0].client_name: is empty"},
         {"principals: [{name: x, client_name: y, admin: yes}]", "admin: expected true or false"},
+        {"principals: [{name: x, client_name: y, router: 1}]", "router: expected true or false"},
         {"principals: [{name: x, client_name: y, role: z}]", "role"},
         {"principals: [{name: x, token_sha256: abc}]", "expected the 64 hexadecimal digits"},
         {"principals: [{name: x, token_sha256: " DIGITS "0}]", "expected the 64"},

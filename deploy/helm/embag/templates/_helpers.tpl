@@ -80,7 +80,7 @@ an unquoted off as false. No setting in the values takes false, so false becomes
     "message_timeout_ms" "write_timeout_ms" "deadline_max_ms" "ping_interval_min_ms"
     "ping_idle_interval_min_ms" "keepalive_ms" "keepalive_timeout_ms" "connection_idle_max_ms"
     "connection_age_max_ms" "connection_grace_ms" "drain_delay_ms" "drain_timeout_ms"
-    "watch_poll_ms" "load_jitter_s" "inline_below_us") -}}
+    "watch_poll_ms" "load_jitter_s" "claim_grace_s" "inline_below_us") -}}
 {{- end -}}
 
 {{/* The GiB of all tables in memory. */}}
