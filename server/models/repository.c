@@ -72,29 +72,52 @@ static uint64_t digest_scan(uint64_t start, const void *bytes, size_t count)
     return value;
 }
 
-uint64_t eb_repository_stamp_files(const char *path)
+/* Continues the digest `start` with the name, size and times of a file of a directory. */
+static uint64_t digest_file(uint64_t start, const char *directory, const char *name)
+{
+    struct eb_failure failure;
+    struct stat status = {0};
+    char *file = eb_directory_join(directory, name, &failure);
+    int error = file && stat(file, &status) == 0 ? 0 : errno;
+    free(file);
+    uint64_t value = digest_scan(start, name, strlen(name) + 1);
+    value = digest_scan(value, &error, sizeof error);
+    value = digest_scan(value, &status.st_ino, sizeof status.st_ino);
+    value = digest_scan(value, &status.st_size, sizeof status.st_size);
+    value = digest_scan(value, &status.st_mtim, sizeof status.st_mtim);
+    return digest_scan(value, &status.st_ctim, sizeof status.st_ctim);
+}
+
+/* Continues the digest `start`, which is not 0, with all files of a directory. Returns 0 if that
+ * cannot be read. */
+static uint64_t digest_files(uint64_t start, const char *directory)
 {
     struct eb_directory listing;
     struct eb_failure failure;
-    uint64_t value = UINT64_C(0xcbf29ce484222325);
-    if (!eb_directory_read(path, &listing, &failure)) {
+    uint64_t value = start;
+    if (!eb_directory_read(directory, &listing, &failure)) {
         return 0;
     }
     for (size_t i = 0; i < listing.count; i++) {
-        const char *name = listing.entries[i]->d_name;
-        char *file = eb_directory_join(path, name, &failure);
-        struct stat status = {0};
-        int error = file && stat(file, &status) == 0 ? 0 : errno;
-        free(file);
-        value = digest_scan(value, name, strlen(name) + 1);
-        value = digest_scan(value, &error, sizeof error);
-        value = digest_scan(value, &status.st_ino, sizeof status.st_ino);
-        value = digest_scan(value, &status.st_size, sizeof status.st_size);
-        value = digest_scan(value, &status.st_mtim, sizeof status.st_mtim);
-        value = digest_scan(value, &status.st_ctim, sizeof status.st_ctim);
+        value = digest_file(value, directory, listing.entries[i]->d_name);
     }
     eb_directory_deinit(&listing);
     return value == 0 ? 1 : value;
+}
+
+uint64_t eb_repository_stamp_files(const char *path, struct eb_part_choice part)
+{
+    static const uint64_t start = UINT64_C(0xcbf29ce484222325);
+    char name[EB_PART_FOLDER_BYTES];
+    struct eb_failure failure;
+    if (part.parts == 0) {
+        return digest_files(start, path);
+    }
+    eb_part_folder_name(part.part, part.parts, name);
+    char *folder = eb_directory_join(path, name, &failure);
+    uint64_t value = folder ? digest_files(digest_file(start, path, EB_MANIFEST_NAME), folder) : 0;
+    free(folder);
+    return value;
 }
 
 /* Returns the bytes of a directory's files, or 0 if it cannot be read. */
@@ -175,7 +198,10 @@ static bool add_version(
         struct eb_repository_version *version = &model->versions[model->version_count];
         version->number = parse_version(name);
         version->stamp = stamp_path(path);
-        version->files = is_watched(scan, model, name) ? eb_repository_stamp_files(path) : 0;
+        version->files = 0;
+        if (is_watched(scan, model, name)) {
+            version->files = eb_repository_stamp_files(path, scan->terms->part);
+        }
         is_good = name_version(model, name, is_seen ? NULL : scan->failure->text) ||
                   fail_memory(scan, path);
     }

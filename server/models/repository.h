@@ -80,9 +80,10 @@ bool eb_repository_scan(const char *directory, const struct eb_repository_terms 
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
 
-/* Returns a digest of the names, sizes and times of a directory's files, or 0 if it cannot be read.
- */
-uint64_t eb_repository_stamp_files(const char *path);
+/* Returns a digest of the names, sizes and times of the files in a version's directory or, if
+ * part.parts is not 0, of its manifest and the files of that part. Returns 0 if they cannot be
+ * read. */
+uint64_t eb_repository_stamp_files(const char *path, struct eb_part_choice part);
 
 bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b);
 /* Returns the model of that name, or NULL if there is none. */

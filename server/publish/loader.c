@@ -222,7 +222,7 @@ static void run_load(struct eb_job *job)
         .run_short = on_loader_short,
         .context = load};
     eb_read_watch_attach(&load->watch);
-    load->files = eb_repository_stamp_files(load->path);
+    load->files = eb_repository_stamp_files(load->path, load->tables.part);
     /* Resident files say nothing about the version's files. */
     if (load->loader->markers && !load->served) {
         load->marker =

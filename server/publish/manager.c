@@ -182,7 +182,8 @@ static uint64_t find_poll_ms(const struct eb_manager *manager)
 static void end_record_start(struct eb_manager *manager)
 {
     if (eb_record_start_end(&manager->record_start)) {
-        eb_dead_versions_suspect(manager->options.markers, &manager->registry);
+        eb_dead_versions_suspect(
+            manager->options.markers, &manager->registry, manager->options.tables.part);
         eb_registry_readmit(&manager->registry);
         eb_resident_keeper_release(&manager->keeper, manager->publisher.current);
         eb_scanner_set(&manager->scanner, manager->scanner.is_watching, find_poll_ms(manager));
@@ -632,7 +633,7 @@ bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
         return eb_failure_set(failure, "%s: out of memory", options->directory);
     }
     if (!manager->record_start.is_active) {
-        eb_dead_versions_suspect(options->markers, &manager->registry);
+        eb_dead_versions_suspect(options->markers, &manager->registry, options->tables.part);
     }
     uint64_t scanned_ns = eb_clock_steady_ns();
     load_first(manager);

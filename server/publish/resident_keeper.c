@@ -146,7 +146,6 @@ static bool record_version(const struct eb_model_version *version, struct eb_ser
     return out->tables;
 }
 
-/* Describes a model's versions in memory, the served one first. Returns false if out of memory. */
 /* Returns whether a version is recorded. Versions in parts are not: what reads the record, without
  * the manifest, would take a part of a table for the whole. */
 static bool is_recorded(const struct eb_model_version *version)
@@ -154,6 +153,7 @@ static bool is_recorded(const struct eb_model_version *version)
     return version && version->tables.manifest == 0;
 }
 
+/* Describes a model's versions in memory, the served one first. Returns false if out of memory. */
 static bool record_model(const struct eb_snapshot_model *model, struct eb_served_model *out)
 {
     *out = (struct eb_served_model){

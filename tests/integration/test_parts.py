@@ -253,6 +253,22 @@ class LoadTest(WithParts):
         self.split('2', PARTS)
         wait_until(lambda: client.get_model('m').served_version == 2, SECONDS, 'version 2')
 
+    def test_a_file_that_is_corrected_in_place_is_noticed(self):
+        _, client = self.serve(f'1/{PARTS}', '--watch-poll-ms', '100')
+        self.split('2', PARTS, out=self.repository.join('other'))
+        path = self.file('rows').replace(self.parts, self.repository.join('other'))
+        path = path.replace('/1/', '/2/')
+        with open(path, 'rb') as file:
+            right = file.read()
+        with open(path, 'r+b') as file:
+            file.write(bytes(len(right)))
+        os.rename(self.repository.join('other', 'm', '2'), os.path.join(self.parts, 'm', '2'))
+        wait_until(lambda: client.get_model('m').versions[0].state == pb.ModelVersion.STATE_FAILED,
+                   SECONDS, 'version 2 to fail')
+        with open(self.file('rows').replace('/1/', '/2/'), 'r+b') as file:
+            file.write(right)
+        wait_until(lambda: client.get_model('m').served_version == 2, SECONDS, 'version 2')
+
     def test_an_ordinary_server_says_what_is_needed(self):
         log = Embagd(self.parts).start_fails()
         self.assertIn('this version is in 3 parts; start servers with --part K/3', log)

@@ -663,8 +663,8 @@ static void set_second_aside(struct registry_fixture *fixture, unsigned deaths)
     struct eb_registry_version *version = eb_registry_find_version(model, 2);
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture->scratch, "m/2", path);
-    eb_registry_suspect(
-        &fixture->registry, model, version, eb_repository_stamp_files(path), deaths);
+    eb_registry_suspect(&fixture->registry, model, version,
+        eb_repository_stamp_files(path, (struct eb_part_choice){0}), deaths);
     registry_fixture_settle(fixture, "m");
     assert_int_equal(registry_fixture_served(fixture, "m"), 1);
     assert_false(eb_registry_readmit_unserved(&fixture->registry));
