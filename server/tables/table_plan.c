@@ -264,7 +264,8 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
         table->has_index = table->rows.count == 1 && sections[EB_PACKED_KEY_INDEX].bytes > 0;
         table->index_bytes =
             table->has_index ? sections[EB_PACKED_KEY_INDEX].bytes : keys.index_bytes;
-        return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 ||
+        bool is_empty_part = piece->packed->by_key && table->tensor.dims[0] == 0;
+        return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 || is_empty_part ||
                eb_failure_set(planning->failure,
                    "%s: the file has an index of keys but no keys, and is not the whole table; "
                    "pack it again",

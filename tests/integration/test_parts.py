@@ -269,6 +269,20 @@ class LoadTest(WithParts):
             file.write(right)
         wait_until(lambda: client.get_model('m').served_version == 2, SECONDS, 'version 2')
 
+    def test_a_part_may_have_no_key(self):
+        for name, array in ('few', np.array([[1, 2]], 'f4')), ('few.keys', np.array([5])):
+            np.save(self.repository.join('source', 'm', '1', name + '.npy'), array)
+        with open(self.repository.join('placement.yaml'), 'a', encoding='utf-8') as file:
+            file.write('  - {name: few, placement: rows}\n')
+        self.split('2', PARTS)
+        for part in range(PARTS):
+            _, client = self.serve(f'{part}/{PARTS}')
+            self.assertEqual(client.get_model('m').served_version, 2)
+            values, result = self.sums(client, 'few', [5], part=part + 1, missing=pb.MISSING_SKIP)
+            is_here = part_of_key(5, PARTS) == part
+            self.assertEqual(result.missing, int(not is_here))
+            self.assertEqual(values.tolist(), [1, 2] if is_here else [0, 0])
+
     def test_an_ordinary_server_says_what_is_needed(self):
         log = Embagd(self.parts).start_fails()
         self.assertIn('this version is in 3 parts; start servers with --part K/3', log)
