@@ -29,24 +29,17 @@ struct auth_texts {
     char *end;
 };
 
-static const cyaml_schema_value_t text_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
-
-#define TEXT(field)                                                                                \
-    CYAML_FIELD_STRING_PTR(#field, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,                       \
-        struct principal_texts, field, 0, CYAML_UNLIMITED)
 static const cyaml_schema_field_t principal_fields[] = {
-    TEXT(name),
-    TEXT(token_file),
-    TEXT(token_sha256),
-    TEXT(client_name),
-    TEXT(admin),
-    TEXT(router),
+    EB_YAML_TEXT(principal_texts, name),
+    EB_YAML_TEXT(principal_texts, token_file),
+    EB_YAML_TEXT(principal_texts, token_sha256),
+    EB_YAML_TEXT(principal_texts, client_name),
+    EB_YAML_TEXT(principal_texts, admin),
+    EB_YAML_TEXT(principal_texts, router),
     CYAML_FIELD_SEQUENCE_COUNT("models", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-        struct principal_texts, models, model_count, &text_schema, 0, EB_AUTH_MODELS_MAX),
+        struct principal_texts, models, model_count, &eb_yaml_text, 0, EB_AUTH_MODELS_MAX),
     CYAML_FIELD_END,
 };
-#undef TEXT
 
 static const cyaml_schema_value_t principal_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct principal_texts, principal_fields)};

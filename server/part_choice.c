@@ -26,17 +26,20 @@ static bool read_part_number(const char *text, const char *end, uint32_t *number
     return true;
 }
 
-/* Reads the number at the end of the host's name. */
+/* Reads the number at the end of the host's name, without its domain. */
 static bool read_ordinal(const char *host, uint32_t *number, struct eb_failure *failure)
 {
-    const char *end = host + strlen(host);
+    const char *end = host + strcspn(host, ".");
     const char *begin = end;
-    while (begin > host && begin[-1] >= '0' && begin[-1] <= '9' && end - begin < DIGITS_MAX) {
+    while (begin > host && begin[-1] >= '0' && begin[-1] <= '9') {
         begin--;
     }
     return read_part_number(begin, end, number) ||
            eb_failure_set(failure,
-               "the host's name is '%.64s', but expected a name with a number at its end", host);
+               "the host's name is '%.64s', but expected a name with a number of at most %d digits "
+               "at its "
+               "end",
+               host, DIGITS_MAX);
 }
 
 bool eb_part_choice_read_on(

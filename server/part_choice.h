@@ -9,8 +9,8 @@
 #define EB_PART_CHOICE_BYTES 32
 
 /* Reads K/P, or hostname/P, where K is the number at the end of the host's name, modulo P: the
- * ordinal of a pod of a StatefulSet. K is from 0 to P - 1, and P from 1 to EB_PARTS_MAX. Returns
- * false with *failure set, which says what is expected. */
+ * ordinal of a pod of a StatefulSet. The name ends at its first dot. K is from 0 to P - 1, and P
+ * from 1 to EB_PARTS_MAX. Returns false with *failure set, which says what is expected. */
 bool eb_part_choice_read(
     const char *text, struct eb_part_choice *choice, struct eb_failure *failure);
 

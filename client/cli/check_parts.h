@@ -7,8 +7,9 @@
 /* Returns whether the directory has the manifest of a version in parts, valid or not. */
 bool eb_check_parts_is(const char *directory);
 
-/* Checks every file of a version in parts as eb_check_file does, and compares it with the manifest:
- * what its header says, the number of rows in all parts, the parts of its keys, and that no table
- * is missing or more than the manifest lists. Prints the errors of files to stderr, and clears
- * *is_sound then. Returns false with *failure set if the manifest or a folder cannot be read. */
+/* Checks every file of a version in parts as eb_check_file does, and compares its header with the
+ * manifest. Also checks that the rows of all parts add up, that each key is in its part, and that
+ * the files are those of the tables in the manifest. Clears *is_sound and prints the error to
+ * stderr if a file is wrong. Returns false with *failure set if the manifest or a folder cannot be
+ * read. */
 bool eb_check_parts(const char *directory, bool *is_sound, struct eb_failure *failure);

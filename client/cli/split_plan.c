@@ -191,17 +191,12 @@ struct placement_file {
     uint32_t tables_count;
 };
 
-#define TEXT(key)                                                                                  \
-    CYAML_FIELD_STRING_PTR(#key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct placement_texts, \
-        key, 0, CYAML_UNLIMITED)
-
-static const cyaml_schema_field_t table_fields[] = {
-    TEXT(name), TEXT(placement), TEXT(part), CYAML_FIELD_END};
+static const cyaml_schema_field_t table_fields[] = {EB_YAML_TEXT(placement_texts, name),
+    EB_YAML_TEXT(placement_texts, placement), EB_YAML_TEXT(placement_texts, part), CYAML_FIELD_END};
 static const cyaml_schema_value_t table_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct placement_texts, table_fields)};
 static const cyaml_schema_field_t file_fields[] = {
-    CYAML_FIELD_SEQUENCE("tables", CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL,
-        struct placement_file, tables, &table_value, 0, EB_PARTS_TABLES_MAX),
+    EB_YAML_LIST(placement_file, tables, table_value, EB_PARTS_TABLES_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t file_value = {

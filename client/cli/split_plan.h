@@ -55,7 +55,7 @@ void eb_split_plan_deinit(struct eb_split_plan *plan);
 bool eb_split_plan_read_metrics(
     struct eb_split_plan *plan, const char *path, const char *model, struct eb_failure *failure);
 
-/* Reads placements from a YAML file: `tables`, a list of {name, placement, part}, of which `part`
- * is optional. Other keys are refused. Returns false with *failure set, including the path, if that
+/* Reads placements from a YAML file. Its only key, `tables`, is a list of {name, placement, part},
+ * where `part` is optional. Returns false with *failure set, including the path, if that
  * fails or if the plan has no table of a name. */
 bool eb_split_plan_read(struct eb_split_plan *plan, const char *path, struct eb_failure *failure);

@@ -25,10 +25,9 @@ struct dealer {
     struct eb_row_load load;
     struct eb_load_meter meter;
     uint64_t window_rows;
-    uint8_t *rows; /* [window_rows] rows */
-    int64_t *keys; /* [window_rows or KEYS_AT_ONCE, the larger] */
-    /* The row for unknown keys, which is the last one of every part. */
-    uint8_t *unknown_row; /* NULL if there is none */
+    uint8_t *rows;        /* [window_rows] rows */
+    int64_t *keys;        /* [window_rows or KEYS_AT_ONCE, the larger] */
+    uint8_t *unknown_row; /* the last row of every part; NULL if the table has no unknown row */
     int64_t unknown_key;
     struct eb_failure *failure;
 };

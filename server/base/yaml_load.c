@@ -6,6 +6,9 @@
 
 #define UTF8_MARK "\xef\xbb\xbf"
 
+const cyaml_schema_value_t eb_yaml_text = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
+
 /* The messages of libcyaml. */
 struct report {
     char text[EB_FAILURE_BYTES];

@@ -17,6 +17,20 @@
 
 #include <cyaml/cyaml.h>
 
+/* Schema of a text. */
+extern const cyaml_schema_value_t eb_yaml_text;
+
+/* Schema of the field `key` of struct `type`, which is optional: a text, NULL if the key is
+ * missing. */
+#define EB_YAML_TEXT(type, key)                                                                    \
+    CYAML_FIELD_STRING_PTR(                                                                        \
+        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
+/* The same for a list of at most `max` entries with the schema `entry`. The struct also has the
+ * number of entries, key_count. */
+#define EB_YAML_LIST(type, key, entry, max)                                                        \
+    CYAML_FIELD_SEQUENCE(#key, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct type,     \
+        key, &(entry), 0, max)
+
 /* Sets *values to the data in the form that `schema`, a mapping with CYAML_FLAG_POINTER, describes;
  * to NULL if the document is empty. On failure returns false, with *values NULL and *failure set:
  * what is wrong, then where, from the inside out. It is transient if libcyaml is out of memory. */

@@ -83,80 +83,70 @@ struct model_texts {
     uint32_t exclude_count;
 };
 
-#define TEXT(type, key)                                                                            \
-    CYAML_FIELD_STRING_PTR(                                                                        \
-        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
-#define LIST(type, key, entry, max)                                                                \
-    CYAML_FIELD_SEQUENCE(#key, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct type,     \
-        key, &(entry), 0, max)
-
-static const cyaml_schema_value_t text_value = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
-
 static const cyaml_schema_field_t table_fields[] = {
-    TEXT(model_table_texts, name),
-    TEXT(model_table_texts, source),
-    TEXT(model_table_texts, format),
-    TEXT(model_table_texts, dim),
-    TEXT(model_table_texts, scales),
-    TEXT(model_table_texts, biases),
-    TEXT(model_table_texts, storage),
-    TEXT(model_table_texts, missing),
-    TEXT(model_table_texts, default_index),
-    TEXT(model_table_texts, unknown_row),
-    LIST(model_table_texts, default_vector, text_value, EB_MODEL_CONFIG_VECTOR_MAX),
+    EB_YAML_TEXT(model_table_texts, name),
+    EB_YAML_TEXT(model_table_texts, source),
+    EB_YAML_TEXT(model_table_texts, format),
+    EB_YAML_TEXT(model_table_texts, dim),
+    EB_YAML_TEXT(model_table_texts, scales),
+    EB_YAML_TEXT(model_table_texts, biases),
+    EB_YAML_TEXT(model_table_texts, storage),
+    EB_YAML_TEXT(model_table_texts, missing),
+    EB_YAML_TEXT(model_table_texts, default_index),
+    EB_YAML_TEXT(model_table_texts, unknown_row),
+    EB_YAML_LIST(model_table_texts, default_vector, eb_yaml_text, EB_MODEL_CONFIG_VECTOR_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t table_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_table_texts, table_fields)};
 
 static const cyaml_schema_field_t feature_fields[] = {
-    TEXT(model_feature_texts, name),
-    TEXT(model_feature_texts, table),
-    TEXT(model_feature_texts, reduction),
-    TEXT(model_feature_texts, missing),
-    TEXT(model_feature_texts, default_index),
-    TEXT(model_feature_texts, id_map),
-    TEXT(model_feature_texts, seed),
-    TEXT(model_feature_texts, max_ids),
+    EB_YAML_TEXT(model_feature_texts, name),
+    EB_YAML_TEXT(model_feature_texts, table),
+    EB_YAML_TEXT(model_feature_texts, reduction),
+    EB_YAML_TEXT(model_feature_texts, missing),
+    EB_YAML_TEXT(model_feature_texts, default_index),
+    EB_YAML_TEXT(model_feature_texts, id_map),
+    EB_YAML_TEXT(model_feature_texts, seed),
+    EB_YAML_TEXT(model_feature_texts, max_ids),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t feature_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_feature_texts, feature_fields)};
 
 static const cyaml_schema_field_t group_fields[] = {
-    TEXT(model_group_texts, name),
-    LIST(model_group_texts, features, text_value, EB_MODEL_CONFIG_GROUP_FEATURES_MAX),
+    EB_YAML_TEXT(model_group_texts, name),
+    EB_YAML_LIST(model_group_texts, features, eb_yaml_text, EB_MODEL_CONFIG_GROUP_FEATURES_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t group_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_group_texts, group_fields)};
 
 static const cyaml_schema_field_t label_fields[] = {
-    TEXT(model_label_texts, name),
-    TEXT(model_label_texts, version),
+    EB_YAML_TEXT(model_label_texts, name),
+    EB_YAML_TEXT(model_label_texts, version),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t label_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_label_texts, label_fields)};
 
 static const cyaml_schema_field_t version_fields[] = {
-    TEXT(model_version_texts, keep),
-    TEXT(model_version_texts, keep_s),
-    TEXT(model_version_texts, serve),
-    LIST(model_version_texts, labels, label_value, EB_MODEL_CONFIG_LABELS_MAX),
+    EB_YAML_TEXT(model_version_texts, keep),
+    EB_YAML_TEXT(model_version_texts, keep_s),
+    EB_YAML_TEXT(model_version_texts, serve),
+    EB_YAML_LIST(model_version_texts, labels, label_value, EB_MODEL_CONFIG_LABELS_MAX),
     CYAML_FIELD_END,
 };
 
 static const cyaml_schema_field_t top_fields[] = {
-    LIST(model_texts, tables, table_value, EB_MODEL_CONFIG_TABLES_MAX),
-    LIST(model_texts, features, feature_value, EB_MODEL_CONFIG_FEATURES_MAX),
-    LIST(model_texts, groups, group_value, EB_MODEL_CONFIG_GROUPS_MAX),
+    EB_YAML_LIST(model_texts, tables, table_value, EB_MODEL_CONFIG_TABLES_MAX),
+    EB_YAML_LIST(model_texts, features, feature_value, EB_MODEL_CONFIG_FEATURES_MAX),
+    EB_YAML_LIST(model_texts, groups, group_value, EB_MODEL_CONFIG_GROUPS_MAX),
     CYAML_FIELD_MAPPING(
         "versions", CYAML_FLAG_OPTIONAL, struct model_texts, versions, version_fields),
-    TEXT(model_texts, require_manifest),
-    LIST(model_texts, only, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
-    LIST(model_texts, exclude, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
+    EB_YAML_TEXT(model_texts, require_manifest),
+    EB_YAML_LIST(model_texts, only, eb_yaml_text, EB_MODEL_CONFIG_PATTERNS_MAX),
+    EB_YAML_LIST(model_texts, exclude, eb_yaml_text, EB_MODEL_CONFIG_PATTERNS_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t top_value = {

@@ -24,24 +24,19 @@ struct manifest_texts {
     uint32_t files_count;
 };
 
-#define TEXT(type, key)                                                                            \
-    CYAML_FIELD_STRING_PTR(                                                                        \
-        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
-
 static const cyaml_schema_field_t file_fields[] = {
-    TEXT(manifest_file_texts, name),
-    TEXT(manifest_file_texts, bytes),
-    TEXT(manifest_file_texts, xxh3_64),
+    EB_YAML_TEXT(manifest_file_texts, name),
+    EB_YAML_TEXT(manifest_file_texts, bytes),
+    EB_YAML_TEXT(manifest_file_texts, xxh3_64),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t file_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct manifest_file_texts, file_fields)};
 
 static const cyaml_schema_field_t manifest_fields[] = {
-    TEXT(manifest_texts, format),
-    TEXT(manifest_texts, parts),
-    CYAML_FIELD_SEQUENCE("files", CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL,
-        struct manifest_texts, files, &file_value, 0, EB_MANIFEST_FILES_MAX),
+    EB_YAML_TEXT(manifest_texts, format),
+    EB_YAML_TEXT(manifest_texts, parts),
+    EB_YAML_LIST(manifest_texts, files, file_value, EB_MANIFEST_FILES_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t manifest_value = {

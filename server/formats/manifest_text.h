@@ -1,6 +1,6 @@
-/* What the two forms of VERSION/manifest.yaml share (manifest.h, parts_manifest.h): its limits, and
- * how its texts are read and written.
- * Thread: any. Memory: what is returned is on the heap. */
+/* Limits of VERSION/manifest.yaml, and functions that read and write its texts. Both forms of the
+ * manifest use them (manifest.h, parts_manifest.h).
+ * Thread: any. Memory: results are on the heap. */
 #pragma once
 
 #include "server/base/failure.h"
@@ -25,12 +25,13 @@ bool eb_manifest_text_load(const uint8_t *yaml, size_t yaml_bytes,
     struct eb_failure *failure);
 /* Sets *failure to a lack of memory, which is transient. Always returns false. */
 bool eb_manifest_text_no_memory(struct eb_failure *failure);
-/* Returns the bytes of the manifest in an open file, of which there are file->bytes. Returns NULL
- * with *failure set if it is too long or cannot be read. */
+/* Reads a manifest from an open file. Returns a buffer of file->bytes bytes, which the caller
+ * frees, or NULL with *failure set if the file is too large or cannot be read. */
 uint8_t *eb_manifest_text_read(struct eb_table_file *file, struct eb_failure *failure);
 
-/* Returns the rest of the manifest after the first line that begins with `key`, such as "parts:",
- * or NULL if there is none; *rest_bytes is the length of the rest, which begins after the key. */
+/* Finds the first line that begins with `key`, such as "parts:". Returns the text that follows the
+ * key and sets *rest_bytes to its length, up to the end of the manifest. Returns NULL if no line
+ * begins with the key. */
 const char *eb_manifest_text_find(
     const uint8_t *yaml, size_t yaml_bytes, const char *key, size_t *rest_bytes);
 

@@ -5,7 +5,8 @@
  * kernels/mix64.h. All numbers are unsigned and have 64 bits; a negative key is taken as its two's
  * complement. The salt belongs to the version and is never 0: with salt 0, the keys of a part would
  * have hashes that are equal modulo P, which would fill the part's key index unevenly
- * (key_index.h). Thread: pure functions. Memory: none. */
+ * (key_index.h).
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include "kernels/mix64.h"

@@ -41,38 +41,28 @@ struct parts_texts {
     uint32_t tables_count;
 };
 
-#define TEXT(type, key)                                                                            \
-    CYAML_FIELD_STRING_PTR(                                                                        \
-        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
-#define LIST(type, key, entry, max)                                                                \
-    CYAML_FIELD_SEQUENCE(#key, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct type,     \
-        key, &(entry), 0, max)
-
-static const cyaml_schema_value_t entry_value = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
-
 static const cyaml_schema_field_t table_fields[] = {
-    TEXT(parts_table_texts, name),
-    TEXT(parts_table_texts, placement),
-    TEXT(parts_table_texts, part),
-    TEXT(parts_table_texts, keyed),
-    TEXT(parts_table_texts, unknown_row),
-    TEXT(parts_table_texts, type),
-    TEXT(parts_table_texts, storage),
-    TEXT(parts_table_texts, rows_total),
-    LIST(parts_table_texts, shape, entry_value, SHAPE_MAX),
-    LIST(parts_table_texts, digests, entry_value, EB_PARTS_MAX),
+    EB_YAML_TEXT(parts_table_texts, name),
+    EB_YAML_TEXT(parts_table_texts, placement),
+    EB_YAML_TEXT(parts_table_texts, part),
+    EB_YAML_TEXT(parts_table_texts, keyed),
+    EB_YAML_TEXT(parts_table_texts, unknown_row),
+    EB_YAML_TEXT(parts_table_texts, type),
+    EB_YAML_TEXT(parts_table_texts, storage),
+    EB_YAML_TEXT(parts_table_texts, rows_total),
+    EB_YAML_LIST(parts_table_texts, shape, eb_yaml_text, SHAPE_MAX),
+    EB_YAML_LIST(parts_table_texts, digests, eb_yaml_text, EB_PARTS_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t table_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct parts_table_texts, table_fields)};
 
 static const cyaml_schema_field_t parts_fields[] = {
-    TEXT(parts_texts, format),
-    TEXT(parts_texts, parts),
-    TEXT(parts_texts, salt),
-    TEXT(parts_texts, lineage),
-    LIST(parts_texts, tables, table_value, EB_PARTS_TABLES_MAX),
+    EB_YAML_TEXT(parts_texts, format),
+    EB_YAML_TEXT(parts_texts, parts),
+    EB_YAML_TEXT(parts_texts, salt),
+    EB_YAML_TEXT(parts_texts, lineage),
+    EB_YAML_LIST(parts_texts, tables, table_value, EB_PARTS_TABLES_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t parts_value = {

@@ -8,7 +8,7 @@
 /* In place of a part's number: the row is a zero, which is in no sub-query. */
 #define PART_NONE UINT16_MAX
 
-static_assert(EB_ROUTE_PARTS_MAX < PART_NONE, "part numbers, and that of the vectors, fit");
+static_assert(EB_PARTS_MAX < PART_NONE, "part numbers, and that of the vectors, fit");
 
 /* The rows of a job as they are dealt to parts. Part number rule.parts is that of the vectors. */
 struct dealing {
@@ -249,7 +249,7 @@ bool eb_route_split(
     const struct eb_bag_job *job = query->job;
     uint32_t parts = query->rule.parts;
     struct dealing dealing;
-    assert(parts > 0 && parts <= EB_ROUTE_PARTS_MAX);
+    assert(parts > 0 && parts <= EB_PARTS_MAX);
     *split = (struct eb_route_split){
         .query = query,
         .by_row = is_by_row(job),

@@ -14,9 +14,6 @@
 #include "proto/arena.h"
 #include "server/formats/part_of.h"
 
-/* Most parts of a table whose queries can be split. */
-#define EB_ROUTE_PARTS_MAX EB_PARTS_MAX
-
 struct eb_route_query {
     /* The checked job. Its rows are row numbers of the whole table or, if the table is keyed, keys
      * (eb_key_index_remote). It has no results yet. */
@@ -65,7 +62,7 @@ struct eb_route_split {
     uint32_t result_row_count; /* rows of all results, without the default row */
 };
 
-/* Splits *query, which must outlive *split. The rule's parts are at most EB_ROUTE_PARTS_MAX.
+/* Splits *query, which must outlive *split. The rule's parts are at most EB_PARTS_MAX.
  * Returns false if the arena is full. */
 bool eb_route_split(
     const struct eb_route_query *query, struct eb_arena *arena, struct eb_route_split *split);

@@ -211,14 +211,14 @@ static void splits_a_query_without_rows(void **state)
 static void splits_among_the_most_parts(void **state)
 {
     struct fixture *fixture = *state;
-    static const int64_t rows[] = {EB_ROUTE_PARTS_MAX - 1, EB_ROUTE_PARTS_MAX};
+    static const int64_t rows[] = {EB_PARTS_MAX - 1, EB_PARTS_MAX};
     static const uint32_t starts[] = {0, 2};
-    fixture->query.rule.parts = EB_ROUTE_PARTS_MAX;
+    fixture->query.rule.parts = EB_PARTS_MAX;
     fixture->job.bag_count = 1;
     split_rows(fixture, rows, starts);
     assert_int_equal(fixture->split.sub_count, 2);
     assert_sub(&fixture->split.subs[0], 0, (int64_t[]){1}, 1, NULL);
-    assert_sub(&fixture->split.subs[1], EB_ROUTE_PARTS_MAX - 1, (int64_t[]){0}, 1, NULL);
+    assert_sub(&fixture->split.subs[1], EB_PARTS_MAX - 1, (int64_t[]){0}, 1, NULL);
 }
 
 static void fails_if_the_arena_is_full(void **state)

@@ -43,7 +43,8 @@ static void takes_the_number_of_the_host(void **state)
     assert_part("hostname/4", "embag-parts-7", 3, 4);
     assert_part("hostname/4", "12", 0, 4);
     assert_part("hostname/1", "a1b20", 0, 1);
-    assert_part("hostname/1000", "node-10000000123", 123, 1000);
+    assert_part("hostname/1000", "node-999999123", 123, 1000);
+    assert_part("hostname/4", "embag-parts-7.embag.default.svc.cluster.local", 3, 4);
 }
 
 static void refuses_other_texts(void **state)
@@ -63,6 +64,8 @@ static void refuses_a_host_without_a_number(void **state)
     assert_no_part("hostname/3", "server", "'server'");
     assert_no_part("hostname/3", "", "''");
     assert_no_part("hostname/3", "pod-3a", "'pod-3a'");
+    assert_no_part("hostname/3", "pod.domain-3", "'pod.domain-3'");
+    assert_no_part("hostname/3", "node-1000000001", "at most 9 digits");
 }
 
 EB_TEST_GROUP(part_choice)
